@@ -1,0 +1,50 @@
+"""The nouns: what a checkpoint is made of. Standard library only; everything may import this package."""
+
+from ckptdoctor.checkpoint.checkpoint import (
+    Checkpoint,
+    Container,
+    FileIdentity,
+    GlobalName,
+    Role,
+    StateDict,
+)
+from ckptdoctor.checkpoint.dtypes import DType
+from ckptdoctor.checkpoint.keypath import ROOT, KeyPath, Part, Special, show_part, show_path
+from ckptdoctor.checkpoint.notes import Note, NoteKind
+from ckptdoctor.checkpoint.source import FileSource, Source
+from ckptdoctor.checkpoint.storage import Extent, Storage
+from ckptdoctor.checkpoint.tensor import Tensor
+from ckptdoctor.checkpoint.tree import Cycle, Elided, Mapping, Named, Node, Opaque, Sequence, at, children, walk
+
+__all__ = [
+    "ROOT",
+    "Checkpoint",
+    "Container",
+    "Cycle",
+    "DType",
+    "Elided",
+    "Extent",
+    "FileIdentity",
+    "FileSource",
+    "GlobalName",
+    "KeyPath",
+    "Mapping",
+    "Named",
+    "Node",
+    "Note",
+    "NoteKind",
+    "Opaque",
+    "Part",
+    "Role",
+    "Sequence",
+    "Source",
+    "Special",
+    "StateDict",
+    "Storage",
+    "Tensor",
+    "at",
+    "children",
+    "show_part",
+    "show_path",
+    "walk",
+]

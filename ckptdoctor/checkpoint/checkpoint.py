@@ -1,0 +1,105 @@
+"""A checkpoint as its headers describe it: nothing in here was run, and no tensor value was read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ckptdoctor.checkpoint.keypath import KeyPath
+from ckptdoctor.checkpoint.notes import Note
+from ckptdoctor.checkpoint.storage import Storage
+from ckptdoctor.checkpoint.tensor import Tensor
+from ckptdoctor.checkpoint.tree import Mapping, Node
+
+
+class Role(str, Enum):
+    """What a state dict is for."""
+
+    MODEL = "model"
+    EMA = "ema"
+    OPTIMIZER = "optimizer"
+    SCHEDULER = "scheduler"
+    RNG = "rng"
+
+
+@dataclass(frozen=True, slots=True)
+class StateDict:
+    """A mapping of text keys to tensors at ``path``, with its role.
+
+    ``tensors`` are its direct entries in file order (for an optimizer: every tensor below it).
+    ``others`` are the keys whose values are not tensors. ``metadata`` is its ``_metadata``, where torch kept one.
+    """
+
+    path: KeyPath
+    role: Role
+    tensors: tuple[Tensor, ...]
+    others: tuple[str, ...] = ()
+    metadata: Mapping | None = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The tensor keys, in file order."""
+        return tuple([tensor.key for tensor in self.tensors])
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalName:
+    """A class or function that a pickle names, and where (byte offset in ``member``). Naming is not running."""
+
+    module: str
+    name: str
+    member: str
+    offset: int
+
+    @property
+    def full(self) -> str:
+        """``module.name``."""
+        return f"{self.module}.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileIdentity:
+    """What tells that a file is still the one that was read: device, inode, size and modification time (ns)."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A file before its contents are read: what it is by its bytes, and what is wrong with its outside.
+
+    ``format`` is the name of a format ("torch zip"), or of a recognised other thing ("TorchScript archive"),
+    or "" when nothing matched. ``readable`` says whether ckptdoctor can read the contents; if not,
+    ``guidance`` says in one sentence what opens it, or what to do.
+    """
+
+    path: str
+    size: int
+    format: str
+    head: bytes
+    readable: bool
+    guidance: str = ""
+    notes: tuple[Note, ...] = ()
+    identity: FileIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What a checkpoint holds. ``metadata`` is a safetensors file's ``__metadata__`` (None: there is none)."""
+
+    path: str
+    format: str
+    size: int
+    tree: Node
+    tensors: tuple[Tensor, ...]
+    storages: tuple[Storage, ...]
+    state_dicts: tuple[StateDict, ...]
+    globals: tuple[GlobalName, ...] = ()
+    metadata: dict[str, str] | None = None
+    notes: tuple[Note, ...] = ()
+    identity: FileIdentity | None = None
+    bytes_read: int = 0
+    container: Container | None = field(default=None, compare=False)

@@ -1,0 +1,52 @@
+"""What a reader noticed on the way: facts about the bytes, which rules turn into findings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class NoteKind(str, Enum):
+    """What sort of thing was noticed. The text after the colon is what the note's message adds."""
+
+    # everyday damage and mistaken files
+    EMPTY = "empty"  # zero bytes
+    LFS_POINTER = "lfs-pointer"  # oid and size of the real file
+    HTML_PAGE = "html-page"  # its title
+    TEXT_BODY = "text-body"  # the first line, or the error field of the JSON
+    ZERO_FILLED = "zero-filled"  # the file, or this much of it, is zero bytes
+    TRUNCATED = "truncated"  # where it ends and where it should
+    TRAILING_BYTES = "trailing-bytes"  # how many bytes follow the end
+    WRONG_SUFFIX = "wrong-suffix"  # the suffix that fits the contents
+    # zip directory
+    ZIP_AMBIGUOUS = "zip-ambiguous"  # readers disagree: duplicate or case-variant names, local ≠ central, …
+    ZIP_DAMAGED = "zip-damaged"  # a record outside the file, overlapping records, a broken header
+    ZIP_UNUSUAL = "zip-unusual"  # torch refuses or misreads it: compressed records, flag bits, version, mixed prefixes
+    CRC_NOT_COMPUTED = "crc-not-computed"  # every CRC is 0: written with set_crc32_options(False)
+    CRC_MISMATCH = "crc-mismatch"  # found by a deep examination
+    BIG_ENDIAN = "big-endian"  # the byteorder record says so
+    # pickle
+    PICKLE_AMBIGUOUS = "pickle-ambiguous"  # unpicklers disagree about this stream
+    PICKLE_DAMAGED = "pickle-damaged"  # the pickle breaks off or makes no sense at this offset
+    PICKLE_HIDDEN_CALL = "pickle-hidden-call"  # a call whose result is thrown away, or a pickle after STOP
+    # storages and tensors
+    STORAGE_MISSING = "storage-missing"  # no bytes for this storage key
+    STORAGE_SIZE = "storage-size"  # the record is not as long as the storage says
+    TENSOR_OUT_OF_BOUNDS = "tensor-out-of-bounds"  # the view reaches past its storage
+    TENSOR_ODD = "tensor-odd"  # negative or overflowing shape, too many dimensions, conflicting dtypes
+    DUPLICATE_KEY = "duplicate-key"  # the same key twice in one dict
+    # safetensors
+    HEADER_INVALID = "header-invalid"  # safetensors would refuse this header
+    OFFSETS_INVALID = "offsets-invalid"  # holes, overlaps, or a length that does not match dtype × shape
+    # anything that a budget or an unknown kind kept from being looked at
+    NOT_EXAMINED = "not-examined"
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """One thing a reader noticed: what, in which record, and at which byte."""
+
+    kind: NoteKind
+    message: str
+    member: str | None = None
+    offset: int | None = None

@@ -1,0 +1,78 @@
+"""Tensors as the checkpoint describes them, without their values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ckptdoctor.checkpoint.dtypes import DType
+from ckptdoctor.checkpoint.keypath import KeyPath
+from ckptdoctor.checkpoint.storage import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One tensor: a view (``shape``, ``stride``, ``offset`` in elements) of a storage.
+
+    ``rebuild`` names what makes it when loaded (``torch._utils._rebuild_tensor_v2``, ``safetensors``).
+    ``layout`` is "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged" or "mkldnn"; other layouts,
+    quantized tensors and tensor subclasses hold their inner tensors in ``parts``.
+    ``storage`` is None where there are no bytes of its own: meta tensors, and tensors made of ``parts``.
+    """
+
+    path: KeyPath
+    dtype: DType
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    storage: Storage | None
+    offset: int = 0
+    device: str = "cpu"
+    requires_grad: bool = False
+    is_parameter: bool = False
+    rebuild: str = "safetensors"
+    layout: str = "strided"
+    subclass: str | None = None
+    parts: tuple[Tensor, ...] = ()
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the elements take when stored without gaps; for tensors made of parts, the parts' bytes."""
+        if self.parts:
+            return sum(part.nbytes for part in self.parts)
+        return (self.numel * self.dtype.bits + 7) // 8
+
+    @property
+    def key(self) -> str:
+        """The last step of the path as text: the key in its state dict."""
+        return str(self.path[-1]) if self.path else ""
+
+
+def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides, in elements, of a C-contiguous tensor of this shape (as ``torch.empty(shape).stride()``)."""
+    strides: list[int] = []
+    step = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(reversed(strides))
+
+
+def is_contiguous(tensor: Tensor) -> bool:
+    """Whether the elements lie in C order without gaps; dimensions of size 1 and empty tensors do not matter."""
+    if tensor.layout != "strided" or 0 in tensor.shape:
+        return True
+    wanted = contiguous_stride(tensor.shape)
+    return all(size == 1 or have == want for size, have, want in zip(tensor.shape, tensor.stride, wanted))
+
+
+def storage_span(tensor: Tensor) -> tuple[int, int]:
+    """First element and one past the last element of its storage that the view touches; (offset, offset) when empty."""
+    if 0 in tensor.shape:
+        return tensor.offset, tensor.offset
+    last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride))
+    return tensor.offset, last + 1

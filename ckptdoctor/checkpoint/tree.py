@@ -1,0 +1,110 @@
+"""The nested contents of a checkpoint as they were saved, addressed by key path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from ckptdoctor.checkpoint.keypath import ROOT, KeyPath, Part, Special
+from ckptdoctor.checkpoint.tensor import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A dict of any kind. ``kind`` is "dict" or the class's full name (``collections.OrderedDict``).
+
+    ``attributes`` is what was set on the dict object itself, such as a state dict's ``_metadata``.
+    """
+
+    kind: str
+    entries: tuple[tuple[Part, Node], ...]
+    attributes: Mapping | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """A list, tuple, set or frozenset (``kind``), or a named kind of one such as ``torch.Size``."""
+
+    kind: str
+    items: tuple[Node, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """An object that is shown but never made: its class, what it would be called with, and the state it would get."""
+
+    class_name: str
+    arguments: tuple[Node, ...] = ()
+    state: Node = None
+    items: tuple[Node, ...] = ()
+    entries: tuple[tuple[Part, Node], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A class, function or constant that the file names without calling it, such as ``torch.float32``."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """The object at ``path``, which contains this place."""
+
+    path: KeyPath
+
+
+@dataclass(frozen=True, slots=True)
+class Elided:
+    """Something left out of the tree, and why (a budget was reached)."""
+
+    reason: str
+
+
+Plain = Union[None, bool, int, float, str, bytes]
+Node = Union[Plain, Mapping, Sequence, Opaque, Named, Cycle, Elided, Tensor]
+
+
+def children(node: Node) -> Iterator[tuple[Part, Node]]:
+    """The direct children of a node with the step that leads to each; an object's state lies directly under it."""
+    if isinstance(node, Mapping):
+        yield from node.entries
+        if node.attributes is not None:
+            for part, child in node.attributes.entries:
+                yield Special(f".{part}"), child
+    elif isinstance(node, Sequence):
+        yield from enumerate(node.items)
+    elif isinstance(node, Opaque):
+        for index, child in enumerate(node.arguments):
+            yield Special(f"({index})"), child
+        if isinstance(node.state, Mapping):
+            yield from children(node.state)
+        elif node.state is not None:
+            yield Special(".state"), node.state
+        yield from enumerate(node.items)
+        yield from node.entries
+
+
+def walk(node: Node, path: KeyPath = ROOT) -> Iterator[tuple[KeyPath, Node]]:
+    """Every node with its key path, parents before children, in file order; without recursion."""
+    stack = [(path, node)]
+    while stack:
+        path, node = stack.pop()
+        yield path, node
+        below = [((*path, part), child) for part, child in children(node)]
+        stack.extend(reversed(below))
+
+
+def at(node: Node, path: KeyPath) -> Node:
+    """The node at a key path below ``node``. Raises KeyError when there is none."""
+    for part in path:
+        node = _child(node, part)
+    return node
+
+
+def _child(node: Node, wanted: Part) -> Node:
+    for part, child in children(node):
+        if part == wanted and type(part) is type(wanted):
+            return child
+    raise KeyError(wanted)

@@ -1,0 +1,25 @@
+"""A cure: a title, the edits that do it, and whether it can be applied without asking."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ckptdoctor.edits.kinds import Edit
+
+
+class Safety(str, Enum):
+    """Whether a cure may be applied without asking."""
+
+    SAFE = "safe"  # lossless and reversible: no value changes
+    UNSAFE = "unsafe"  # changes or drops something, or rests on a guess: only with --unsafe-fixes or its own option
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One cure. ``option`` is how to ask for it on the command line: ``--strip-module``, ``--select A705``."""
+
+    title: str
+    edits: tuple[Edit, ...]
+    safety: Safety
+    option: str

@@ -1,0 +1,66 @@
+"""Every error ckptdoctor raises on purpose, as one tree.
+
+    CkptDoctorError              base: one sentence that says what, where and what next
+    ├── UsageError               the request makes no sense (a bad option, code or path pattern)
+    ├── UnreadableError          the path cannot be read at all (missing, a directory, no permission)
+    ├── NotACheckpointError      the bytes are some other thing, or a container not read yet
+    ├── DamagedError             a checkpoint, but broken where it must be whole
+    │   ├── TruncatedError       it ends before it should
+    │   └── HostileError         it is built to exhaust or mislead its reader
+    ├── UnprovenError            decode → encode does not give the same bytes: lossless repair is refused
+    ├── RefusedError             an edit was asked for that cannot be done without loss or a guess
+    └── WriteError               the output could not be written, or did not verify; the original is untouched
+
+Programmer errors are not caught and have no place here.
+"""
+
+from __future__ import annotations
+
+
+class CkptDoctorError(Exception):
+    """What is wrong, where, and what to do next, in one sentence.
+
+    ``offset`` is the byte position in the file (or in ``member``, a record of an archive) where it shows.
+    """
+
+    def __init__(self, message: str, *, offset: int | None = None, member: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.offset = offset
+        self.member = member
+
+
+class UsageError(CkptDoctorError):
+    """The request makes no sense: a bad option, rule code or path pattern."""
+
+
+class UnreadableError(CkptDoctorError):
+    """The path cannot be read at all: missing, a directory, or no permission."""
+
+
+class NotACheckpointError(CkptDoctorError):
+    """The bytes are some other thing, or a container that is recognised but not read yet."""
+
+
+class DamagedError(CkptDoctorError):
+    """A checkpoint, but broken in a place that must be whole."""
+
+
+class TruncatedError(DamagedError):
+    """The file ends before its contents do."""
+
+
+class HostileError(DamagedError):
+    """The file is built to exhaust or to mislead whoever reads it."""
+
+
+class UnprovenError(CkptDoctorError):
+    """Decoding and encoding does not reproduce the bytes, so a lossless repair cannot be promised."""
+
+
+class RefusedError(CkptDoctorError):
+    """An edit was asked for that cannot be done without loss or without a guess."""
+
+
+class WriteError(CkptDoctorError):
+    """The output could not be written or did not verify; the original is untouched."""

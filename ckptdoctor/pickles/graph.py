@@ -1,0 +1,190 @@
+"""What a pickle says, as a graph of inert nodes that remembers how each value was written.
+
+``None``, booleans, integers and floats that were written the way Python's pickler writes them are held as plain
+values, because a node for each would cost many times the pickle's own size. Everything else is a node. A node that
+the stream stores in its memo keeps that index in ``memo`` (NO_MEMO otherwise); a node reached a second time through
+the memo is the same object in the graph. Nodes are changed in place by edits: replace a reference in an ``items``
+or ``payload`` list, then encode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+NO_MEMO = -1
+
+
+class Node:
+    """A value of the stream. ``memo`` is its index in the unpickler's memo, or NO_MEMO."""
+
+    __slots__ = ("memo",)
+    memo: int
+
+
+class Text(Node):
+    """A string: text, or bytes (bytes objects, bytearrays, and Python 2 strings that are not ASCII).
+
+    ``op`` is the opcode that wrote it (BINUNICODE, SHORT_BINSTRING, …); ``value`` is the decoded value.
+    """
+
+    __slots__ = ("op", "value")
+
+    def __init__(self, op: int, value: str | bytes, memo: int = NO_MEMO) -> None:
+        self.op = op
+        self.value = value
+        self.memo = memo
+
+
+class Literal(Node):
+    """A constant that was not written the canonical way for its value: ``raw`` is the opcode with its argument."""
+
+    __slots__ = ("raw", "value")
+
+    def __init__(self, raw: bytes, value: None | bool | int | float, memo: int = NO_MEMO) -> None:
+        self.raw = raw
+        self.value = value
+        self.memo = memo
+
+
+class Global(Node):
+    """A class or function by name. ``parts`` holds the two name nodes of STACK_GLOBAL, None for GLOBAL."""
+
+    __slots__ = ("module", "name", "op", "parts")
+
+    def __init__(self, op: int, module: str, name: str, parts: list[Value] | None = None, memo: int = NO_MEMO) -> None:
+        self.op = op
+        self.module = module
+        self.name = name
+        self.parts = parts
+        self.memo = memo
+
+    @property
+    def full(self) -> str:
+        """``module.name``."""
+        return f"{self.module}.{self.name}"
+
+
+class Extension(Node):
+    """A copyreg extension code (EXT1, EXT2, EXT4): never resolved."""
+
+    __slots__ = ("code", "op")
+
+    def __init__(self, op: int, code: int, memo: int = NO_MEMO) -> None:
+        self.op = op
+        self.code = code
+        self.memo = memo
+
+
+class Tuple(Node):
+    """A tuple (EMPTY_TUPLE, TUPLE, TUPLE1–3) or a frozenset (FROZENSET); ``op`` tells which."""
+
+    __slots__ = ("items", "op")
+
+    def __init__(self, op: int, items: list[Value], memo: int = NO_MEMO) -> None:
+        self.op = op
+        self.items = items
+        self.memo = memo
+
+
+@dataclass(slots=True)
+class Step:
+    """Something done to a container or object after it was made.
+
+    ``op`` is APPEND, APPENDS, SETITEM, SETITEMS (payload: key, value, key, value …), ADDITEMS, BUILD (payload: the
+    state), or a PUT that came later than right after the making (payload empty: the node's ``memo`` is stored here).
+    """
+
+    op: int
+    payload: list[Value]
+
+
+class Made(Node):
+    """Anything that steps can change after it was made: a list, dict, set, or the result of a call.
+
+    ``op`` is EMPTY_LIST, LIST, EMPTY_DICT, DICT, EMPTY_SET (``items``: what stood between MARK and LIST or DICT), or
+    REDUCE, NEWOBJ, NEWOBJ_EX, OBJ, INST (``items``: callable and arguments; for REDUCE and NEWOBJ [callable, args],
+    for NEWOBJ_EX [class, args, kwargs], for OBJ [class, arg …], for INST [Global, arg …]).
+    """
+
+    __slots__ = ("items", "op", "steps")
+
+    def __init__(self, op: int, items: list[Value] | None = None, memo: int = NO_MEMO) -> None:
+        self.op = op
+        self.items: list[Value] = [] if items is None else items
+        self.steps: list[Step] | None = None
+        self.memo = memo
+
+
+class PersistentId(Node):
+    """A reference to something outside the pickle: ``id`` is the value (BINPERSID) or its text (PERSID)."""
+
+    __slots__ = ("id", "op")
+
+    def __init__(self, op: int, id: Value, memo: int = NO_MEMO) -> None:
+        self.op = op
+        self.id = id
+        self.memo = memo
+
+
+class Popped(Node):
+    """Values that were computed and thrown away before ``result``: how a pickler writes recursive tuples and objects."""
+
+    __slots__ = ("discarded", "op", "result")
+
+    def __init__(self, op: int, discarded: list[Value], result: Value) -> None:
+        self.op = op
+        self.discarded = discarded
+        self.result = result
+        self.memo = NO_MEMO
+
+
+Value = Union[None, bool, int, float, Text, Literal, Global, Extension, Tuple, Made, PersistentId, Popped]
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalUse:
+    """The first place (byte offset in the stream) where a class or function is named."""
+
+    module: str
+    name: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguity:
+    """Something on which unpicklers disagree, or that a pickler never writes, with its byte offset."""
+
+    kind: str
+    message: str
+    offset: int
+
+
+@dataclass(slots=True)
+class Pickle:
+    """One decoded pickle: its root, and all that is needed to write the same bytes again.
+
+    ``start`` and ``end`` are the byte range in the data given to decode (``end`` is just past STOP).
+    ``globals`` lists each distinct (module, name) once, in order of appearance, also those in discarded calls.
+    ``frames`` holds (start, length) of each FRAME's contents, relative to ``start``.
+    ``opcodes`` counts what was executed; ``discards_calls`` says that a call's result was thrown away.
+    """
+
+    root: Value
+    protocol: int
+    start: int
+    end: int
+    globals: list[GlobalUse]
+    ambiguities: list[Ambiguity]
+    frames: list[tuple[int, int]]
+    opcodes: int
+    discards_calls: bool = False
+    memoize: bool = False
+
+
+def plain(value: Value) -> Value:
+    """The value itself, without the discarded values before it."""
+    while isinstance(value, Popped):
+        value = value.result
+    return value

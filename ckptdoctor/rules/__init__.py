@@ -1,0 +1,1 @@
+"""One rule, its cure, its page and its examples per file, in family folders. ``rules.registry`` finds them."""

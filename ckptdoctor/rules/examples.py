@@ -1,0 +1,62 @@
+"""Examples that rules carry: small checkpoints described as data, which the tests turn into real files with torch.
+
+Nothing here needs torch: ``T`` stands for a tensor, ``Obj`` for an object of some class, ``Odict`` for a state dict
+as ``Module.state_dict()`` returns it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class T:
+    """A tensor. Tensors with the same ``storage`` name share one storage of ``storage_size`` elements."""
+
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    device: str = "cpu"
+    stride: tuple[int, ...] | None = None
+    offset: int = 0
+    storage: str | None = None
+    storage_size: int | None = None
+    parameter: bool = False
+    value: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Obj:
+    """An instance of ``class_name`` ("argparse.Namespace") with these attributes, or a call of it with ``arguments``."""
+
+    class_name: str
+    state: dict[str, object] = field(default_factory=dict)
+    arguments: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Odict:
+    """An OrderedDict with a ``_metadata`` attribute: module prefix → version."""
+
+    entries: dict[str, object]
+    metadata: dict[str, dict[str, int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One example file.
+
+    ``contents`` is saved as ``container`` ("torch zip", "torch legacy", "safetensors"), then ``damage`` changes its
+    bytes; or ``raw`` is the whole file. ``like`` is the contents of the reference file, for rules that compare.
+    ``deep`` examples are checked with ``--deep``. ``cured`` is false where no repair is offered.
+    """
+
+    title: str
+    contents: object = None
+    container: str = "torch zip"
+    suffix: str = ".pt"
+    metadata: dict[str, str] | None = None
+    raw: bytes | None = None
+    damage: Callable[[bytes], bytes] | None = None
+    like: object = None
+    deep: bool = False

@@ -1,0 +1,93 @@
+"""What a rule is: a generator over one subject, registered under a code that is never reused.
+
+The module that holds a rule is its page: the module's docstring is published by ``ckptdoctor explain CODE`` and has
+the sections of ``SECTIONS``; ``SICK`` and ``HEALTHY`` hold its examples, which tests run.
+"""
+
+from __future__ import annotations
+
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.edits import Fix
+from ckptdoctor.findings import Finding, Location, Severity
+from ckptdoctor.rules.examples import Example
+
+SECTIONS = ("What it means", "Why it matters", "What you see", "How it is found", "Repair")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What a rule yields: a finding that has not got its code yet. See ``findings.Finding`` for the fields."""
+
+    message: str
+    cause: str = ""
+    torch_says: tuple[str, ...] = ()
+    advice: str = ""
+    keys: tuple[KeyPath, ...] = ()
+    location: Location = field(default_factory=Location)
+    fix: Fix | None = None
+    severity: Severity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A registered rule. ``subject`` is what its function reads: Container, Checkpoint, Comparison or Integrity."""
+
+    code: str
+    name: str
+    severity: Severity
+    subject: type
+    body: Callable[[Any], Iterator[Problem]]
+    page: str
+    sick: tuple[Example, ...]
+    healthy: tuple[Example, ...]
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the page."""
+        return self.page.strip().split("\n", 1)[0]
+
+    def run(self, subject: Any) -> Iterator[Finding]:
+        """The rule's findings over one subject."""
+        for problem in self.body(subject):
+            yield Finding(
+                code=self.code,
+                name=self.name,
+                severity=problem.severity or self.severity,
+                message=problem.message,
+                cause=problem.cause,
+                torch_says=problem.torch_says,
+                advice=problem.advice,
+                keys=problem.keys,
+                location=problem.location,
+                fix=problem.fix,
+            )
+
+
+Body = Callable[[Any], Iterator[Problem]]
+
+
+def rule(code: str, name: str, severity: Severity) -> Callable[[Body], Rule]:
+    """Turn a generator into the rule ``code`` (``name``); the first parameter's annotation is its subject."""
+
+    def register(body: Body) -> Rule:
+        module = sys.modules[body.__module__]
+        hints = typing.get_type_hints(body)
+        subject = next(kind for parameter, kind in hints.items() if parameter != "return")
+        return Rule(
+            code=code,
+            name=name,
+            severity=severity,
+            subject=subject,
+            body=body,
+            page=module.__doc__ or "",
+            sick=getattr(module, "SICK", ()),
+            healthy=getattr(module, "HEALTHY", ()),
+        )
+
+    return register

@@ -1,0 +1,56 @@
+"""An output file as a list of segments: new bytes, ranges of the original, and bytes made while writing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Union
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """New bytes."""
+
+    data: bytes
+
+    @property
+    def length(self) -> int:
+        """Bytes that this segment adds."""
+        return len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """``length`` bytes of the original at ``offset``, unchanged."""
+
+    offset: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """``length`` bytes made while writing, chunk by chunk; ``chunks`` may be called more than once (to verify)."""
+
+    length: int
+    chunks: Callable[[], Iterator[bytes]]
+
+
+Segment = Union[Literal, Copy, Generated]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to make an output file from the file ``source``."""
+
+    source: str
+    segments: tuple[Segment, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the output."""
+        return sum(segment.length for segment in self.segments)
+
+    @property
+    def new_bytes(self) -> int:
+        """Bytes of the output that are not copied from the original."""
+        return sum(segment.length for segment in self.segments if not isinstance(segment, Copy))

@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
+from ckptdoctor.checkpoint.coverage import Coverage as Coverage
+from ckptdoctor.checkpoint.coverage import CureStep as CureStep
 from ckptdoctor.edits import Fix
+from ckptdoctor.edits.steps import Step
 
 
 class Severity(str, Enum):
@@ -63,31 +66,11 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class CureStep:
-    """Coverage of a reference after one cure: keys and parameters (elements) that then fit."""
-
-    title: str
-    code: str
-    keys: int
-    parameters: int
-
-
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after cures."""
-
-    reference: str
-    state_dict: KeyPath
-    total_keys: int
-    total_parameters: int
-    keys: int
-    parameters: int
-    steps: tuple[CureStep, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class FileReport:
-    """All that is said of one file. ``error`` is set when it could not be examined at all (exit status 2)."""
+    """All that is said of one file. ``error`` is set when it could not be examined at all (exit status 2).
+
+    ``bytes_read`` counts the bytes of the file that the examination looked at.
+    """
 
     path: str
     container: Container | None
@@ -97,6 +80,7 @@ class FileReport:
     coverage: Coverage | None = None
     seconds: float = 0.0
     error: str | None = None
+    bytes_read: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +88,42 @@ class Report:
     """The reports over all files that were asked for, in the order they were asked for."""
 
     files: tuple[FileReport, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What was proven of a written file. ``findings`` is what every rule that reads headers still finds in it.
+
+    Of its ``storages`` so many are byte-identical to the original's, hold exactly what was viewed of one (``shrunk``),
+    hold exactly the elements of one view (``remade``), or were compressed before (``inflated``). ``elided`` counts
+    places beyond the reader's limits, which were not compared.
+    """
+
+    storages: int
+    identical: int
+    shrunk: int = 0
+    remade: int = 0
+    inflated: int = 0
+    elided: int = 0
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """All that is said of one repair: planned, or carried out when there is a ``proof``.
+
+    ``size`` and ``new_bytes`` are the output's bytes, and how many of them are not the original's. ``left`` are the
+    findings for which nothing was done. ``weights`` is where the model's state dict lies in the output.
+    """
+
+    path: str
+    output: str
+    format: str
+    steps: tuple[Step, ...]
+    size: int = 0
+    new_bytes: int = 0
+    left: tuple[Finding, ...] = ()
+    weights: KeyPath | None = None
+    replaces_original: bool = False
+    proof: Proof | None = None
+    seconds: float = 0.0

@@ -27,9 +27,7 @@ class DType:
     exponent: int = 0
 
 
-def _float(
-    name: str, bits: int, short: str, code: str | None, cls: str | None, mantissa: int, exponent: int
-) -> DType:
+def _float(name: str, bits: int, short: str, code: str | None, cls: str | None, mantissa: int, exponent: int) -> DType:
     return DType(name, bits, "float", short, code, cls, mantissa, exponent)
 
 
@@ -86,11 +84,15 @@ def cast_loses_values(source: DType, target: DType) -> bool:
         return False
     if source.kind in ("float", "complex") and target.kind in ("float", "complex"):
         smaller = target.mantissa < source.mantissa or target.exponent < source.exponent
-        return smaller or (source.kind == "complex" and target.kind == "float")
-    if source.kind in ("int", "uint", "bool") and target.kind in ("float", "complex"):
-        return source.kind != "bool" and source.bits > target.mantissa + 1
-    if source.kind in ("int", "uint", "bool") and target.kind in ("int", "uint"):
-        if source.kind == "int" and target.kind == "uint":
-            return True
-        return source.kind != "bool" and (source.bits > target.bits or (source.kind, target.kind) == ("uint", "int") and source.bits == target.bits)
+        # float8_e4m3fn and float8_e4m3fnuz split their bits alike and have other biases: neither holds all of the other
+        same = (target.mantissa, target.exponent) == (source.mantissa, source.exponent) and target.kind == source.kind
+        return smaller or same or (source.kind == "complex" and target.kind == "float")
+    if source.kind == "bool":
+        return target.kind not in ("int", "uint", "float", "complex")
+    if source.kind in ("int", "uint") and target.kind in ("float", "complex"):
+        return source.bits > target.mantissa + 1
+    if (source.kind, target.kind) == ("uint", "int"):
+        return source.bits >= target.bits
+    if source.kind == target.kind and source.kind in ("int", "uint"):
+        return source.bits > target.bits
     return True

@@ -8,7 +8,7 @@ from typing import Union
 
 @dataclass(frozen=True, slots=True)
 class Special:
-    """A step that is neither a text key nor an index: an attribute (``._metadata``), or an odd dict key (``(1, 2)``)."""
+    """A step that is neither a text key nor an index: an attribute (``._metadata``) or an odd key (``(1, 2)``)."""
 
     text: str
 
@@ -17,10 +17,13 @@ Part = Union[str, int, Special]
 KeyPath = tuple[Part, ...]
 
 ROOT: KeyPath = ()
+_PRINTABLE_BITS = 1024  # longer integer keys are described, not printed
 
 
 def show_part(part: Part) -> str:
-    """One step as text, not yet escaped for a terminal."""
+    """One step as text, not yet escaped for a terminal. ``str`` refuses integers of more than 4,300 digits."""
+    if isinstance(part, int) and part.bit_length() > _PRINTABLE_BITS:
+        return f"(integer of {part.bit_length()} bits)"
     return part.text if isinstance(part, Special) else str(part)
 
 

@@ -15,8 +15,10 @@ class Tensor:
     """One tensor: a view (``shape``, ``stride``, ``offset`` in elements) of a storage.
 
     ``rebuild`` names what makes it when loaded (``torch._utils._rebuild_tensor_v2``, ``safetensors``).
-    ``layout`` is "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged" or "mkldnn"; other layouts,
-    quantized tensors and tensor subclasses hold their inner tensors in ``parts``.
+    ``layout`` is "strided", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "jagged" or "mkldnn";
+    other layouts, quantized tensors and tensor subclasses hold their inner tensors in ``parts``.
+    ``details`` are the plain facts beside the view: ``scheme`` ("per_tensor_affine", …), ``scale``, ``zero_point``
+    and ``axis`` of a quantized tensor, ``coalesced`` of a sparse one, ``conj`` and ``neg`` bits.
     ``storage`` is None where there are no bytes of its own: meta tensors, and tensors made of ``parts``.
     """
 
@@ -33,6 +35,7 @@ class Tensor:
     layout: str = "strided"
     subclass: str | None = None
     parts: tuple[Tensor, ...] = ()
+    details: tuple[tuple[str, bool | int | float | str], ...] = ()
 
     @property
     def numel(self) -> int:
@@ -67,12 +70,12 @@ def is_contiguous(tensor: Tensor) -> bool:
     if tensor.layout != "strided" or 0 in tensor.shape:
         return True
     wanted = contiguous_stride(tensor.shape)
-    return all(size == 1 or have == want for size, have, want in zip(tensor.shape, tensor.stride, wanted))
+    return all(size == 1 or have == want for size, have, want in zip(tensor.shape, tensor.stride, wanted, strict=True))
 
 
 def storage_span(tensor: Tensor) -> tuple[int, int]:
     """First element and one past the last element of its storage that the view touches; (offset, offset) when empty."""
     if 0 in tensor.shape:
         return tensor.offset, tensor.offset
-    last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride))
+    last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride, strict=True))
     return tensor.offset, last + 1

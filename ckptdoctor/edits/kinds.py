@@ -30,7 +30,7 @@ class RenameModules:
 
 @dataclass(frozen=True, slots=True)
 class Retag:
-    """Storages (by key; None: all) that carry one of the device tags ``devices`` (None: any but ``to``) get the tag ``to``."""
+    """Storages (by key; None: all) tagged with one of ``devices`` (None: any but ``to``) get the tag ``to``."""
 
     to: str
     devices: tuple[str, ...] | None = None
@@ -67,7 +67,7 @@ class MakeContiguous:
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """The value at ``path`` becomes plain data (None, bool, int, float, str, and lists and dicts of such)."""
+    """The value at ``path`` becomes plain: None, bool, int, float, str, bytes, or a list, tuple or dict of such."""
 
     path: KeyPath
     value: object

@@ -9,39 +9,63 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+# a module prefix, where it went (None: its name was lost), and then where the one module inside it went
+_Move = tuple[str, "str | None", "str | None"]
+
 
 def renamed_modules(prefixes: Iterable[str], renames: Mapping[str, str]) -> dict[str, str | None]:
     """New name of each ``_metadata`` prefix under ``renames`` (every key of the state dict: old → new name).
 
     None means that the prefix has gone: it named a wrapper whose place another module has taken.
     """
-    moved = _evidence(renames)
+    moved, inner = _evidence(renames)
     wanted = {prefix: _moved(prefix, moved) for prefix in prefixes}
     owners: dict[str, str] = {}
     for prefix, name in wanted.items():
         rival = owners.get(name)
         if rival is None or len(prefix) > len(rival):  # the wrapped module outlives its wrapper
             owners[name] = prefix
-    return {prefix: name if owners[name] == prefix else None for prefix, name in wanted.items()}
+    return {
+        prefix: name if owners[name] == prefix and not _emptied(name, inner.get(prefix)) else None
+        for prefix, name in wanted.items()
+    }
 
 
-def _evidence(renames: Mapping[str, str]) -> dict[str, str | None]:
-    """Module prefix → the prefix that all its keys moved to; None where they went different ways."""
+def _evidence(renames: Mapping[str, str]) -> tuple[dict[str, str | None], dict[str, str | None]]:
+    """Module prefix → the prefix that all its keys moved to, and module prefix → where the one module inside it went.
+
+    None where keys went different ways. The second says something only of modules whose own name was lost on the way.
+    Works upwards from the modules that hold keys, each move of a module once: models have far fewer of them than keys.
+    """
     moved: dict[str, str | None] = {}
-    for old, new in renames.items():
-        old_parts, new_parts = old.split("."), new.split(".")
-        shared = 0
-        while shared < min(len(old_parts), len(new_parts)) and old_parts[-1 - shared] == new_parts[-1 - shared]:
-            shared += 1
-        for cut in range(len(old_parts)):
-            prefix = ".".join(old_parts[:cut])
-            rest = len(old_parts) - cut
-            target = ".".join(new_parts[: len(new_parts) - rest]) if rest <= shared else None
-            if prefix not in moved:
-                moved[prefix] = target
-            elif moved[prefix] != target:
-                moved[prefix] = None
-    return moved
+    inner: dict[str, str | None] = {}
+    level: set[_Move] = {(*_around(old, new), None) for old, new in renames.items()}
+    seen = set(level)
+    while level:
+        above: set[_Move] = set()
+        for old, new, left in level:
+            moved[old] = new if moved.get(old, new) == new else None
+            inner[old] = left if inner.get(old, left) == left else None
+            if old:
+                parent, target = _around(old, new)
+                above.add((parent, target, None if target is not None else left if new is None else new))
+        level = above - seen
+        seen |= level
+    return moved, inner
+
+
+def _around(old: str, new: str | None) -> tuple[str, str | None]:
+    """What the move of ``old`` to ``new`` says of the module around it: None where its own name was lost."""
+    parent, _, name = old.rpartition(".")
+    if not new:
+        return parent, None
+    target, _, new_name = new.rpartition(".")
+    return parent, target if name == new_name else None
+
+
+def _emptied(name: str, inner: str | None) -> bool:
+    """Whether the module ``name`` was a wrapper of one module, which is now at ``inner``, outside of it."""
+    return name != "" and inner is not None and not f"{inner}.".startswith(f"{name}.")
 
 
 def _moved(prefix: str, moved: Mapping[str, str | None]) -> str:

@@ -1,0 +1,1 @@
+"""What is done with checkpoints: examine, plan, repair. Command line, browser and Python all call this."""

@@ -1,0 +1,141 @@
+"""Opens any checkpoint by what its bytes are, and says how to write it with edits applied.
+
+``examine`` looks at the outside of a file, ``read`` at its headers, and ``rewrite`` turns edits into a recipe for a
+new file. Each container format is a module of its own (``formats.registry``), imported when a file may need it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, NoteKind
+from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.edits import Edit, SetSuffix, Truncate
+from ckptdoctor.errors import (
+    CkptDoctorError,
+    DamagedError,
+    NotACheckpointError,
+    RefusedError,
+    TruncatedError,
+)
+from ckptdoctor.formats.registry import built_in, format_named, plugged_in
+
+if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.writing.recipe import Recipe
+
+__all__ = ["examine", "examine_directory", "open_checkpoint", "read", "rewrite"]
+
+# how much of the beginning of a file is looked at to recognise it
+HEAD_BYTES = 4096
+
+# the notes of a container that say that it is a checkpoint, but a broken one
+_DAMAGE = frozenset({NoteKind.HEADER_INVALID, NoteKind.OFFSETS_INVALID, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED})
+
+
+@collector_paused()
+def examine(source: FileSource) -> Container:
+    """What the file is by its bytes, and what is wrong with its outside.
+
+    Never raises for what the file holds: what cannot be read is a Container that says so. ``format`` is "" when
+    nothing is known that the bytes could be.
+    """
+    from ckptdoctor.formats.suffixes import suffix_notes
+
+    head = source.read(0, min(HEAD_BYTES, source.size))
+    container = _recognised(source, head)
+    notes = (*container.notes, *suffix_notes(container))
+    return replace(container, notes=notes, identity=source.identity)
+
+
+def _recognised(source: FileSource, head: bytes) -> Container:
+    for format_ in built_in():
+        container = format_.examine(source, head)
+        if container is not None:
+            return container
+    from ckptdoctor.formats.recognised import recognise
+
+    other = recognise(source, head)
+    if other.format and not other.readable:
+        return other
+    for format_ in plugged_in():
+        container = format_.examine(source, head)
+        if container is not None:
+            return container
+    return other
+
+
+def examine_directory(path: str | os.PathLike[str]) -> Container | None:
+    """What the directory at ``path`` is, when it is a checkpoint in several files; None when it is nothing known."""
+    from ckptdoctor.formats.recognise.directories import examine_directory as examine_folder
+
+    return examine_folder(os.fspath(path))
+
+
+@collector_paused()
+def read(source: FileSource, container: Container) -> Checkpoint:
+    """What the checkpoint holds, from its headers; no tensor value is read.
+
+    Raises NotACheckpointError for everything that is not read, and DamagedError (TruncatedError, HostileError) for a
+    checkpoint that is broken where it must be whole; the container's notes say more.
+    """
+    if not container.readable:
+        raise _unreadable(container)
+    checkpoint = format_named(container.format).read(source, container)
+    notes = tuple([note for note in checkpoint.notes if note not in container.notes])
+    return replace(
+        checkpoint,
+        size=source.size,
+        notes=(*container.notes, *notes),
+        identity=source.identity,
+        bytes_read=source.bytes_read,
+        container=container,
+    )
+
+
+def _unreadable(container: Container) -> CkptDoctorError:
+    """Why a container cannot be read: it is damaged, or it is something else."""
+    for note in container.notes:
+        if note.kind in _DAMAGE or note.kind is NoteKind.TRUNCATED:
+            kind = TruncatedError if note.kind is NoteKind.TRUNCATED else DamagedError
+            message = f"{container.path}: {note.message.rstrip('.')}. {container.guidance}".rstrip()
+            return kind(message, offset=note.offset, member=note.member)
+    if not container.format:
+        return NotACheckpointError(f"{container.path} is no checkpoint that is known. {container.guidance}".rstrip())
+    article = "an" if container.format[:1].lower() in "aeiou" else "a"
+    return NotACheckpointError(f"{container.path} is {article} {container.format}. {container.guidance}".rstrip())
+
+
+def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """What the checkpoint at ``path`` holds: ``examine`` and ``read`` in one.
+
+    Raises UnreadableError when there is no such file, and what ``read`` raises. For a directory that is a checkpoint
+    in several files, NotACheckpointError says which and what opens it.
+    """
+    if os.path.isdir(path):
+        container = examine_directory(path)
+        if container is not None:
+            raise _unreadable(container)
+    with FileSource(path) as source:
+        return read(source, examine(source))
+
+
+@collector_paused()
+def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+    """How to write the checkpoint with these edits applied, one after another.
+
+    Alone, Truncate and SetSuffix are the same for every container: the first copies the beginning of the file, the
+    second changes no byte. Raises UnprovenError when a lossless copy cannot be proven, RefusedError when an edit is
+    impossible (two keys would get one name) and DamagedError when the file cannot be read far enough.
+    """
+    from ckptdoctor.writing.recipe import Copy, Recipe
+
+    if any(not isinstance(edit, (SetSuffix, Truncate)) for edit in edits):
+        return format_named(checkpoint.format).rewrite(source, checkpoint, edits)
+    lengths = [edit.length for edit in edits if isinstance(edit, Truncate)]
+    for length in lengths:
+        if not 0 <= length <= source.size:
+            raise RefusedError(f"The file has {source.size:,} bytes: it cannot be cut after {length:,}.")
+    return Recipe(source.path, (Copy(0, min(lengths, default=source.size)),))

@@ -1,0 +1,52 @@
+"""A pickle machine that never imports, calls, looks up, hashes or compares what a file holds: bytes → graph → bytes."""
+
+from __future__ import annotations
+
+from ckptdoctor.pickles.budgets import Budgets
+from ckptdoctor.pickles.decode import decode
+from ckptdoctor.pickles.encode import encode, prove
+from ckptdoctor.pickles.graph import (
+    NO_MEMO,
+    Ambiguity,
+    Extension,
+    Global,
+    GlobalUse,
+    Literal,
+    Made,
+    Node,
+    PersistentId,
+    Pickle,
+    Popped,
+    Revisit,
+    Step,
+    Text,
+    Tuple,
+    Value,
+    Verbatim,
+    plain,
+)
+
+__all__ = [
+    "NO_MEMO",
+    "Ambiguity",
+    "Budgets",
+    "Extension",
+    "Global",
+    "GlobalUse",
+    "Literal",
+    "Made",
+    "Node",
+    "PersistentId",
+    "Pickle",
+    "Popped",
+    "Revisit",
+    "Step",
+    "Text",
+    "Tuple",
+    "Value",
+    "Verbatim",
+    "decode",
+    "encode",
+    "plain",
+    "prove",
+]

@@ -9,7 +9,6 @@ or ``payload`` list, then encode.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Union
 
@@ -37,12 +36,22 @@ class Text(Node):
         self.memo = memo
 
 
+class Verbatim(Text):
+    """A string that was not written the canonical way for its value: ``raw`` is the opcode with its argument."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, op: int, value: str | bytes, raw: bytes, memo: int = NO_MEMO) -> None:
+        super().__init__(op, value, memo)
+        self.raw = raw
+
+
 class Literal(Node):
     """A constant that was not written the canonical way for its value: ``raw`` is the opcode with its argument."""
 
     __slots__ = ("raw", "value")
 
-    def __init__(self, raw: bytes, value: None | bool | int | float, memo: int = NO_MEMO) -> None:
+    def __init__(self, raw: bytes, value: bool | int | float | None, memo: int = NO_MEMO) -> None:
         self.raw = raw
         self.value = value
         self.memo = memo
@@ -94,10 +103,12 @@ class Step:
 
     ``op`` is APPEND, APPENDS, SETITEM, SETITEMS (payload: key, value, key, value …), ADDITEMS, BUILD (payload: the
     state), or a PUT that came later than right after the making (payload empty: the node's ``memo`` is stored here).
+    ``late`` steps were not done where the object was made but where a Revisit fetched it from the memo again.
     """
 
     op: int
     payload: list[Value]
+    late: bool = False
 
 
 class Made(Node):
@@ -118,7 +129,11 @@ class Made(Node):
 
 
 class PersistentId(Node):
-    """A reference to something outside the pickle: ``id`` is the value (BINPERSID) or its text (PERSID)."""
+    """A reference to something outside the pickle: ``id`` is the value (BINPERSID) or its text (PERSID).
+
+    Protocol 5's out-of-band buffers are such references too: NEXT_BUFFER (``id`` None) and READONLY_BUFFER (``id``: the
+    value that is made read-only).
+    """
 
     __slots__ = ("id", "op")
 
@@ -129,7 +144,10 @@ class PersistentId(Node):
 
 
 class Popped(Node):
-    """Values that were computed and thrown away before ``result``: how a pickler writes recursive tuples and objects."""
+    """Values that were computed and thrown away before ``result``: how a pickler writes recursive tuples and objects.
+
+    ``op`` is POP (each value popped on its own), POP_MARK, or MARK (the values and then the mark popped one by one).
+    """
 
     __slots__ = ("discarded", "op", "result")
 
@@ -138,6 +156,16 @@ class Popped(Node):
         self.discarded = discarded
         self.result = result
         self.memo = NO_MEMO
+
+
+class Revisit(Popped):
+    """An object fetched from the memo to be changed further: ``steps`` are those of its ``late`` steps done here."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, op: int, result: Made, steps: list[Step]) -> None:
+        super().__init__(op, [], result)
+        self.steps = steps
 
 
 Value = Union[None, bool, int, float, Text, Literal, Global, Extension, Tuple, Made, PersistentId, Popped]
@@ -168,7 +196,8 @@ class Pickle:
     ``start`` and ``end`` are the byte range in the data given to decode (``end`` is just past STOP).
     ``globals`` lists each distinct (module, name) once, in order of appearance, also those in discarded calls.
     ``frames`` holds (start, length) of each FRAME's contents, relative to ``start``.
-    ``opcodes`` counts what was executed; ``discards_calls`` says that a call's result was thrown away.
+    ``opcodes`` counts what was executed; ``discards_calls`` says that a call's result was thrown away; ``memoize`` that
+    MEMOIZE numbers the memo; ``next_memo`` is the first memo index that is free for a new node.
     """
 
     root: Value
@@ -181,6 +210,7 @@ class Pickle:
     opcodes: int
     discards_calls: bool = False
     memoize: bool = False
+    next_memo: int = 0
 
 
 def plain(value: Value) -> Value:

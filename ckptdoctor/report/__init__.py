@@ -1,0 +1,1 @@
+"""Reports for people and programs: from the nouns to text, one renderer per file."""

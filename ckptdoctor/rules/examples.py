@@ -27,7 +27,7 @@ class T:
 
 @dataclass(frozen=True, slots=True)
 class Obj:
-    """An instance of ``class_name`` ("argparse.Namespace") with these attributes, or a call of it with ``arguments``."""
+    """An instance of ``class_name`` ("argparse.Namespace") with attributes, or a call of it with ``arguments``."""
 
     class_name: str
     state: dict[str, object] = field(default_factory=dict)

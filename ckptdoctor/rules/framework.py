@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import sys
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from types import UnionType
 from typing import Any
 
 from ckptdoctor.checkpoint import KeyPath
@@ -36,12 +37,16 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A registered rule. ``subject`` is what its function reads: Container, Checkpoint, Comparison or Integrity."""
+    """A registered rule. ``subject`` is what its function reads: Container, Checkpoint, Comparison or Integrity.
+
+    A union of two (``Checkpoint | Comparison``) means that the rule reads the checkpoint alone, or says something
+    better where there is a reference: it runs once, over the most telling subject (``subject_for``).
+    """
 
     code: str
     name: str
     severity: Severity
-    subject: type
+    subject: type | UnionType
     body: Callable[[Any], Iterator[Problem]]
     page: str
     sick: tuple[Example, ...]
@@ -67,6 +72,11 @@ class Rule:
                 location=problem.location,
                 fix=problem.fix,
             )
+
+
+def subject_for(rule: Rule, subjects: Iterable[object]) -> object | None:
+    """The first of ``subjects`` that the rule reads. Order them by how much they tell: a Comparison first."""
+    return next((subject for subject in subjects if isinstance(subject, rule.subject)), None)
 
 
 Body = Callable[[Any], Iterator[Problem]]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
+import sys
 from functools import cache
-from importlib.metadata import entry_points
 
 from ckptdoctor import rules
 from ckptdoctor.rules.framework import Rule
@@ -16,14 +17,40 @@ ENTRY_POINT_GROUP = "ckptdoctor.rules"
 @cache
 def all_rules() -> tuple[Rule, ...]:
     """Every rule, ordered by code."""
-    found = [*_own_rules(), *(entry.load() for entry in entry_points(group=ENTRY_POINT_GROUP))]
-    return tuple(sorted(found, key=lambda each: each.code))
+    return tuple(sorted([*_own_rules(), *_plugged_in()], key=lambda each: each.code))
 
 
 def find_rule(code_or_name: str) -> Rule | None:
     """The rule with this code or name, whatever the case."""
     wanted = code_or_name.lower()
     return next((each for each in all_rules() if wanted in (each.code.lower(), each.name)), None)
+
+
+def _plugged_in() -> list[Rule]:
+    """Rules that installed distributions offer. ``importlib.metadata`` takes longer to import than most checks run."""
+    if not any(map(_offers_rules, sys.path)):
+        return []
+    from importlib.metadata import entry_points
+
+    return [entry.load() for entry in entry_points(group=ENTRY_POINT_GROUP)]
+
+
+def _offers_rules(folder: str) -> bool:
+    """Whether some distribution installed in this folder names the entry point group in its metadata."""
+    try:
+        names = os.listdir(folder or os.curdir)
+    except OSError:  # not every entry of sys.path is a folder, or exists
+        return False
+    listings = [os.path.join(folder, name, "entry_points.txt") for name in names if name.endswith("-info")]
+    return any(ENTRY_POINT_GROUP.encode() in _content(path) for path in listings)
+
+
+def _content(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError:  # most distributions have no entry points
+        return b""
 
 
 def _own_rules() -> list[Rule]:

@@ -1,0 +1,23 @@
+"""Writes output files so that neither a crash nor a full disk can cost a byte of what was there before.
+
+Readers import this package for its recipes, so that what really writes is imported only when something is written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
+
+if TYPE_CHECKING:
+    from ckptdoctor.writing.publishing import Written, publish
+
+__all__ = ["Copy", "Generated", "Literal", "Recipe", "Segment", "Written", "publish"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in ("Written", "publish"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from ckptdoctor.writing import publishing
+
+    return getattr(publishing, name)

@@ -13,10 +13,129 @@ What you see
     Unexpected key(s) in state_dict: "module.conv1.weight", "module.bn1.weight", …
 
 How it is found
-    Every key of a state dict begins with the token ``module`` (an error), or more than half of them do (a warning,
-    and nothing is proposed). ``module.`` further inside a key is reported as a warning and left alone.
+    Every key of a state dict begins with the token ``module`` (an error), or more than half of them do (a warning).
+    The tokens of torch's other wrappers (``_orig_mod``, ``_fsdp_wrapped_module`` …) may stand before it. ``module.``
+    further inside a key is reported as a warning and left alone: there it may well be an attribute of the model.
+    With a reference whose own keys begin with ``module.`` nothing is wrong.
 
 Repair
-    ``ckptdoctor fix FILE --strip-module`` removes the leading token, in the keys, in ``_metadata`` and in an
-    optimizer's ``param_names``. Safe: no value changes, and ``--add-prefix module.`` takes it back.
+    ``ckptdoctor fix FILE --strip-module`` removes the leading token, once for each wrapper, in the keys, in
+    ``_metadata`` and in an optimizer's ``param_names``. Safe where every key begins with it: no value changes, and
+    ``--add-prefix module.`` takes it back. Where only some do it is unsafe, since some may mean it. Where two keys
+    would get one name, no repair is offered, and both are named.
 """
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.edits import Safety
+from ckptdoctor.facts import names
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules.examples import Example, Odict, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.renames import rename_fix, share, torch_lines, weights
+
+SICK = (
+    Example(
+        "every key begins with module.",
+        Odict(
+            {"module.conv.weight": T((4, 3, 3, 3)), "module.conv.bias": T((4,)), "module.fc.weight": T((2, 4))},
+            {"": {"version": 1}, "module": {"version": 1}, "module.conv": {"version": 1}, "module.fc": {"version": 1}},
+        ),
+    ),
+    Example(
+        "a training checkpoint of two wrappers",
+        {"epoch": 3, "state_dict": {"module.module.fc.weight": T((2, 4)), "module.module.fc.bias": T((2,))}},
+    ),
+)
+HEALTHY = (
+    Example("mlp_module is another word", {"mlp_module.layer0.weight": T((4, 4)), "mlp_module.layer0.bias": T((4,))}),
+    Example("a part of the model called module", {"module.weight": T((2, 2)), "encoder.weight": T((2, 2))}),
+    Example(
+        "the target is wrapped too",
+        {"module.fc.weight": T((2, 4)), "module.fc.bias": T((2,))},
+        like={"module.fc.weight": T((2, 4)), "module.fc.bias": T((2,))},
+    ),
+)
+
+
+@rule("N401", "module-prefix", Severity.ERROR)
+def module_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Keys that begin with ``module.``, or have it further inside."""
+    for state_dict in weights(subject, "N401"):
+        keys = names.keys_of(state_dict)
+        led = names.module_led(keys)
+        if led and names.averaged(state_dict) is None:
+            if len(led) == len(keys):
+                yield _leading(state_dict, led, Severity.ERROR)
+            elif 2 * len(led) > len(keys):
+                yield _leading(state_dict, led, Severity.WARNING)
+        inside = names.module_inside(keys)
+        if inside and not (isinstance(subject, Comparison) and names.module_inside(subject.reference.tensors)):
+            yield _inside(state_dict, inside)
+
+
+def _leading(state_dict: StateDict, led: Sequence[str], severity: Severity) -> Problem:
+    sure = severity is Severity.ERROR
+    fix, advice = rename_fix(
+        state_dict,
+        names.without_module,
+        'strip the leading "module."',
+        Safety.SAFE if sure else Safety.UNSAFE,
+        "--strip-module",
+    )
+    if fix is not None and not sure:
+        advice = "The other keys do not: make sure that no part of the model itself is called module."
+    return Problem(
+        message=f'{share(len(led), state_dict)} {"begins" if len(led) == 1 else "begin"} with "module."{_behind(led)}',
+        cause=(
+            "Saved from a model wrapped in DataParallel or DistributedDataParallel. "
+            "Loading it into the bare model fails, and with strict=False loads nothing"
+        )
+        + ("." if sure else " of these."),
+        torch_says=torch_lines(led),
+        advice=advice,
+        keys=tuple([(*state_dict.path, key) for key in led]),
+        location=Location(path=state_dict.path),
+        fix=fix,
+        severity=severity,
+    )
+
+
+def _behind(led: Sequence[str]) -> str:
+    """Says so where the first key begins with another wrapper's token: people look for ``module.`` at the start."""
+    first = names.leading(led[0])
+    before = first[: first.index(names.MODULE)]
+    return f' (behind "{".".join(before)}.")' if before else ""
+
+
+def _inside(state_dict: StateDict, inside: Sequence[str]) -> Problem:
+    tokens = inside[0].split(".")
+    start = len(names.leading(inside[0]))
+    prefix = ".".join(tokens[: tokens.index(names.MODULE, start) + 1])
+    hold = "has" if len(inside) == 1 else "have"
+    return Problem(
+        message=f'{share(len(inside), state_dict)} {hold} "module." inside, as in "{inside[0]}"',
+        cause=(
+            "Either a part of the model was wrapped in DataParallel before it was saved, or the model has an attribute "
+            "called module; the file alone does not tell."
+        ),
+        advice=(
+            f"If the target has no such part: ckptdoctor fix FILE --rename '{_pattern(prefix)}={_bare(prefix)}'. "
+            "With --like and a file that loads, check tells."
+        ),
+        keys=tuple([(*state_dict.path, key) for key in inside]),
+        location=Location(path=state_dict.path),
+        severity=Severity.WARNING,
+    )
+
+
+def _pattern(prefix: str) -> str:
+    return "^" + prefix.replace(".", r"\.") + r"\."
+
+
+def _bare(prefix: str) -> str:
+    return prefix[: -len(names.MODULE)]

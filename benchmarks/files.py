@@ -1,0 +1,110 @@
+"""The large files that benchmarks work on, written by torch and safetensors, kept between runs in one folder.
+
+``made(folder, recipe)`` writes in a process of its own: the peak memory that the system tells of a child is never
+less than what its parent held when it started it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+TWO_GB = 2_000_000_000
+LAYERS = 300
+
+
+def made(folder: Path, recipe: Callable[[Path], Path]) -> Path:
+    """The file that ``recipe`` writes into ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, __file__, str(folder), recipe.__name__]
+    return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+
+
+def two_gb_pt(folder: Path) -> Path:
+    """A 2 GB torch zip of 300 float32 tensors under ``module.`` keys, as a DataParallel run saves it."""
+    path = folder / "two_gb.pt"
+    if not path.exists():
+        import torch
+
+        torch.save(_layers(), path)
+    return path
+
+
+def two_gb_safetensors(folder: Path) -> Path:
+    """The same tensors in a safetensors file."""
+    path = folder / "two_gb.safetensors"
+    if not path.exists():
+        from safetensors.torch import save_file
+
+        save_file(_layers(), path, metadata={"format": "pt"})
+    return path
+
+
+def many_tensors_pt(folder: Path, count: int = 50_000) -> Path:
+    """A torch zip of 50,000 small tensors."""
+    path = folder / f"tensors_{count}.pt"
+    if not path.exists():
+        import torch
+
+        names = (f"module.blocks.{index // 10}.part{index % 10}.weight" for index in range(count))
+        torch.save({name: torch.zeros(2, 3) for name in names}, path)
+    return path
+
+
+def hundred_gb_pt(folder: Path) -> Path:
+    """A sparse 100 GB torch zip: torch writes its structure, the values are a hole."""
+    path = folder / "hundred_gb.pt"
+    if not path.exists():
+        import torch
+        from torch.serialization import skip_data
+
+        hole = folder / "hole"
+        nbytes = 100_000_000_000 // 40
+        with open(hole, "wb") as file:
+            file.truncate(nbytes)
+        state = {}
+        for index in range(40):
+            storage = torch.UntypedStorage.from_file(os.fspath(hole), False, nbytes)
+            values = torch.empty(0, dtype=torch.float32).set_(storage, 0, (nbytes // 4,), (1,))
+            state[f"module.layers.{index}.weight"] = values
+        with skip_data():
+            torch.save(state, path)
+        hole.unlink()
+    return path
+
+
+def hundred_gb_safetensors(folder: Path) -> Path:
+    """A sparse 100 GB safetensors file."""
+    path = folder / "hundred_gb.safetensors"
+    if not path.exists():
+        count, nbytes = 400, 250_000_000
+        header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+        for index in range(count):
+            header[f"layers.{index}.weight"] = {
+                "dtype": "F32",
+                "shape": [nbytes // 4],
+                "data_offsets": [index * nbytes, (index + 1) * nbytes],
+            }
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.truncate(8 + len(text) + count * nbytes)
+    return path
+
+
+def _layers() -> dict[str, object]:
+    import torch
+
+    elements = TWO_GB // 4 // LAYERS
+    generator = torch.Generator().manual_seed(0)
+    return {f"module.layers.{index}.weight": torch.rand(elements, generator=generator) for index in range(LAYERS)}
+
+
+if __name__ == "__main__":
+    print(globals()[sys.argv[2]](Path(sys.argv[1])))

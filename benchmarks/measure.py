@@ -1,0 +1,69 @@
+"""Whole processes, timed by the operating system: seconds of wall clock and peak memory, side by side in one run."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Median over the rounds: seconds of wall clock, and the largest peak of resident memory in MB."""
+
+    seconds: float
+    peak_mb: float
+
+
+def once(command: Sequence[str]) -> Measured:
+    """Run one process to its end. Raises CalledProcessError when it fails (status 1 is a finding, not a failure)."""
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    seconds = time.perf_counter() - start
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, 1):
+        raise subprocess.CalledProcessError(code, list(command))
+    return Measured(seconds, usage.ru_maxrss / 1000)
+
+
+def side_by_side(
+    commands: dict[str, Sequence[str]], rounds: int = 5, before: Callable[[], None] | None = None
+) -> dict[str, Measured]:
+    """Run all commands in turn, one warm-up and ``rounds`` counted rounds, so that drift hits all alike."""
+    runs: dict[str, list[Measured]] = {name: [] for name in commands}
+    for turn in range(rounds + 1):
+        for name, command in commands.items():
+            if before is not None:
+                before()
+            measured = once(command)
+            if turn:
+                runs[name].append(measured)
+    return {
+        name: Measured(statistics.median(run.seconds for run in each), max(run.peak_mb for run in each))
+        for name, each in runs.items()
+    }
+
+
+def show(title: str, measured: dict[str, Measured]) -> None:
+    """Print each command's figures, and how many times as long as the first one it takes."""
+    first = next(iter(measured.values()))
+    print(f"\n{title}")
+    for name, each in measured.items():
+        ratio = each.seconds / first.seconds
+        print(f"  {name:<58} {each.seconds:8.3f} s  {each.peak_mb:8.0f} MB  ×{ratio:.2f}")
+    sys.stdout.flush()
+
+
+def python(code: str, *arguments: str) -> list[str]:
+    """The command line of a fresh Python process that runs ``code``."""
+    return [sys.executable, "-c", code, *arguments]
+
+
+def ckptdoctor(*arguments: str) -> list[str]:
+    """The command line of ckptdoctor in this environment."""
+    return [sys.executable, "-m", "ckptdoctor", *arguments]

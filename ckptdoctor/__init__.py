@@ -1,0 +1,71 @@
+"""Open any checkpoint without running it, say what is wrong, and repair it losslessly.
+
+    import ckptdoctor
+
+    checkpoint = ckptdoctor.open("model.pt")      # headers only; nothing is run
+    report = ckptdoctor.check("model.pt")         # findings, worst first
+    repaired = ckptdoctor.fix("model.pt")         # a new file beside it, verified
+    contents = ckptdoctor.load("model.pt")        # plain Python with CPU tensors
+
+Every name is imported when it is first used, so that ``import ckptdoctor`` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ckptdoctor.api import check, fix, open
+    from ckptdoctor.checkpoint import Checkpoint, Tensor
+    from ckptdoctor.errors import CkptDoctorError
+    from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, Severity
+    from ckptdoctor.loading import load
+
+__version__: str
+
+__all__ = [
+    "Checkpoint",
+    "CkptDoctorError",
+    "FileReport",
+    "Finding",
+    "RepairReport",
+    "Report",
+    "Severity",
+    "Tensor",
+    "__version__",
+    "check",
+    "fix",
+    "load",
+    "open",
+]
+
+# Public name → the module that holds it
+_HOMES = {
+    "Checkpoint": "ckptdoctor.checkpoint",
+    "CkptDoctorError": "ckptdoctor.errors",
+    "FileReport": "ckptdoctor.findings",
+    "Finding": "ckptdoctor.findings",
+    "RepairReport": "ckptdoctor.findings",
+    "Report": "ckptdoctor.findings",
+    "Severity": "ckptdoctor.findings",
+    "Tensor": "ckptdoctor.checkpoint",
+    "check": "ckptdoctor.api",
+    "fix": "ckptdoctor.api",
+    "load": "ckptdoctor.loading",
+    "open": "ckptdoctor.api",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("ckptdoctor")
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,92 @@
+"""What ``import ckptdoctor`` offers: one function for each thing that people do from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Union
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.findings import FileReport, RepairReport
+
+Path = Union[str, "os.PathLike[str]"]
+
+
+def open(path: Path) -> Checkpoint:
+    """What a checkpoint holds, from its headers; nothing in it is run and no tensor value is read.
+
+    Raises UnreadableError, NotACheckpointError, or DamagedError.
+    """
+    from ckptdoctor import formats
+
+    return formats.open_checkpoint(os.fspath(path))
+
+
+def check(
+    path: Path,
+    *,
+    like: Path | None = None,
+    root: str | None = None,
+    deep: bool = False,
+    select: Sequence[str] | None = None,
+    ignore: Sequence[str] = (),
+) -> FileReport:
+    """What is wrong with one checkpoint, worst finding first, and what was not examined.
+
+    ``like`` is another checkpoint whose keys and shapes are wanted; ``root`` the state dict that matters
+    ("state_dict"); ``deep`` reads every byte. ``select`` and ``ignore`` are rule codes, names or prefixes.
+    Damage is a finding; ``FileReport.error`` is set for what could not be examined at all.
+    Raises UsageError for a bad rule code, and what is wrong with the file ``like``.
+    """
+    from ckptdoctor.engine import diagnose
+    from ckptdoctor.engine.selection import Selection
+    from ckptdoctor.engine.settings import Settings
+
+    selection = Selection(None if select is None else tuple(select), tuple(ignore))
+    wanted = os.fspath(like) if like is not None else None
+    return diagnose.check(os.fspath(path), Settings(selection, deep=deep, like=wanted, root=root))
+
+
+def fix(
+    path: Path,
+    output: Path | None = None,
+    *,
+    root: str | None = None,
+    drop: Sequence[str] = (),
+    keep: Sequence[str] = (),
+    strip_module: bool = False,
+    strip_prefixes: Sequence[str] = (),
+    renames: Sequence[str] = (),
+    add_prefix: str | None = None,
+    to_cpu: bool = False,
+    select: Sequence[str] | None = None,
+    unsafe: bool = False,
+    force: bool = False,
+) -> RepairReport:
+    """Repair one checkpoint into a new, verified file (None: beside the original, ``name.fixed.ext``).
+
+    Each option does what the option of ``ckptdoctor fix`` with its name does; with none, the safe cures of all
+    findings are applied. ``renames`` are written ``REGEX=REPL``. Raises UsageError, UnreadableError,
+    NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError; then nothing has changed.
+    """
+    from ckptdoctor.engine.plan import plan
+    from ckptdoctor.engine.repair import repair
+    from ckptdoctor.engine.request import FixRequest, substitution
+    from ckptdoctor.engine.selection import Selection
+
+    request = FixRequest(
+        path=os.fspath(path),
+        output=os.fspath(output) if output is not None else None,
+        root=root,
+        drop=tuple(drop),
+        keep=tuple(keep),
+        strip_module=strip_module,
+        strip_prefixes=tuple(strip_prefixes),
+        renames=tuple(map(substitution, renames)),
+        add_prefix=add_prefix,
+        to_cpu=to_cpu,
+        selection=Selection(None if select is None else tuple(select)),
+        unsafe=unsafe,
+        force=force,
+    )
+    return repair(plan(request)).report

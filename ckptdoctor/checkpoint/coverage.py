@@ -1,0 +1,30 @@
+"""How much of a reference a checkpoint fits, as it is and after each cure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint.keypath import KeyPath
+
+
+@dataclass(frozen=True, slots=True)
+class CureStep:
+    """Coverage of a reference after one cure: keys and parameters (elements) that then fit."""
+
+    title: str
+    code: str
+    keys: int
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after cures."""
+
+    reference: str
+    state_dict: KeyPath
+    total_keys: int
+    total_parameters: int
+    keys: int
+    parameters: int
+    steps: tuple[CureStep, ...] = ()

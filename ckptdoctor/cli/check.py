@@ -1,0 +1,120 @@
+"""``ckptdoctor check``: what is wrong with these files?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from ckptdoctor import config
+from ckptdoctor.cli.console import complain, emit, paint, width
+from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.cli.options import codes, color
+from ckptdoctor.engine.examine import examine_all
+from ckptdoctor.engine.selection import Selection
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.findings import FileReport, Report, Severity
+
+
+@click.command("check")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--deep", is_flag=True, help="Also read every byte: checksums of all records, zero-filled regions.")
+@click.option("--like", metavar="CKPT", help="Compare keys and shapes with those of another checkpoint.")
+@click.option("--root", metavar="KEY", help='The part of the file that matters, such as "state_dict".')
+@codes("--select", "Only these rules: codes, names or prefixes, separated by commas.")
+@codes("--ignore", "Not these rules.")
+@codes("--extend-select", "These rules too.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["error", "warning", "info", "never"]),
+    help="The lowest severity that makes the exit status 1.  [default: warning]",
+)
+@click.option("--format", "style", type=click.Choice(["full", "concise", "json"]), help="[default: full]")
+@click.option("--statistics", is_flag=True, help="Also count the findings of each rule.")
+@color
+def command(paths: tuple[str, ...], style: str | None, statistics: bool, color: str, **asked: Any) -> ExitStatus:
+    """Say what is wrong with checkpoints, and which command repairs it.
+
+    PATH is a file, a directory (searched for checkpoints), a glob, or - for standard input. Only headers are read,
+    and nothing in a file is ever run. Exit status: 0 nothing at or above --fail-on, 1 findings, 2 a path could not
+    be read or the request makes no sense.
+    """
+    project = config.load()
+    settings = _settings(project, **asked)
+    printer = _Printer(style or project.format or "full", color)
+    reports = []
+    for report in examine_all(paths, settings):
+        printer.one(report)
+        reports.append(report)
+    printer.all(Report(tuple(reports)), statistics)
+    return _status(reports, settings.fail_on)
+
+
+def _settings(project: config.Config, **asked: Any) -> Settings:
+    """The command line, with the project's configuration where it says nothing."""
+    given = {name: asked[name] if asked[name] is not None else getattr(project, name) for name in _FROM_PROJECT}
+    fail_on = given["fail_on"] or "warning"
+    return Settings(
+        selection=Selection(given["select"], given["ignore"] or (), given["extend_select"] or ()),
+        deep=asked["deep"],
+        like=asked["like"],
+        root=asked["root"],
+        fail_on=None if fail_on == "never" else Severity(fail_on),
+    )
+
+
+_FROM_PROJECT = ("select", "ignore", "extend_select", "fail_on")
+
+
+def _status(reports: list[FileReport], fail_on: Severity | None) -> ExitStatus:
+    if any(report.error is not None for report in reports):
+        return ExitStatus.TROUBLE
+    ranks = [finding.severity.rank for report in reports for finding in report.findings]
+    failed = fail_on is not None and any(rank >= fail_on.rank for rank in ranks)
+    return ExitStatus.FINDINGS if failed else ExitStatus.CLEAN
+
+
+@dataclass
+class _Printer:
+    """Prints reports as they come, in one style; JSON, being one document, at the end."""
+
+    style: str
+    color: str
+    printed: int = 0
+
+    def one(self, report: FileReport) -> None:
+        if report.error is not None:
+            complain(report.error)
+        text = self._text(report)
+        if text:
+            emit(f"\n{text}" if self.printed and self.style == "full" else text)
+            self.printed += 1
+
+    def _text(self, report: FileReport) -> str:
+        if self.style == "full" and (report.error is None or report.findings):
+            from ckptdoctor.report import full
+
+            return full.file_report(report, paint(self.color), width())
+        if self.style == "concise":
+            from ckptdoctor.report import concise
+
+            return concise.file_report(report)
+        return ""
+
+    def all(self, report: Report, counted: bool) -> None:
+        if self.style == "json":
+            from ckptdoctor import __version__
+            from ckptdoctor.report import json
+
+            emit(json.render(report, __version__, counted))
+            return
+        from ckptdoctor.report.full import total
+        from ckptdoctor.report.statistics import statistics
+
+        endings = [
+            total(report, paint(self.color)) if self.style == "full" else "",
+            statistics(report) if counted else "",
+        ]
+        for text in filter(None, endings):
+            emit(f"\n{text}" if self.style == "full" else text)

@@ -1,0 +1,58 @@
+"""The two streams: stdout is data, stderr is narration; neither is ever given raw text from a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.paint import Paint
+
+# What stands for our own typographic signs on a terminal whose encoding lacks them
+_PLAIN = str.maketrans({"·": "-", "→": "->", "…": "...", "≥": ">=", "×": "x", "–": "-", "“": '"', "”": '"', "└": "`"})
+
+
+def emit(text: str, stream: TextIO | None = None) -> None:
+    """Write ``text`` and a line end to ``stream`` (None: stdout), whatever its encoding can show."""
+    stream = sys.stdout if stream is None else stream
+    encoding = stream.encoding or "utf-8"
+    try:
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN).encode(encoding, "backslashreplace").decode(encoding)
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def narrate(text: str) -> None:
+    """Say something on stderr that is not part of the result."""
+    emit("\n".join(map(escape, text.split("\n"))), sys.stderr)
+
+
+def complain(message: str) -> None:
+    """Say on stderr why something could not be done."""
+    narrate(f"error: {message}")
+
+
+def paint(color: str, stream: TextIO | None = None) -> Paint:
+    """Colours for ``stream`` (None: stdout): "always", "never", or "auto" (a terminal, and NO_COLOR is not set)."""
+    if color == "auto":
+        return Paint(_is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb")
+    return Paint(color == "always")
+
+
+def width(stream: TextIO | None = None) -> int | None:
+    """Columns to fit into (COLUMNS, or what the terminal says); None when the output is not a terminal."""
+    if not _is_terminal(stream):
+        return None
+    if os.environ.get("COLUMNS", "").isdigit():
+        return max(20, int(os.environ["COLUMNS"]))
+    try:
+        return max(20, os.get_terminal_size((stream or sys.stdout).fileno()).columns)
+    except OSError:  # a terminal that does not tell its size
+        return 80
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return (stream or sys.stdout).isatty()

@@ -1,0 +1,38 @@
+"""A command group that imports a command only when it is run: start-up is what most people wait for."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from shlex import quote
+from typing import Any
+
+import click
+
+
+class LazyGroup(click.Group):
+    """Commands by name, each the attribute ``command`` of its module."""
+
+    def __init__(self, *args: Any, modules: dict[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the order in which they are documented."""
+        return list(self.modules)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now; None when there is none of this name."""
+        if cmd_name not in self.modules:
+            return None
+        command = import_module(self.modules[cmd_name]).command
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that ``args`` begin with. Raises UsageError, with the likely command for an existing path."""
+        if args and args[0] not in self.modules and os.path.exists(args[0]):
+            ctx.fail(f"{args[0]} is a path, not a command. Did you mean: ckptdoctor check {quote(args[0])}")
+        return super().resolve_command(ctx, args)

@@ -1,0 +1,20 @@
+"""``ckptdoctor rules``: every rule there is."""
+
+from __future__ import annotations
+
+import click
+
+from ckptdoctor.cli.console import emit, width
+from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.cli.options import as_json
+from ckptdoctor.engine.catalogue import all_rules
+from ckptdoctor.report import rule_table
+
+
+@click.command("rules")
+@as_json
+def command(style: str) -> ExitStatus:
+    """List every rule: code, name, severity, and what it finds."""
+    rules = all_rules()
+    emit(rule_table.as_json(rules) if style == "json" else rule_table.as_text(rules, width()))
+    return ExitStatus.CLEAN

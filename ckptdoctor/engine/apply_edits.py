@@ -1,0 +1,136 @@
+"""What the contents must be after edits, worked out on the nouns alone.
+
+The formats apply the same edits to the bytes in their own way; a repair is verified by comparing the two results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, at, show_path
+from ckptdoctor.edits import (
+    Compact,
+    Convert,
+    Drop,
+    Edit,
+    MakeContiguous,
+    Rename,
+    RenameModules,
+    Replace,
+    Retag,
+    SetMetadata,
+    SetSuffix,
+    TakeRoot,
+    Truncate,
+)
+from ckptdoctor.engine import compacting, renaming
+from ckptdoctor.engine.plain_nodes import node_of
+from ckptdoctor.engine.rebuilding import with_tree
+from ckptdoctor.engine.removing import without
+from ckptdoctor.engine.reshaping import changed_at, mapped, missing, moved
+from ckptdoctor.errors import RefusedError
+
+
+def apply(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
+    """The checkpoint after the edits, one after another; its paths, tensors, storages and state dicts agree.
+
+    Raises RefusedError, with both names, where two keys would get one, and for edits of what is not there.
+    """
+    for edit in edits:
+        checkpoint = _APPLY[type(edit)](checkpoint, edit)
+    return checkpoint
+
+
+def _retag(checkpoint: Checkpoint, edit: Retag) -> Checkpoint:
+    wanted = None if edit.storages is None else frozenset(edit.storages)
+    changes: dict[str, Storage] = {}
+    for storage in checkpoint.storages:
+        named = storage.device != edit.to if edit.devices is None else storage.device in edit.devices
+        if named and (wanted is None or storage.key in wanted):
+            changes[storage.key] = replace(storage, device=edit.to)
+    return with_storages(checkpoint, changes, edit.to)
+
+
+def with_storages(checkpoint: Checkpoint, changes: dict[str, Storage], device: str | None = None) -> Checkpoint:
+    """The checkpoint with some storages replaced (by key); tensors on them, and those made of them, follow."""
+    if not changes:
+        return checkpoint
+
+    def change(node: Tensor | Cycle) -> Node:
+        return _on_new_storage(node, changes, device) if isinstance(node, Tensor) else node
+
+    storages = tuple([changes.get(storage.key, storage) for storage in checkpoint.storages])
+    return with_tree(replace(checkpoint, storages=storages), mapped(checkpoint.tree, change))
+
+
+def _on_new_storage(tensor: Tensor, changes: dict[str, Storage], device: str | None) -> Tensor:
+    if tensor.parts:
+        parts = tuple([_on_new_storage(part, changes, device) for part in tensor.parts])
+        if all(new is old for new, old in zip(parts, tensor.parts, strict=True)):
+            return tensor
+        if device is not None and tensor.device == tensor.parts[0].device:
+            return replace(tensor, parts=parts, device=device)
+        return replace(tensor, parts=parts)
+    new = changes.get(tensor.storage.key) if tensor.storage is not None else None
+    if new is None:
+        return tensor
+    return replace(tensor, storage=new, device=tensor.device if device is None else device)
+
+
+def _drop(checkpoint: Checkpoint, edit: Drop) -> Checkpoint:
+    return with_tree(checkpoint, without(checkpoint.tree, edit.paths))
+
+
+def _take_root(checkpoint: Checkpoint, edit: TakeRoot) -> Checkpoint:
+    try:
+        tree = at(checkpoint.tree, edit.path)
+    except KeyError as error:
+        raise missing(edit.path) from error
+
+    def check(node: Tensor | Cycle) -> Node:
+        if isinstance(node, Cycle) and node.path[: len(edit.path)] != edit.path:
+            raise RefusedError(
+                f"{show_path(edit.path)} refers back to {show_path(node.path)}, so the rest cannot be left out."
+            )
+        return node
+
+    mapped(tree, check)
+    return with_tree(checkpoint, moved(tree, edit.path, ()))
+
+
+def _replace(checkpoint: Checkpoint, edit: Replace) -> Checkpoint:
+    return with_tree(checkpoint, changed_at(checkpoint.tree, edit.path, lambda _: node_of(edit.value)))
+
+
+def _set_metadata(checkpoint: Checkpoint, edit: SetMetadata) -> Checkpoint:
+    return replace(checkpoint, metadata={**(checkpoint.metadata or {}), edit.key: edit.value})
+
+
+def _truncate(checkpoint: Checkpoint, edit: Truncate) -> Checkpoint:
+    return replace(checkpoint, size=edit.length)
+
+
+def _convert(checkpoint: Checkpoint, edit: Convert) -> Checkpoint:
+    return replace(checkpoint, format=edit.format)
+
+
+def _same(checkpoint: Checkpoint, edit: Edit) -> Checkpoint:
+    return checkpoint
+
+
+_APPLY: dict[type, Callable[[Checkpoint, Any], Checkpoint]] = {
+    Rename: renaming.rename,
+    RenameModules: renaming.rename_modules,
+    Retag: _retag,
+    Drop: _drop,
+    TakeRoot: _take_root,
+    Compact: compacting.compact,
+    MakeContiguous: compacting.make_contiguous,
+    Replace: _replace,
+    SetMetadata: _set_metadata,
+    SetSuffix: _same,
+    Truncate: _truncate,
+    Convert: _convert,
+}

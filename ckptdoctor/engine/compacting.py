@@ -1,0 +1,157 @@
+"""Storages that shrink to what is viewed of them, and tensors that get contiguous storages of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
+from ckptdoctor.checkpoint.tensor import contiguous_stride, storage_span
+from ckptdoctor.edits import Compact, MakeContiguous
+from ckptdoctor.engine.rebuilding import with_tree
+from ckptdoctor.engine.reshaping import mapped
+from ckptdoctor.errors import RefusedError
+
+Piece = tuple[int, int]  # first byte of a storage, and how many from there
+
+
+def compact(checkpoint: Checkpoint, edit: Compact) -> Checkpoint:
+    """Raises RefusedError for storages that no tensor views."""
+    kept = kept_pieces(checkpoint.tensors, edit.storages)
+    for key in edit.storages:
+        if key not in kept:
+            raise RefusedError(f"No tensor views storage {key}, so there is nothing to shrink it to.")
+    storages = {each.key: _shrunk(each, kept[each.key]) for each in checkpoint.storages if each.key in kept}
+
+    def change(node: Tensor | Cycle) -> Node:
+        return _shifted(node, storages, kept) if isinstance(node, Tensor) else node
+
+    every = tuple([storages.get(each.key, each) for each in checkpoint.storages])
+    return with_tree(replace(checkpoint, storages=every), mapped(checkpoint.tree, change))
+
+
+def remade_views(checkpoint: Checkpoint, edit: MakeContiguous) -> dict[str, Tensor]:
+    """Key of each storage that the edit makes → the view whose elements it will hold."""
+    wanted = set(edit.paths)
+    found = [each for each in checkpoint.tensors if each.path in wanted and each.storage is not None]
+    return {contiguous_key(view): view for view in found}
+
+
+def kept_pieces(tensors: Iterable[Tensor], storages: Iterable[str]) -> dict[str, tuple[Piece, ...]]:
+    """The byte ranges of each of these storages that its tensors view, in order, touching ranges made one."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    wanted = set(storages)
+    for view in views(tensors):
+        if view.storage is not None and view.storage.key in wanted:
+            spans.setdefault(view.storage.key, []).append(byte_span(view))
+    return {key: tuple(_united(each)) for key, each in spans.items()}
+
+
+def views(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors with bytes of their own: those made of parts give their parts."""
+    for tensor in tensors:
+        if tensor.storage is not None:
+            yield tensor
+        if tensor.parts:
+            yield from views(tensor.parts)
+
+
+def byte_span(tensor: Tensor) -> tuple[int, int]:
+    """First byte and one past the last byte of its storage that a view touches."""
+    first, last = storage_span(tensor)
+    return first * tensor.dtype.bits // 8, (last * tensor.dtype.bits + 7) // 8
+
+
+def _united(spans: Iterable[tuple[int, int]]) -> Iterator[Piece]:
+    begin = end = 0
+    for start, stop in sorted(span for span in spans if span[0] < span[1]):
+        if start > end:
+            if end > begin:
+                yield begin, end - begin
+            begin = start
+        end = max(end, stop)
+    if end > begin:
+        yield begin, end - begin
+
+
+def narrowed(pieces: Iterable[Piece], kept: Iterable[Piece]) -> tuple[Piece, ...]:
+    """What is left of ``pieces`` when only the ranges ``kept`` of what they make up stay: again as byte ranges."""
+    pieces = tuple(pieces)
+    found = []
+    for start, length in kept:
+        passed = 0
+        for begin, size in pieces:
+            first, last = max(start, passed), min(start + length, passed + size)
+            if first < last:
+                found.append((begin + first - passed, last - first))
+            passed += size
+    return tuple(found)
+
+
+def _shrunk(storage: Storage, pieces: tuple[Piece, ...]) -> Storage:
+    nbytes = sum(length for _, length in pieces)
+    return _resized(storage, storage.key, nbytes) if nbytes != storage.nbytes else storage
+
+
+def _resized(storage: Storage, key: str, nbytes: int) -> Storage:
+    """A storage of another length. Its extent still says where its bytes came from, not where they will lie."""
+    extent = storage.extent and Extent(storage.extent.file, storage.extent.offset, nbytes)
+    return replace(storage, key=key, nbytes=nbytes, extent=extent, crc32=None)
+
+
+def _shifted(tensor: Tensor, storages: dict[str, Storage], kept: dict[str, tuple[Piece, ...]]) -> Tensor:
+    if tensor.parts:
+        parts = tuple([_shifted(part, storages, kept) for part in tensor.parts])
+        return tensor if all(a is b for a, b in zip(parts, tensor.parts, strict=True)) else replace(tensor, parts=parts)
+    if tensor.storage is None or tensor.storage.key not in storages:
+        return tensor
+    storage = storages[tensor.storage.key]
+    if 0 in tensor.shape:
+        return replace(tensor, storage=storage, offset=0)
+    offset = _offset(byte_span(tensor)[0], kept[storage.key]) * 8 // tensor.dtype.bits
+    return replace(tensor, storage=storage, offset=offset)
+
+
+def _offset(byte: int, pieces: tuple[Piece, ...]) -> int:
+    """Where a byte of the old storage lies in the new one."""
+    passed = 0
+    for start, length in pieces:
+        if start <= byte < start + length:
+            return passed + byte - start
+        passed += length
+    return passed
+
+
+def make_contiguous(checkpoint: Checkpoint, edit: MakeContiguous) -> Checkpoint:
+    """Raises RefusedError for paths without a plain tensor."""
+    wanted = set(edit.paths)
+    found: dict[str, Storage] = {}
+    seen: set[object] = set()
+
+    def change(node: Tensor | Cycle) -> Node:
+        if not isinstance(node, Tensor) or node.path not in wanted:
+            return node
+        seen.add(node.path)
+        return _contiguous(node, found)
+
+    tree = mapped(checkpoint.tree, change)
+    for path in edit.paths:
+        if path not in seen:
+            raise RefusedError(f"There is no tensor at {show_path(path)} to make contiguous.")
+    return with_tree(checkpoint, tree)
+
+
+def _contiguous(tensor: Tensor, made: dict[str, Storage]) -> Tensor:
+    """A view of a storage of its own; equal views of one storage go on sharing theirs."""
+    if tensor.storage is None or tensor.parts or tensor.layout != "strided":
+        raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, and cannot be made contiguous.")
+    view = contiguous_key(tensor)
+    if view not in made:
+        made[view] = _resized(tensor.storage, view, tensor.nbytes)
+    return replace(tensor, storage=made[view], offset=0, stride=contiguous_stride(tensor.shape))
+
+
+def contiguous_key(tensor: Tensor) -> str:
+    """What the storage is called here that a tensor gets when it is made contiguous: by its old view."""
+    assert tensor.storage is not None
+    return f"{tensor.storage.key}:{tensor.dtype.name}:{tensor.offset}:{tensor.shape}:{tensor.stride}"

@@ -1,0 +1,68 @@
+"""The cures that rules propose for some contents, and which of them may be applied side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ckptdoctor.checkpoint import Container
+from ckptdoctor.edits import (
+    Compact,
+    Convert,
+    Edit,
+    Fix,
+    MakeContiguous,
+    Retag,
+    Safety,
+    SetMetadata,
+    SetSuffix,
+    Truncate,
+)
+from ckptdoctor.findings import Finding
+from ckptdoctor.rules.framework import Rule
+
+Cure = tuple[Finding, Fix]
+
+
+def container_findings(container: Container, rules: Iterable[Rule]) -> list[Finding]:
+    """What the rules find in the file around the contents."""
+    return [found for rule in rules if isinstance(container, rule.subject) for found in rule.run(container)]
+
+
+def cures(findings: Iterable[Finding], unsafe: bool) -> list[Cure]:
+    """The findings that may be cured: safe cures, and others only where ``unsafe`` ones were asked for."""
+    return [
+        (finding, finding.fix)
+        for finding in findings
+        if finding.fix is not None and finding.fix.edits and (unsafe or finding.fix.safety is Safety.SAFE)
+    ]
+
+
+def independent(wanted: Iterable[Cure]) -> Iterator[Cure]:
+    """The first cure, and those after it that touch nothing an earlier one touches: the others must be asked again."""
+    touched: set[str] = set()
+    for finding, fix in wanted:
+        mine = {each for edit in fix.edits for each in _touched(edit)}
+        if touched.isdisjoint(mine) and not (touched and "everything" in touched | mine):
+            touched |= mine
+            yield finding, fix
+
+
+def outside(edits: Iterable[Edit]) -> bool:
+    """Whether an edit changes the file around the contents, which the nouns do not show."""
+    return any(isinstance(edit, (SetSuffix, Truncate)) for edit in edits)
+
+
+def _touched(edit: Edit) -> Iterator[str]:
+    """What an edit changes, coarsely."""
+    if isinstance(edit, Retag):
+        yield "device tags"
+    elif isinstance(edit, (SetSuffix, Truncate)):
+        yield "the file"
+    elif isinstance(edit, SetMetadata):
+        yield "metadata"
+    elif isinstance(edit, Convert):
+        yield "everything"
+    else:
+        yield "paths"
+        if isinstance(edit, (Compact, MakeContiguous)):
+            yield "storages"

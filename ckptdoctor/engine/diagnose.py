@@ -1,0 +1,219 @@
+"""Examines one file: recognise, read the headers, run the rules. Yields events as it goes; nothing is ever run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, KeyPath, Note, NoteKind, show_path
+from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Opened, Recognised
+from ckptdoctor.engine.roots import find_root
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
+from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
+from ckptdoctor.reference import Reference
+from ckptdoctor.rules.framework import Rule, subject_for
+from ckptdoctor.rules.registry import all_rules
+
+if TYPE_CHECKING:
+    from ckptdoctor.facts.alignment import Comparison
+
+_DAMAGE = "F"  # the family of rules that explain why contents cannot be read
+
+
+def check(path: str, settings: Settings | None = None, reference: Reference | None = None) -> FileReport:
+    """The report on one file; see ``diagnose``."""
+    *_, last = diagnose(path, settings, reference)
+    assert isinstance(last, Finished)
+    return last.report
+
+
+def diagnose(
+    path: str, settings: Settings | None = None, reference: Reference | None = None, shown: str | None = None
+) -> Iterator[Event]:
+    """Examine the file at ``path``; the last event is ``Finished``. It is called ``shown`` in the report.
+
+    ``reference`` is what ``settings.like`` describes, where the caller has already read it. Damage is a finding; a
+    file that cannot be examined at all gives a report with ``error`` set. Raises UsageError for a bad rule code,
+    and whatever is wrong with the file that ``settings.like`` names.
+    """
+    settings = settings or Settings()
+    rules = settings.selection.chosen(all_rules())
+    if reference is None and settings.like is not None:
+        reference = read_reference(settings)
+    yield from _Examination(path, settings, rules, reference).events(shown or path)
+
+
+def read_reference(settings: Settings) -> Reference | None:
+    """What the checkpoint ``settings.like`` holds, as what others are expected to hold; None when none is named."""
+    if settings.like is None:
+        return None
+    from ckptdoctor.reference.like import from_checkpoint
+
+    return from_checkpoint(settings.like, settings.root)
+
+
+@collector_paused()
+def findings_of(
+    checkpoint: Checkpoint,
+    rules: Iterable[Rule] | None = None,
+    reference: Reference | None = None,
+    root: KeyPath | None = None,
+) -> list[Finding]:
+    """What the rules (None: all) find in a checkpoint, worst first, without reading any file.
+
+    With a reference, the rules that can compare do. ``root`` is where the state dict that matters was said to be.
+    """
+    comparison = _compared(checkpoint, reference, root)
+    return worst_first(_apply(all_rules() if rules is None else rules, (comparison, checkpoint)))
+
+
+def _compared(checkpoint: Checkpoint, reference: Reference | None, root: KeyPath | None) -> Comparison | None:
+    if reference is None:
+        return None
+    from ckptdoctor.facts.alignment import compare
+
+    return compare(checkpoint, reference, root)
+
+
+def _apply(rules: Iterable[Rule], subjects: Sequence[object]) -> Iterator[Finding]:
+    """The findings of each rule over the first of the subjects that it reads; None is read by no rule."""
+    for rule in rules:
+        subject = subject_for(rule, subjects)
+        if subject is not None:
+            yield from rule.run(subject)
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings by severity, then by code; those of one rule stay in their order."""
+    return sorted(findings, key=lambda finding: (-finding.severity.rank, finding.code))
+
+
+class _Examination:
+    """One file on its way through the rules, and what has been learnt so far."""
+
+    def __init__(self, path: str, settings: Settings, rules: tuple[Rule, ...], reference: Reference | None) -> None:
+        self.path = path
+        self.settings = settings
+        self.rules = rules
+        self.reference = reference
+        self.container: Container | None = None
+        self.checkpoint: Checkpoint | None = None
+        self.coverage: Coverage | None = None
+        self.findings: list[Finding] = []
+        self.skipped: list[Skipped] = []
+        self.error: str | None = None
+
+    def events(self, shown: str) -> Iterator[Event]:
+        """Everything that happens, ``Finished`` last."""
+        started = perf_counter()
+        bytes_read = 0
+        try:
+            if os.path.isdir(self.path):
+                formats.open_checkpoint(self.path)  # raises: it says what the directory is
+            with FileSource(self.path) as source:
+                yield from self._examine(source)
+                bytes_read = min(source.bytes_read, source.size)  # some bytes are looked at twice
+        except UsageError as error:  # the root that was asked for is not in this file
+            self.error = f"{self.path}: {error.message}"
+        except CkptDoctorError as error:
+            self.error = error.message
+        yield from self._skip(self._left_out())
+        yield Finished(
+            FileReport(
+                path=shown,
+                container=self.container,
+                checkpoint=self.checkpoint,
+                findings=tuple(worst_first(self.findings)),
+                skipped=tuple(self.skipped),
+                coverage=self.coverage,
+                seconds=perf_counter() - started,
+                error=self.error,
+                bytes_read=bytes_read,
+            )
+        )
+
+    def _examine(self, source: FileSource) -> Iterator[Event]:
+        container = self.container = formats.examine(source)
+        yield Recognised(container)
+        yield from self._run(container)
+        try:
+            checkpoint = formats.read(source, container)
+        except (DamagedError, NotACheckpointError) as error:
+            yield from self._account_for(error, container)
+            return
+        self.checkpoint = checkpoint
+        yield Opened(checkpoint)
+        root = find_root(checkpoint.tree, self.settings.root) if self.settings.root is not None else None
+        yield from self._judge(_narrowed(checkpoint, root), root)
+        if self.settings.deep:
+            yield from self._read_everything(source, checkpoint)
+
+    def _judge(self, checkpoint: Checkpoint, root: KeyPath | None) -> Iterator[Event]:
+        comparison = _compared(checkpoint, self.reference, root)
+        self.coverage = comparison.coverage if comparison is not None else None
+        yield from self._run(comparison, checkpoint)
+
+    def _run(self, *subjects: object) -> Iterator[Event]:
+        for finding in _apply(self.rules, subjects):
+            if finding not in self.findings:
+                self.findings.append(finding)
+                yield Found(finding)
+
+    def _account_for(self, error: CkptDoctorError, container: Container) -> Iterator[Event]:
+        """Contents that cannot be read must not pass for healthy: a finding explains it, or the file is an error."""
+        if isinstance(error, DamagedError) and not self._explained():
+            note = Note(NoteKind.PICKLE_DAMAGED, error.message, error.member, error.offset)
+            self.container = replace(container, notes=(*container.notes, note))
+            yield from self._run(self.container)
+        if not self._explained():
+            self.error = error.message
+        yield from self._skip([Skipped("the contents", error.message)])
+
+    def _explained(self) -> bool:
+        errors = [finding for finding in self.findings if finding.severity is Severity.ERROR]
+        readable = self.container is not None and self.container.readable
+        return any(finding.code.startswith(_DAMAGE) for finding in errors) if readable else bool(errors)
+
+    def _read_everything(self, source: FileSource, checkpoint: Checkpoint) -> Iterator[Event]:
+        from ckptdoctor.facts.integrity import examine_integrity
+
+        integrity = examine_integrity(checkpoint, source)
+        yield from self._run(integrity)
+        if integrity.without_checksum:
+            yield from self._skip([Skipped(f"checksums of {integrity.without_checksum:,} storages", "there are none")])
+
+    def _left_out(self) -> Iterator[Skipped]:
+        """What a reader of the report could take for examined, but was not."""
+        holders = [holder for holder in (self.container, self.checkpoint) if holder is not None]
+        for note in [note for holder in holders for note in holder.notes if note.kind is NoteKind.NOT_EXAMINED]:
+            yield Skipped(note.message, "the reader's limit was reached")
+        if self.checkpoint is None:
+            return
+        if self.settings.deep:
+            yield Skipped("whether values are NaN or infinite", "no rule reads them")
+        else:
+            yield Skipped("checksums and values", "--deep")
+        if self.reference is None:
+            yield Skipped("fit to a model", "--like")
+
+    def _skip(self, skipped: Iterable[Skipped]) -> Iterator[Event]:
+        for each in skipped:
+            if each not in self.skipped:
+                self.skipped.append(each)
+                yield LeftOut(each)
+
+
+def _narrowed(checkpoint: Checkpoint, root: KeyPath | None) -> Checkpoint:
+    """The checkpoint with only the state dicts at or below ``root``; with all of them when it is None."""
+    if root is None:
+        return checkpoint
+    chosen = tuple([each for each in checkpoint.state_dicts if each.path[: len(root)] == root])
+    if not chosen:
+        raise UsageError(f"There is no state dict in “{show_path(root)}”: it holds no tensors under text keys.")
+    return replace(checkpoint, state_dicts=chosen)

@@ -1,0 +1,47 @@
+"""What happens during an examination, one event after another. Command line, browser and Python read the same ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.findings import FileReport, Finding, Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """The file is open, and its first bytes say what it is."""
+
+    container: Container
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Its headers have been read: the contents can be shown."""
+
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A rule has found something; in the order of discovery, not of severity."""
+
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Something was not examined."""
+
+    skipped: Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The last event of each file: everything, worst finding first."""
+
+    report: FileReport
+
+
+Event = Union[Recognised, Opened, Found, LeftOut, Finished]

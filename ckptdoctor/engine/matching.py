@@ -1,0 +1,119 @@
+"""Which values patterns mean: globs over key paths as they are shown, and over the keys of state dicts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from fnmatch import translate
+
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    KeyPath,
+    Mapping,
+    Node,
+    Opaque,
+    Sequence,
+    Special,
+    Tensor,
+    children,
+    show_part,
+    show_path,
+)
+from ckptdoctor.engine.weights import weights
+from ckptdoctor.errors import RefusedError
+
+_SHOWN = 4  # names offered in a message
+_COMPARED = 2000  # keys of a state dict among which the nearest are looked for
+
+
+def dropped_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[KeyPath, ...]:
+    """What ``--drop`` takes away: everything that matches. Raises RefusedError for a pattern that matches nothing."""
+    found: dict[KeyPath, None] = {}
+    for pattern in patterns:
+        paths = [path for path, _ in _matches(checkpoint, pattern)]
+        if not paths:
+            raise _nothing("--drop", pattern, checkpoint)
+        found.update(dict.fromkeys(paths))
+    outermost = [path for path in found if not any(path[:end] in found for end in range(len(path)))]
+    _leave_something(checkpoint, set(outermost))
+    return tuple(outermost)
+
+
+def kept_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[KeyPath, ...]:
+    """What goes so that only what matches ``--keep`` stays.
+
+    A pattern that matches keys of a state dict empties that state dict of its other keys. A pattern that matches
+    whole key paths also takes away what lies beside them, up to the root. State dicts without a match stay whole.
+    Raises RefusedError for a pattern that matches nothing.
+    """
+    kept: set[KeyPath] = set()
+    thinned: set[KeyPath] = set()
+    for pattern in patterns:
+        matches = list(_matches(checkpoint, pattern))
+        if not matches:
+            raise _nothing("--keep", pattern, checkpoint)
+        for path, by_key in matches:
+            kept.add(path)
+            thinned.update([path[:-1]] if by_key else [path[:end] for end in range(len(path))])
+    ways = {path[:end] for path in kept for end in range(len(path) + 1)}
+    return tuple([path for path in _beside(checkpoint.tree, thinned) if path not in ways])
+
+
+def _beside(tree: Node, parents: set[KeyPath]) -> Iterator[KeyPath]:
+    """The children of these containers, in file order."""
+    stack: list[tuple[KeyPath, Node]] = [((), tree)]
+    while stack:
+        path, node = stack.pop()
+        below = [((*path, part), child) for part, child in _entries(node)]
+        if path in parents:
+            yield from (each for each, _ in below)
+        stack.extend(reversed([each for each in below if isinstance(each[1], (Mapping, Sequence, Opaque))]))
+
+
+def _matches(checkpoint: Checkpoint, pattern: str) -> Iterator[tuple[KeyPath, bool]]:
+    """(path, it is a key of a model's state dict that matches on its own) of the outermost matches, in file order."""
+    fits = re.compile(translate(pattern)).match
+    state_dicts = {each.path for each in weights(checkpoint)}
+    stack: list[tuple[KeyPath, str, Node]] = [((), "", checkpoint.tree)]
+    while stack:
+        path, shown, node = stack.pop()
+        keys = path in state_dicts
+        below = []
+        for part, child in _entries(node):
+            text = show_part(part)
+            if keys and fits(text):
+                yield (*path, part), True
+            elif fits(shown + text):
+                yield (*path, part), False
+            elif not isinstance(child, Tensor) and isinstance(child, (Mapping, Sequence, Opaque)):
+                below.append(((*path, part), f"{shown}{text}/", child))
+        stack.extend(reversed(below))
+
+
+def _entries(node: Node) -> list[tuple[str | int | Special, Node]]:
+    """The children that can be taken out: entries, items and attributes of objects, not ``_metadata`` or arguments."""
+    if isinstance(node, (Mapping, Sequence)):
+        return list(node.entries if isinstance(node, Mapping) else enumerate(node.items))
+    if isinstance(node, Opaque) and isinstance(node.state, Mapping):
+        return list(node.state.entries)
+    return []
+
+
+def _leave_something(checkpoint: Checkpoint, gone: set[KeyPath]) -> None:
+    top = [(part,) for part, _ in children(checkpoint.tree) if not isinstance(part, Special)]
+    if top and all(path in gone for path in top):
+        raise RefusedError("That would drop everything, and leave an empty checkpoint.")
+
+
+def _nothing(option: str, pattern: str, checkpoint: Checkpoint) -> RefusedError:
+    """The refusal of a pattern without a match, with the names that are most like it."""
+    from difflib import SequenceMatcher
+
+    names: dict[str, None] = {}
+    for part, _ in _entries(checkpoint.tree):
+        names[show_part(part)] = None
+    for state_dict in weights(checkpoint):
+        names.update(dict.fromkeys(state_dict.keys[:_COMPARED]))
+    near = sorted(names, key=lambda each: -SequenceMatcher(None, pattern, each).quick_ratio())[:_SHOWN]
+    offer = f"; the nearest names are {', '.join(near)}" if near else f"; {show_path(())} is empty"
+    return RefusedError(f"{option} {pattern} matches nothing{offer}.")

@@ -1,0 +1,101 @@
+"""Which files are meant: paths, directories, globs, and ``-`` for standard input."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from ckptdoctor import formats
+from ckptdoctor.errors import UsageError
+
+STANDARD_INPUT = "-"
+
+# In a directory, files with these suffixes are always examined: an empty or mistaken one is worth a finding
+SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".safetensors", ".bin"})
+# Other names (.pkl, .tar, step numbers, blobs named by their hash) are examined when they begin like a checkpoint
+_BEGINNINGS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_CHUNK = 1 << 20
+
+
+def expand(patterns: Iterable[str]) -> list[str]:
+    """The files to examine, each once, in the order asked for; directories give theirs sorted by name.
+
+    A path that exists is taken as it is, whatever its name. A directory is searched with everything below it,
+    except hidden files and directories, and without following symbolic links to directories; a folder that is one
+    checkpoint in several files stands for itself, unless some of them can be examined singly. Other patterns are
+    globs (``**`` for any depth); one that matches nothing stays, so that opening it says why.
+    Raises UsageError for a directory without checkpoints.
+    """
+    return list(dict.fromkeys(path for pattern in patterns for path in _expanded(pattern)))
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    if os.path.isdir(pattern):
+        found = list(_below(pattern))
+        if not found:
+            suffixes = ", ".join(sorted(SUFFIXES))
+            raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes}, or begins like one.")
+        yield from found
+    elif pattern == STANDARD_INPUT or os.path.exists(pattern) or not any(char in pattern for char in "*?["):
+        yield pattern
+    else:
+        yield from _matching(pattern)
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    from glob import glob
+
+    matches = sorted(glob(pattern, recursive=True))
+    if not matches:
+        yield pattern
+    for path in matches:
+        if not os.path.isdir(path):
+            yield path
+
+
+def _below(directory: str) -> Iterator[str]:
+    for folder, folders, files in os.walk(directory):
+        named = [name for name in files if _has_suffix(name)]
+        if not named and formats.examine_directory(folder) is not None:
+            folders.clear()
+            yield folder
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = os.path.join(folder, name)
+            if not name.startswith(".") and os.path.isfile(path) and (_has_suffix(name) or _begins_like_one(path)):
+                yield path
+
+
+def _has_suffix(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in SUFFIXES
+
+
+def _begins_like_one(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(16)
+    except OSError:  # a file of some other kind that we may not read is nobody's checkpoint until asked for by name
+        return False
+    return head.startswith(_BEGINNINGS) or _is_safetensors(head, path)
+
+
+def _is_safetensors(head: bytes, path: str) -> bool:
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= os.path.getsize(path) - 8
+
+
+@contextmanager
+def spooled(stream: BinaryIO) -> Iterator[str]:
+    """The bytes of ``stream`` as a temporary file, for readers that need random access; removed afterwards."""
+    from tempfile import mkstemp
+
+    handle, path = mkstemp(prefix="ckptdoctor-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            while chunk := stream.read(_CHUNK):
+                file.write(chunk)
+        yield path
+    finally:
+        os.unlink(path)

@@ -1,0 +1,56 @@
+"""Takes values out of a tree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Sequence, show_part, show_path
+from ckptdoctor.engine.reshaping import changed_at, moved
+from ckptdoctor.errors import RefusedError
+
+
+def without(tree: Node, paths: Iterable[KeyPath]) -> Node:
+    """The tree without the values at ``paths``; what follows in a list moves up.
+
+    Raises RefusedError for the root, for parts of calls, and for paths that do not exist.
+    """
+    by_parent: dict[KeyPath, set[Part]] = {}
+    for path in paths:
+        if not path:
+            raise RefusedError("The whole contents cannot be dropped.")
+        by_parent.setdefault(path[:-1], set()).add(path[-1])
+    # the deepest first, so that indices on the way to the others still hold
+    for parent in sorted(by_parent, key=len, reverse=True):
+        tree = changed_at(tree, parent, lambda node, parent=parent: _smaller(node, parent, by_parent[parent]))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+    return tree
+
+
+def _smaller(node: Node, path: KeyPath, gone: set[Part]) -> Node:
+    made, found = _removed(node, path, gone)
+    if found < len(gone):
+        raise RefusedError(f"Not everything that was to be dropped is in {show_path(path)}: {_named(gone)}.")
+    return made
+
+
+def _named(parts: Iterable[Part]) -> str:
+    return ", ".join(sorted(map(show_part, parts))[:3])
+
+
+def _removed(node: Node, path: KeyPath, gone: set[Part]) -> tuple[Node, int]:
+    """The node without these children, and how many of them there were."""
+    if isinstance(node, Mapping):
+        kept = tuple([entry for entry in node.entries if entry[0] not in gone])
+        return replace(node, entries=kept), len(node.entries) - len(kept)
+    if isinstance(node, Sequence):
+        return _closed_up(node, path, gone)
+    if isinstance(node, Opaque) and isinstance(node.state, Mapping):
+        state, found = _removed(node.state, path, gone)
+        return replace(node, state=state), found
+    return node, 0
+
+
+def _closed_up(node: Sequence, path: KeyPath, gone: set[Part]) -> tuple[Node, int]:
+    kept = [(index, item) for index, item in enumerate(node.items) if index not in gone]
+    items = [moved(item, (*path, old), (*path, new)) for new, (old, item) in enumerate(kept)]
+    return Sequence(node.kind, tuple(items)), len(node.items) - len(items)

@@ -1,0 +1,116 @@
+"""New names for the keys of a state dict, and for everything that repeats them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as Table
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
+from ckptdoctor.edits import Rename, RenameModules
+from ckptdoctor.edits.renaming import renamed_modules
+from ckptdoctor.engine.rebuilding import with_tree
+from ckptdoctor.engine.reshaping import changed_at, missing, moved
+from ckptdoctor.errors import RefusedError
+
+METADATA = "_metadata"
+PARAM_NAMES = "param_names"
+
+
+def rename(checkpoint: Checkpoint, edit: Rename) -> Checkpoint:
+    """Raises RefusedError when a key is not there, or when two keys would get one name (both are named)."""
+    names = dict(edit.pairs)
+    path = edit.state_dict
+    tree = changed_at(checkpoint.tree, path, lambda node: _renamed(node, path, names))
+    for state_dict in checkpoint.state_dicts:
+        if state_dict.role is Role.OPTIMIZER:
+            tree = _with_param_names(tree, state_dict.path, names)
+    return with_tree(checkpoint, tree)
+
+
+def rename_modules(checkpoint: Checkpoint, edit: RenameModules) -> Checkpoint:
+    """Raises RefusedError when the state dict has no ``_metadata``, or when two prefixes would get one name."""
+    names = dict(edit.pairs)
+
+    def change(node: Node) -> Node:
+        found = _metadata(node)
+        if not isinstance(node, Mapping) or found is None:
+            raise RefusedError(f"{show_path(edit.state_dict)} has no _metadata whose prefixes could be renamed.")
+        for old in names:
+            if old not in dict(found.entries):
+                raise RefusedError(f"The _metadata of {show_path(edit.state_dict)} has no prefix “{old}”.")
+        entries = _entries(found, (*edit.state_dict, METADATA), names)
+        return _with_metadata(node, replace(found, entries=entries))
+
+    return with_tree(checkpoint, changed_at(checkpoint.tree, edit.state_dict, change))
+
+
+def _renamed(node: Node, path: KeyPath, names: Table[str, str]) -> Node:
+    if not isinstance(node, Mapping):
+        raise missing(path)
+    keys = [part for part, _ in node.entries if isinstance(part, str)]
+    absent = next((old for old in names if old not in set(keys)), None) if not names.keys() <= set(keys) else None
+    if absent is not None:
+        raise RefusedError(f"There is no key “{absent}” in {show_path(path)} to rename.")
+    made = replace(node, entries=_entries(node, path, names))
+    found = _metadata(node)
+    if found is None:
+        return made
+    return _with_metadata(made, _following(found, {key: names.get(key, key) for key in keys}))
+
+
+def _entries(node: Mapping, path: KeyPath, names: Table[str, str]) -> tuple[tuple[Part, Node], ...]:
+    owners: dict[Part, Part] = {}
+    entries = []
+    for part, value in node.entries:
+        new = names.get(part, part) if isinstance(part, str) else part
+        rival = owners.get(new)
+        if rival is not None and type(rival) is type(part):
+            raise collision(path, str(rival), str(part), str(new))
+        owners[new] = part
+        entries.append((new, value if new == part else moved(value, (*path, part), (*path, new))))
+    return tuple(entries)
+
+
+def collision(path: KeyPath, one: str, other: str, name: str) -> RefusedError:
+    """The refusal of a rename that would make one key of two."""
+    place = f" of {show_path(path)}" if path else ""
+    stays = next((f"“{each}” is already there" for each in (one, other) if each == name), None)
+    if stays is not None:
+        moving = other if one == name else one
+        return RefusedError(f"“{moving}”{place} would become “{name}”, but {stays}; drop or rename one of them.")
+    return RefusedError(f"“{one}” and “{other}”{place} would both become “{name}”; drop or rename one of them.")
+
+
+def _metadata(node: Node) -> Mapping | None:
+    if not isinstance(node, Mapping) or node.attributes is None:
+        return None
+    found = dict(node.attributes.entries).get(METADATA)
+    return found if isinstance(found, Mapping) else None
+
+
+def _with_metadata(node: Mapping, metadata: Mapping) -> Mapping:
+    assert node.attributes is not None
+    entries = tuple([(part, metadata if part == METADATA else value) for part, value in node.attributes.entries])
+    return replace(node, attributes=replace(node.attributes, entries=entries))
+
+
+def _following(metadata: Mapping, names: Table[str, str]) -> Mapping:
+    """``_metadata`` whose prefixes follow the keys."""
+    moves = renamed_modules([part for part, _ in metadata.entries if isinstance(part, str)], names)
+    kept = [(part, moves.get(part, part) if isinstance(part, str) else part, value) for part, value in metadata.entries]
+    return replace(metadata, entries=tuple([(new, value) for _, new, value in kept if new is not None]))
+
+
+def _with_param_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) -> Node:
+    """Every ``param_groups[i]["param_names"]`` of an optimizer, with the names that have new ones replaced."""
+    try:
+        groups = at(tree, (*optimizer, "param_groups"))
+    except KeyError:
+        return tree
+    for index, group in enumerate(groups.items if isinstance(groups, Sequence) else ()):
+        listed = dict(group.entries).get(PARAM_NAMES) if isinstance(group, Mapping) else None
+        if isinstance(listed, Sequence) and any(isinstance(item, str) and item in names for item in listed.items):
+            items = [names.get(item, item) if isinstance(item, str) else item for item in listed.items]
+            made = Sequence(listed.kind, tuple(items))
+            tree = changed_at(tree, (*optimizer, "param_groups", index, PARAM_NAMES), lambda _, made=made: made)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+    return tree

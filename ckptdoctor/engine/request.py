@@ -1,0 +1,82 @@
+"""What was asked of a repair."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+
+from ckptdoctor.engine.selection import Selection
+from ckptdoctor.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Substitution:
+    """``--rename 'REGEX=REPL'``: ``text`` as it was given, taken apart at the last ``=``."""
+
+    text: str
+    pattern: re.Pattern[str]
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixRequest:
+    """One file and what to do with it. Nothing named: the safe cures of everything that is found.
+
+    ``output`` None means beside the original, ``name.fixed.ext``; a directory takes a file of the original's name.
+    What is named applies in this order: ``root``, ``drop`` and ``keep``, ``strip_module``, ``strip_prefixes``,
+    ``renames``, ``add_prefix``, ``to_cpu``, and last the cures of ``selection``, where that selects rules.
+    ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output.
+    """
+
+    path: str
+    output: str | None = None
+    root: str | None = None
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    strip_module: bool = False
+    strip_prefixes: tuple[str, ...] = ()
+    renames: tuple[Substitution, ...] = ()
+    add_prefix: str | None = None
+    to_cpu: bool = False
+    selection: Selection = field(default_factory=Selection)
+    unsafe: bool = False
+    force: bool = False
+
+    @property
+    def named(self) -> bool:
+        """Whether some change is named, other than the cures of rules."""
+        changes = (self.drop, self.keep, self.strip_module, self.strip_prefixes, self.renames, self.to_cpu)
+        return any(changes) or self.root is not None or self.add_prefix is not None
+
+    @property
+    def cures(self) -> bool:
+        """Whether cures of rules are wanted: all, because nothing is named, or those of the rules selected."""
+        return not self.named or self.selection.select is not None
+
+
+def substitution(text: str) -> Substitution:
+    """``REGEX=REPL``, taken apart at the last ``=``. Raises UsageError, with the position of what makes no sense."""
+    expression, sign, replacement = text.rpartition("=")
+    if not sign or not expression:
+        raise UsageError(f"--rename wants REGEX=REPL, such as 'encoder\\.norm=enc_norm'; “{text}” is something else.")
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        place = "" if error.pos is None else f" at character {error.pos + 1}"
+        raise UsageError(f"--rename: “{expression}” is no regular expression{place}: {error.msg}.") from error
+    try:
+        pattern.sub(replacement, "")
+    except (re.error, IndexError) as error:
+        raise UsageError(f"--rename: “{replacement}” cannot be filled in from “{expression}”: {error}.") from error
+    return Substitution(text, pattern, replacement)
+
+
+def output_path(request: FixRequest, suffix: str | None) -> str:
+    """Where the output goes. ``suffix`` is the one that fits the contents, None to keep the original's."""
+    if request.output is not None and not os.path.isdir(request.output):
+        return request.output
+    stem, own = os.path.splitext(request.path)
+    if request.output is not None:
+        return os.path.join(request.output, os.path.basename(stem) + (own if suffix is None else suffix))
+    return f"{stem}.fixed{own if suffix is None else suffix}"

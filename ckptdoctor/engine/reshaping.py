@@ -1,0 +1,189 @@
+"""Makes changed copies of trees of contents: everything that a change does not touch is shared with the old tree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from ckptdoctor.checkpoint import (
+    Cycle,
+    KeyPath,
+    Mapping,
+    Node,
+    Opaque,
+    Part,
+    Sequence,
+    Special,
+    Tensor,
+)
+from ckptdoctor.errors import RefusedError
+
+_CONTAINERS = (Mapping, Sequence, Opaque)
+
+
+def nodes_below(node: Node) -> list[Node]:
+    """The nodes directly inside a container, its attributes or state being one node; [] for anything else."""
+    if isinstance(node, Mapping):
+        values = [value for _, value in node.entries]
+        return values if node.attributes is None else [*values, node.attributes]
+    if isinstance(node, Sequence):
+        return list(node.items)
+    if isinstance(node, Opaque):
+        return [*node.arguments, node.state, *node.items, *(value for _, value in node.entries)]
+    return []
+
+
+def with_nodes(node: Node, below: list[Node]) -> Node:
+    """The container with other nodes in it, in the order of ``nodes_below``."""
+    if isinstance(node, Mapping):
+        entries = tuple([(part, value) for (part, _), value in zip(node.entries, below, strict=False)])
+        attributes = below[len(entries)] if len(below) > len(entries) else None
+        return Mapping(node.kind, entries, attributes if isinstance(attributes, Mapping) else None)
+    if isinstance(node, Sequence):
+        return Sequence(node.kind, tuple(below))
+    if isinstance(node, Opaque):
+        first, second = len(node.arguments), len(node.arguments) + 1 + len(node.items)
+        entries = tuple([(part, value) for (part, _), value in zip(node.entries, below[second:], strict=True)])
+        return Opaque(node.class_name, tuple(below[:first]), below[first], tuple(below[first + 1 : second]), entries)
+    return node
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A container on its way to its changed copy: what is in it, and what has been changed so far."""
+
+    node: Node
+    below: list[Node]
+    done: list[Node]
+    changed: bool = False
+
+
+def mapped(tree: Node, change: Callable[[Tensor | Cycle], Node]) -> Node:
+    """The tree with every tensor and every cycle changed by ``change``. Not recursive: files decide how deep it is."""
+    if isinstance(tree, (Tensor, Cycle)):
+        return change(tree)
+    if not isinstance(tree, _CONTAINERS):
+        return tree
+    stack = [_Frame(tree, nodes_below(tree), [])]
+    while True:
+        frame = stack[-1]
+        _advance(frame, change, stack)
+        if stack[-1] is not frame:
+            continue
+        stack.pop()
+        made = with_nodes(frame.node, frame.done) if frame.changed else frame.node
+        if not stack:
+            return made
+        stack[-1].changed |= frame.changed
+        stack[-1].done.append(made)
+
+
+def _advance(frame: _Frame, change: Callable[[Tensor | Cycle], Node], stack: list[_Frame]) -> None:
+    """Change what follows in this container, up to the next container inside it, which goes on the stack."""
+    for node in frame.below[len(frame.done) :]:
+        if isinstance(node, (Tensor, Cycle)):
+            new = change(node)
+            frame.changed |= new is not node
+            frame.done.append(new)
+        elif isinstance(node, _CONTAINERS):
+            stack.append(_Frame(node, nodes_below(node), []))
+            return
+        else:
+            frame.done.append(node)
+
+
+def tensors_in(tree: Node) -> Iterator[Tensor]:
+    """Every tensor of the tree, in file order; not the inner ones of sparse or quantized tensors."""
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Tensor):
+            yield node
+        elif isinstance(node, _CONTAINERS):
+            stack.extend(reversed(nodes_below(node)))
+
+
+def moved(tree: Node, old: KeyPath, new: KeyPath) -> Node:
+    """The subtree that stood at ``old``, with the paths that it has at ``new``."""
+
+    def change(node: Tensor | Cycle) -> Node:
+        if isinstance(node, Tensor):
+            return move_tensor(node, old, new)
+        return Cycle((*new, *node.path[len(old) :])) if node.path[: len(old)] == old else node
+
+    return tree if old == new else mapped(tree, change)
+
+
+def move_tensor(tensor: Tensor, old: KeyPath, new: KeyPath) -> Tensor:
+    """The tensor and its parts with ``new`` instead of ``old`` at the beginning of their paths."""
+    if tensor.path[: len(old)] != old:
+        return tensor
+    parts = tuple([move_tensor(part, old, new) for part in tensor.parts]) if tensor.parts else ()
+    return replace(tensor, path=(*new, *tensor.path[len(old) :]), parts=parts)
+
+
+def changed_at(tree: Node, path: KeyPath, change: Callable[[Node], Node]) -> Node:
+    """The tree with the node at ``path`` changed. Raises RefusedError where there is none."""
+    way: list[tuple[Node, int]] = []
+    node = tree
+    for part in path:
+        for slot in _slots(node, part, path):
+            way.append((node, slot))
+            node = nodes_below(node)[slot]
+    node = change(node)
+    for parent, slot in reversed(way):
+        below = nodes_below(parent)
+        below[slot] = node
+        node = with_nodes(parent, below)
+    return node
+
+
+def _slots(node: Node, part: Part, path: KeyPath) -> list[int]:
+    """The places in ``nodes_below`` that lead from a node to its child ``part``; two through attributes or a state."""
+    if isinstance(node, Mapping):
+        slot = _entry(node.entries, part)
+        if slot is not None:
+            return [slot]
+        if node.attributes is not None and isinstance(part, Special):
+            inner = _entry(node.attributes.entries, part.text.removeprefix("."))
+            if inner is not None:
+                return [len(node.entries), inner]
+    elif isinstance(node, Sequence):
+        if isinstance(part, int) and 0 <= part < len(node.items):
+            return [part]
+    elif isinstance(node, Opaque):
+        slots = _object_slots(node, part, path)
+        if slots:
+            return slots
+    raise missing(path)
+
+
+def _object_slots(node: Opaque, part: Part, path: KeyPath) -> list[int]:
+    state = len(node.arguments)
+    for index in range(state):
+        if part == Special(f"({index})"):
+            return [index]
+    if isinstance(node.state, Mapping):
+        slot = _entry(node.state.entries, part)
+        if slot is not None:
+            return [state, slot]
+    elif part == Special(".state"):
+        return [state]
+    if isinstance(part, int) and 0 <= part < len(node.items):
+        return [state + 1 + part]
+    slot = _entry(node.entries, part)
+    return [] if slot is None else [state + 1 + len(node.items) + slot]
+
+
+def _entry(entries: tuple[tuple[Part, Node], ...], part: Part) -> int | None:
+    for index, (own, _) in enumerate(entries):
+        if own == part and type(own) is type(part):
+            return index
+    return None
+
+
+def missing(path: KeyPath) -> RefusedError:
+    """The refusal of an edit of something that is not there."""
+    from ckptdoctor.checkpoint import show_path
+
+    return RefusedError(f"There is nothing at {show_path(path)} to change.")

@@ -1,0 +1,38 @@
+"""Finds the part of a checkpoint that a person names: ``state_dict``, ``models/0/net``."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import ROOT, KeyPath, Node, children, show_part
+from ckptdoctor.errors import UsageError
+
+_SHOWN = 8  # how many names a message offers before it breaks off
+
+
+def find_root(tree: Node, text: str) -> KeyPath:
+    """The key path that ``text`` names: steps joined by "/", as reports print them. "" and "(root)" are everything.
+
+    A key may contain "/" itself: every way to split is tried, the shortest steps first. Raises UsageError with the
+    names that are there when none fits.
+    """
+    if text.strip("/") in ("", "(root)"):
+        return ROOT
+    found = _descend(tree, text.strip("/"))
+    if found is None:
+        names = [show_part(part) for part, _ in children(tree)]
+        offer = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        raise UsageError(f"There is no “{text}” in the checkpoint. Its top level holds {offer or 'nothing to enter'}.")
+    return found
+
+
+def _descend(node: Node, text: str) -> KeyPath | None:
+    candidates = [(part, child) for part, child in children(node) if _begins(text, show_part(part))]
+    for part, child in sorted(candidates, key=lambda step: len(show_part(step[0]))):
+        rest = text[len(show_part(part)) + 1 :]
+        below = _descend(child, rest) if rest else ROOT
+        if below is not None:
+            return (part, *below)
+    return None
+
+
+def _begins(text: str, name: str) -> bool:
+    return text == name or text.startswith(f"{name}/")

@@ -1,0 +1,124 @@
+"""What an edit changes, in the words of the nouns that it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, at
+from ckptdoctor.edits import (
+    Compact,
+    Convert,
+    Drop,
+    Edit,
+    MakeContiguous,
+    Rename,
+    RenameModules,
+    Replace,
+    Retag,
+    SetMetadata,
+    SetSuffix,
+    TakeRoot,
+    Truncate,
+)
+from ckptdoctor.edits.steps import Change
+
+
+def changes(checkpoint: Checkpoint, edit: Edit, after: Checkpoint) -> Iterator[Change]:
+    """What the edit changes in ``checkpoint``, which it turns into ``after``."""
+    if isinstance(edit, Rename):
+        yield _rename(checkpoint, edit, after)
+    elif isinstance(edit, RenameModules):
+        yield Change("rename-modules", edit.pairs, ((len(edit.pairs), "_metadata entry"),), edit.state_dict)
+    elif isinstance(edit, Retag):
+        yield from _retag(checkpoint, edit)
+    elif isinstance(edit, Drop):
+        yield from _drop(edit)
+    elif isinstance(edit, TakeRoot):
+        yield Change("take-root", (), ((len(after.tensors), "tensor"),), edit.path)
+    else:
+        yield _other(checkpoint, edit)
+
+
+def _other(checkpoint: Checkpoint, edit: Edit) -> Change:
+    if isinstance(edit, Compact):
+        return Change("compact", (), ((len(edit.storages), "storage"),))
+    if isinstance(edit, MakeContiguous):
+        return Change("make-contiguous", (), ((len(edit.paths), "tensor"),))
+    if isinstance(edit, Replace):
+        return Change(
+            "replace", ((_kind(checkpoint, edit.path), type(edit.value).__name__),), ((1, "object"),), edit.path
+        )
+    if isinstance(edit, SetMetadata):
+        old = (checkpoint.metadata or {}).get(edit.key)
+        return Change("set-metadata", ((f"{edit.key}: {old or 'not set'}", f"{edit.key}: {edit.value}"),), ())
+    if isinstance(edit, SetSuffix):
+        return Change("set-suffix", (("", edit.suffix),), ())
+    if isinstance(edit, Truncate):
+        return Change("truncate", (), ((checkpoint.size - edit.length, "byte"),))
+    assert isinstance(edit, Convert)
+    return Change("convert", ((checkpoint.format, edit.format),), ())
+
+
+def _rename(checkpoint: Checkpoint, edit: Rename, after: Checkpoint) -> Change:
+    counts = [(len(edit.pairs), "key")]
+    moved = _differing(_metadata(checkpoint, edit.state_dict), _metadata(after, edit.state_dict))
+    if moved:
+        counts.append((moved, "_metadata entry"))
+    named = _param_names(checkpoint)
+    if named:
+        old = {pair[0] for pair in edit.pairs}
+        hits = sum(name in old for name in named)
+        if hits:
+            counts.append((hits, "param_names entry"))
+    return Change("rename", edit.pairs, tuple(counts), edit.state_dict)
+
+
+def _differing(old: set[str], new: set[str]) -> int:
+    return len(old - new) if old != new else 0
+
+
+def _metadata(checkpoint: Checkpoint, path: KeyPath) -> set[str]:
+    found = next((each.metadata for each in checkpoint.state_dicts if each.path == path), None)
+    return {str(part) for part, _ in found.entries} if found is not None else set()
+
+
+def _param_names(checkpoint: Checkpoint) -> list[str]:
+    names: list[str] = []
+    for state_dict in checkpoint.state_dicts:
+        try:
+            groups = at(checkpoint.tree, (*state_dict.path, "param_groups"))
+        except KeyError:
+            continue
+        for group in groups.items if isinstance(groups, Sequence) else ():
+            listed = dict(group.entries).get("param_names") if isinstance(group, Mapping) else None
+            names += [item for item in listed.items if isinstance(item, str)] if isinstance(listed, Sequence) else []
+    return names
+
+
+def _retag(checkpoint: Checkpoint, edit: Retag) -> Iterator[Change]:
+    wanted = None if edit.storages is None else set(edit.storages)
+    tally: dict[str, int] = {}
+    for storage in checkpoint.storages:
+        named = storage.device != edit.to if edit.devices is None else storage.device in edit.devices
+        if named and storage.device != edit.to and (wanted is None or storage.key in wanted):
+            tally[storage.device] = tally.get(storage.device, 0) + 1
+    for device, number in tally.items():
+        yield Change("retag", ((device, edit.to),), ((number, "storage"),))
+
+
+def _drop(edit: Drop) -> Iterator[Change]:
+    by_parent: dict[KeyPath, list[str]] = {}
+    for path in edit.paths:
+        by_parent.setdefault(path[:-1], []).append(str(path[-1]))
+    for parent, keys in by_parent.items():
+        yield Change("drop", tuple([(key, "") for key in keys]), ((len(keys), "entry"),), parent)
+
+
+def _kind(checkpoint: Checkpoint, path: KeyPath) -> str:
+    """What stands at a path, in a word: its class or kind."""
+    node: Node = at(checkpoint.tree, path)
+    for attribute in ("class_name", "kind", "name"):
+        found = getattr(node, attribute, None)
+        if isinstance(found, str):
+            return found
+    return type(node).__name__

@@ -1,0 +1,94 @@
+"""Proves where the bytes of every storage of an output came from, out of the ranges that it was copied from."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import accumulate
+
+from ckptdoctor.checkpoint import Checkpoint, Storage, Tensor, show_path
+from ckptdoctor.engine.compacting import Piece
+from ckptdoctor.engine.comparing import storage_pairs
+from ckptdoctor.engine.plan import Plan
+from ckptdoctor.engine.strided import rows
+from ckptdoctor.errors import WriteError
+from ckptdoctor.findings import Proof
+from ckptdoctor.writing import Copy, Recipe
+
+
+def trace(plan: Plan, written: Checkpoint) -> Proof:
+    """Follow every storage of ``written`` back to the original.
+
+    The copied ranges themselves have been compared byte for byte when they were written. Storages that no tensor views
+    and that got another key are counted, but not as proven. Raises WriteError, with the storage, when its bytes come
+    from anywhere else than they must.
+    """
+    assert plan.recipe is not None
+    origins = _Origins(plan.recipe)
+    originals = {storage.key: storage for storage in plan.original.storages}
+    pairs = storage_pairs(plan.expected, written)
+    counts = dict.fromkeys(("identical", "shrunk", "remade", "inflated"), 0)
+    for storage in written.storages:
+        key = pairs.get(storage.key, storage.key)
+        old = originals.get(key)
+        if old is not None and old.compressed:
+            counts["inflated"] += 1
+        elif old is None:
+            counts["remade"] += _is_remade(plan.remade.get(key), originals, storage)
+        elif storage.extent is not None and old.extent is not None:
+            pieces = plan.pieces.get(key, ((0, old.extent.length),))
+            _insist(origins, storage, old, pieces)
+            counts["identical" if pieces == ((0, old.extent.length),) else "shrunk"] += 1
+    numbers = (counts["identical"], counts["shrunk"], counts["remade"], counts["inflated"])
+    return Proof(len(written.storages), *numbers)
+
+
+class _Origins:
+    """For every byte of the output: the byte of the original that it is a copy of."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._segments = recipe.segments
+        self._starts = [0, *accumulate(segment.length for segment in recipe.segments)]
+
+    def copied_from(self, at: int, length: int, origin: int) -> bool:
+        """Whether ``length`` bytes of the output are those that begin at ``origin`` in the original."""
+        index = bisect_right(self._starts, at) - 1
+        while length > 0:
+            if index >= len(self._segments):
+                return False
+            segment, inside = self._segments[index], at - self._starts[index]
+            if segment.length:
+                if not isinstance(segment, Copy) or segment.offset + inside != origin:
+                    return False
+                step = min(length, segment.length - inside)
+                at, origin, length = at + step, origin + step, length - step
+            index += 1
+        return True
+
+
+def _insist(origins: _Origins, storage: Storage, old: Storage, pieces: tuple[Piece, ...]) -> None:
+    assert storage.extent is not None
+    assert old.extent is not None
+    at = storage.extent.offset
+    if storage.extent.length != sum(length for _, length in pieces):
+        raise WriteError(f"Storage {storage.key} of the output has a wrong length; it was thrown away.")
+    for start, length in pieces:
+        if not origins.copied_from(at, length, old.extent.offset + start):
+            raise WriteError(
+                f"Storage {storage.key} of the output is not storage {old.key} of the original; it was thrown away."
+            )
+        at += length
+
+
+def _is_remade(view: Tensor | None, originals: dict[str, Storage], storage: Storage) -> bool:
+    """Whether a storage made anew holds exactly the elements of the view it was made of. False: it has no view."""
+    if view is None or view.storage is None or storage.extent is None:
+        return False
+    extent = originals[view.storage.key].extent
+    if extent is None:
+        return False
+    with open(storage.extent.file, "rb") as file:
+        file.seek(storage.extent.offset)
+        for row in rows(view, extent):
+            if file.read(len(row)) != row:
+                raise WriteError(f"{show_path(view.path)} has other values in the output; it was thrown away.")
+    return True

@@ -1,0 +1,63 @@
+"""Holds a written file against the plan: its contents, where every storage's bytes came from, and what rules find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
+from ckptdoctor.engine.comparing import difference
+from ckptdoctor.engine.cures import container_findings
+from ckptdoctor.engine.diagnose import findings_of, worst_first
+from ckptdoctor.engine.plan import Plan
+from ckptdoctor.engine.tracing import trace
+from ckptdoctor.errors import CkptDoctorError, WriteError
+from ckptdoctor.findings import Finding, Proof
+from ckptdoctor.rules.registry import all_rules
+
+
+def verify(path: str, plan: Plan) -> Proof:
+    """Examine the complete file at ``path``. Raises WriteError, with the place, when it is not what was planned."""
+    try:
+        container, written = _reopened(path)
+    except CkptDoctorError as error:
+        raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
+    found = difference(plan.expected, written)
+    if found is not None:
+        raise WriteError(f"The output is not what was planned, and was thrown away: {found}.")
+    _insist_on_no_new_names(plan.original, written)
+    proof = trace(plan, written)
+    findings = worst_first([*container_findings(container, all_rules()), *findings_of(written)])
+    _insist_on_cured(plan, findings)
+    return replace(proof, elided=_elided(written), findings=tuple(findings))
+
+
+def _reopened(path: str) -> tuple[Container, Checkpoint]:
+    with FileSource(path) as source:
+        container = formats.examine(source)
+        return container, formats.read(source, container)
+
+
+def _insist_on_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
+    known = {each.full for each in original.globals}
+    new = [each.full for each in written.globals if each.full not in known]
+    if new and original.format == written.format:
+        raise WriteError(f"The output names {new[0]}, which the original does not; it was thrown away.")
+
+
+def _insist_on_cured(plan: Plan, findings: Iterable[Finding]) -> None:
+    """What a rule's cure was applied for must not be there any more."""
+    cured = {step.label: step for step in plan.steps if step.name}
+    for finding in findings:
+        step = cured.get(finding.code)
+        if step is not None and finding.fix is not None and finding.fix.safety is step.safety:
+            raise WriteError(f"The output still has {finding.code} ({finding.message}); it was thrown away.")
+
+
+def _elided(checkpoint: Checkpoint) -> int:
+    from ckptdoctor.checkpoint import Elided, walk
+
+    if not any(note.kind.value == "not-examined" for note in checkpoint.notes):
+        return 0
+    return sum(isinstance(node, Elided) for _, node in walk(checkpoint.tree))

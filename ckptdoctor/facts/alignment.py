@@ -1,0 +1,197 @@
+"""A checkpoint held against what a target expects: what fits as it is, and what would fit after the cures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+
+from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint.coverage import Coverage, CureStep
+from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
+from ckptdoctor.facts import names
+from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
+from ckptdoctor.facts.prefixes import Prefix, best_prefix
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Alignment:
+    """Keys (under the names that ``here`` gives them) against a reference. ``parameters`` are the elements that fit."""
+
+    here: Mapping[str, Tensor]
+    fits: tuple[str, ...]
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    mismatched: tuple[str, ...]
+    recast: tuple[str, ...]
+    parameters: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """One state dict of a checkpoint against a reference.
+
+    ``state_dict`` is None where the checkpoint holds no weights. ``nested``: it lies deeper than the reference's keys
+    do in their own file, and nobody asked for it by name. ``rivals`` are other state dicts that fit just as well.
+    ``plain`` compares the keys as they are, ``before_prefix`` after ``cures``, ``cured`` after ``prefix`` as well.
+    """
+
+    checkpoint: Checkpoint
+    reference: Reference
+    state_dict: StateDict | None
+    nested: bool
+    rivals: tuple[StateDict, ...]
+    plain: Alignment
+    before_prefix: Alignment
+    cured: Alignment
+    cures: tuple[NameCure, ...]
+    prefix: Prefix | None
+    steps: tuple[CureStep, ...]
+
+    @property
+    def path(self) -> KeyPath:
+        """Where the compared state dict lies."""
+        return self.state_dict.path if self.state_dict is not None else ROOT
+
+    @property
+    def uncovered(self) -> bool:
+        """Whether even after all cures less than half of the reference fits, and less than half of what is here."""
+        fits, cured = len(self.cured.fits), self.cured
+        return (
+            2 * fits < len(self.reference.tensors)
+            and 2 * cured.parameters < max(self.total_parameters, 1)
+            and 2 * fits <= len(cured.here)
+        )
+
+    def final_name(self, key: str) -> str:
+        """What a key of the state dict is called after all cures."""
+        for cure in self.cures:
+            key = cure.change(key)
+        return self.prefix.change(key) if self.prefix is not None else key
+
+    @property
+    def total_parameters(self) -> int:
+        """Elements that the reference expects."""
+        return sum([prod(expected.shape) for expected in self.reference.tensors.values()])
+
+    @property
+    def coverage(self) -> Coverage:
+        """What fits when the file is loaded as it is, and after each step."""
+        return Coverage(
+            reference=self.reference.source,
+            state_dict=self.path,
+            total_keys=len(self.reference.tensors),
+            total_parameters=self.total_parameters,
+            keys=0 if self.nested else len(self.plain.fits),
+            parameters=0 if self.nested else self.plain.parameters,
+            steps=self.steps,
+        )
+
+
+def align(here: Mapping[str, Tensor], wanted: Mapping[str, Expected]) -> Alignment:
+    """Sort the keys by how they fit: same key and shape, same key and other shape, missing, unexpected."""
+    fits, missing, mismatched, recast = [], [], [], []
+    parameters = 0
+    for key, expected in wanted.items():
+        tensor = here.get(key)
+        if tensor is None:
+            missing.append(key)
+        elif tensor.shape != expected.shape:
+            mismatched.append(key)
+        else:
+            fits.append(key)
+            parameters += tensor.numel
+            if expected.dtype is not None and expected.dtype.name != tensor.dtype.name:
+                recast.append(key)
+    unexpected = [key for key in here if key not in wanted]
+    return Alignment(here, tuple(fits), tuple(missing), tuple(unexpected), tuple(mismatched), tuple(recast), parameters)
+
+
+def compare(checkpoint: Checkpoint, reference: Reference, root: KeyPath | None = None) -> Comparison:
+    """Hold the weights of a checkpoint against a reference: of several state dicts the one that fits best.
+
+    ``root`` says that the state dict was chosen by hand, and where; a Checkpoint with only the chosen ones will do.
+    """
+    candidates = weights_among(
+        [each for each in checkpoint.state_dicts if root is None or each.path[: len(root)] == root]
+    )
+    for role in WEIGHTS:
+        compared = [_compared(checkpoint, reference, each, root) for each in candidates if each.role is role]
+        if compared:
+            best = max(compared, key=lambda each: len(each.cured.fits))  # the first of equals
+            equals = [each for each in compared if each is not best and len(each.cured.fits) == len(best.cured.fits)]
+            rivals = [each.state_dict for each in equals if each.state_dict is not None]
+            return replace(best, rivals=tuple(rivals)) if best.cured.fits else best
+    return _compared(checkpoint, reference, None, root)
+
+
+def describe(comparison: Comparison) -> str:
+    """What was compared, for people: ``state_dict`` or ``the checkpoint``."""
+    return show_path(comparison.path) if comparison.path else "the checkpoint"
+
+
+def carries(reference: Reference, code: str) -> bool:
+    """Whether the reference's own keys have what the naming rule ``code`` takes away: then nothing is wrong here."""
+    keys = reference.tensors
+    if code in TOKENS:
+        return bool(names.present(keys, TOKENS[code]))
+    if code == "N420":
+        return any(names.is_counter(key) for key in keys)
+    if code == "N411":
+        return any(key.endswith(names.N_AVERAGED) for key in keys)
+    return 2 * len(names.module_led(keys)) > len(keys)
+
+
+def _compared(
+    checkpoint: Checkpoint, reference: Reference, state_dict: StateDict | None, root: KeyPath | None
+) -> Comparison:
+    wanted = reference.tensors
+    here = {tensor.key: tensor for tensor in state_dict.tensors} if state_dict is not None else {}
+    nested = state_dict is not None and root is None and state_dict.path not in (ROOT, reference.root)
+    plain = now = align(here, wanted)
+    steps: list[CureStep] = []
+    done: list[NameCure] = []
+    if nested and state_dict is not None:
+        steps.append(_step(f"take {show_path(state_dict.path)}", "W301", plain))
+    for cure in _wanted_cures(state_dict, reference):
+        renamed = _renamed(now, wanted, cure.change, cure.drops)
+        if not cure.sure and len(renamed.fits) <= len(now.fits):
+            continue
+        now = renamed
+        done.append(cure)
+        steps.append(_step(cure.title, cure.code, now))
+    before_prefix = now
+    prefix = best_prefix(now.here, wanted, len(now.fits)) if len(now.fits) < len(wanted) else None
+    if prefix is not None:
+        now = _renamed(now, wanted, prefix.change)
+        steps.append(_step(f'{"add" if prefix.added else "strip"} "{prefix.text}"', prefix_code(prefix), now))
+    return Comparison(
+        checkpoint, reference, state_dict, nested, (), plain, before_prefix, now, tuple(done), prefix, tuple(steps)
+    )
+
+
+def prefix_code(prefix: Prefix) -> str:
+    """The rule that speaks of a prefix: N402 where the target is wrapped in ``module.``, else N409."""
+    return "N402" if prefix.added and set(prefix.text[:-1].split(".")) == {names.MODULE} else "N409"
+
+
+def _wanted_cures(state_dict: StateDict | None, reference: Reference) -> list[NameCure]:
+    if state_dict is None:
+        return []
+    found = []
+    for cure in name_cures(state_dict):
+        keys = [tensor.key for tensor in state_dict.tensors if tensor is not cure.drops]
+        if not carries(reference, cure.code) and names.renaming(keys, cure.change).collision is None:
+            found.append(cure)
+    return found
+
+
+def _renamed(
+    now: Alignment, wanted: Mapping[str, Expected], change: Callable[[str], str], drops: Tensor | None = None
+) -> Alignment:
+    return align({change(key): tensor for key, tensor in now.here.items() if tensor is not drops}, wanted)
+
+
+def _step(title: str, code: str, after: Alignment) -> CureStep:
+    return CureStep(title, code, len(after.fits), after.parameters)

@@ -1,0 +1,210 @@
+"""Which names in a checkpoint's pickles ``torch.load(weights_only=True)`` refuses, why they are there, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from typing import Any, Union
+
+from ckptdoctor.checkpoint import Checkpoint, GlobalName, KeyPath, Mapping, Named, Node, Opaque, Part, Sequence, Tensor
+from ckptdoctor.checkpoint import children as children_of
+from ckptdoctor.facts.globals import is_allowed, is_dangerous, is_standard, modern, package
+from ckptdoctor.facts.plain_data import NotPlainError, as_plain, is_path
+
+
+class Cause(Enum):
+    """Why a refused name is in the file. Each name has one cause, the first that fits."""
+
+    DANGEROUS = "dangerous"  # it can run code
+    MODULE = "module"  # it belongs to an nn.Module that was saved whole
+    NUMPY = "numpy"
+    PATH = "path"  # a class of pathlib
+    FOREIGN = "foreign"  # a class of the user's script or of a package that is neither Python's nor torch's
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An object, and where it stands in the tree."""
+
+    path: KeyPath
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A refused name: as Python 3 calls it, as the file names it first, why it is there, and where it is used."""
+
+    path: str
+    first: GlobalName
+    cause: Cause
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """Objects of one cause: the outermost places, and the refused names that appear there (or nowhere)."""
+
+    places: tuple[Place, ...]
+    blocked: tuple[Blocked, ...]
+
+
+def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
+    """Every name that is refused, in the order of the file."""
+    return _blocked(_Same(checkpoint))
+
+
+def blocked_by(checkpoint: Checkpoint, cause: Cause) -> tuple[Blocked, ...]:
+    """The refused names that are there for this cause."""
+    return tuple([each for each in blocked_globals(checkpoint) if each.cause is cause])
+
+
+def convertible(blocked: tuple[Blocked, ...]) -> tuple[Objects, list[object], Objects]:
+    """The objects of these names in two groups: those that are plain data, with that data, and all others."""
+    plain_places, values, other_places = [], [], []
+    for place in outermost(blocked):
+        try:
+            values.append(as_plain(place.node))
+            plain_places.append(place)
+        except NotPlainError:
+            other_places.append(place)
+    return _objects(plain_places, blocked), values, _objects(other_places, blocked, left_over=True)
+
+
+class _Same:
+    """A checkpoint that is equal to itself only, so that rules that ask one after another walk its tree once."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.checkpoint is self.checkpoint
+
+    def __hash__(self) -> int:
+        return id(self.checkpoint)
+
+
+@lru_cache(maxsize=1)
+def _blocked(same: _Same) -> tuple[Blocked, ...]:
+    checkpoint = same.checkpoint
+    firsts: dict[str, GlobalName] = {}
+    aliases: dict[str, str] = {}
+    for each in checkpoint.globals:
+        module, name = modern(each.module, each.name)
+        if not is_allowed(module, name):
+            path = f"{module}.{name}"
+            firsts.setdefault(path, each)
+            aliases[path] = aliases[each.full] = path
+            if path == "builtins.frozenset":  # the one such class that the tree shows as a plain container
+                aliases["frozenset"] = path
+    if not firsts:
+        return ()
+    places: dict[str, list[Place]] = {path: [] for path in firsts}
+    in_modules: dict[str, bool] = dict.fromkeys(firsts, True)
+    for full, place, in_module in _uses(checkpoint.tree, aliases):
+        places[full].append(place)
+        in_modules[full] &= in_module
+    return tuple(
+        [
+            Blocked(path, first, _cause(first, bool(places[path]) and in_modules[path]), tuple(places[path]))
+            for path, first in firsts.items()
+        ]
+    )
+
+
+def _cause(first: GlobalName, in_modules: bool) -> Cause:
+    module, name = modern(first.module, first.name)
+    if is_dangerous(module, name):
+        return Cause.DANGEROUS
+    if in_modules:
+        return Cause.MODULE
+    if is_path(module, name):
+        return Cause.PATH
+    top = package(module)
+    if top == "numpy":
+        return Cause.NUMPY
+    if top == "torch" or is_standard(module):
+        return Cause.OTHER
+    return Cause.FOREIGN
+
+
+# the way from the root to a node as nested pairs (way to its parent, last step); a key path only where one is wanted
+_Trail = Union[tuple[Any, Part], None]
+
+
+def _uses(tree: Node, aliases: dict[str, str]) -> Iterator[tuple[str, Place, bool]]:
+    """(name, place, inside an nn.Module) for every node that names one of ``aliases``, in file order."""
+    stack: list[tuple[Node, _Trail, bool]] = [(tree, None, False)]
+    while stack:
+        node, trail, in_module = stack.pop()
+        if isinstance(node, Opaque):
+            in_module = in_module or is_module(node)
+        full = aliases.get(_name(node))
+        if full is not None:
+            yield full, Place(_path(trail), node), in_module
+        if not isinstance(node, Tensor):
+            below = [(child, (trail, part), in_module) for part, child in children_of(node) if _speaks(child, aliases)]
+            stack.extend(reversed(below))
+
+
+def _speaks(node: Node, aliases: dict[str, str]) -> bool:
+    """Whether a node may name something or hold one that does: state dicts, and most else in a checkpoint, do not."""
+    if isinstance(node, Mapping):
+        return node.kind in aliases or node.attributes is not None or any(_is_named(each) for _, each in node.entries)
+    return _is_named(node)
+
+
+def _is_named(node: Node) -> bool:
+    if isinstance(node, Tensor):
+        return node.subclass is not None
+    return isinstance(node, (Mapping, Sequence, Opaque, Named))
+
+
+def is_module(node: Opaque) -> bool:
+    """Whether the object is an ``nn.Module``: its state holds ``_parameters`` and ``_modules``."""
+    if not isinstance(node.state, Mapping):
+        return False
+    keys = {part for part, _ in node.state.entries}
+    return "_parameters" in keys and "_modules" in keys
+
+
+def _name(node: Node) -> str:
+    if isinstance(node, Opaque):
+        return node.class_name
+    if isinstance(node, (Mapping, Sequence)):
+        return node.kind
+    if isinstance(node, Named):
+        return node.name
+    return node.subclass or "" if isinstance(node, Tensor) else ""
+
+
+def _path(trail: _Trail) -> KeyPath:
+    parts: list[Part] = []
+    while trail is not None:
+        trail, part = trail
+        parts.append(part)
+    return tuple(reversed(parts))
+
+
+def outermost(blocked: Iterable[Blocked]) -> list[Place]:
+    """The places of these names that lie in no other of their places, each once."""
+    places = {place.path: place for each in blocked for place in each.places}
+    return [place for path, place in places.items() if not _within(path, places)]
+
+
+def _within(path: KeyPath, places: dict[KeyPath, Place]) -> bool:
+    return any(path[:end] in places for end in range(len(path)))
+
+
+def _objects(places: list[Place], blocked: tuple[Blocked, ...], left_over: bool = False) -> Objects:
+    """These places with the names that appear in them; ``left_over`` adds the names that appear nowhere."""
+    roots = {place.path for place in places}
+    used = [
+        each
+        for each in blocked
+        if any(place.path[:end] in roots for place in each.places for end in range(len(place.path) + 1))
+        or (left_over and not each.places)
+    ]
+    return Objects(tuple(places), tuple(used))

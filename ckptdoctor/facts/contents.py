@@ -1,0 +1,82 @@
+"""What the whole checkpoint is for, where its weights lie, and where weights should be but are none."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Sequence, StateDict, Tensor, children
+from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
+from ckptdoctor.facts.devices import rng_tensors
+
+# keys under which training scripts and frameworks save a model's weights
+MODEL_KEYS = frozenset(
+    (
+        *("state_dict", "model", "model_state", "model_state_dict", "net", "network", "module", "params", "weights"),
+        *("params_ema", "ema", "g_ema", "model_ema", "state_dict_ema"),
+        *("generator", "discriminator", "backbone", "student", "teacher"),
+    )
+)
+
+
+def weight_sets(checkpoint: Checkpoint) -> list[StateDict]:
+    """The weights (``weights_among``) that can be reached through dicts and lists alone."""
+    plain = _plain_places(checkpoint)
+    return [each for each in weights_among(checkpoint.state_dicts) if each.path in plain]
+
+
+def purpose(checkpoint: Checkpoint) -> str | None:
+    """What a file without a model's weights holds: the state of an optimizer, a scheduler, or generators."""
+    tree = checkpoint.tree
+    keys = {part for part, _ in tree.entries} if isinstance(tree, Mapping) else set()
+    if {"state", "param_groups"} <= keys and not weight_sets(checkpoint):
+        return "the state of an optimizer"
+    if "last_epoch" in keys and keys & {"_step_count", "base_lrs", "lr_lambdas"}:
+        return "the state of a learning rate scheduler"
+    if checkpoint.tensors and len(rng_tensors(checkpoint)) == len(checkpoint.tensors):
+        return "the state of random number generators"
+    return None
+
+
+def empty_places(checkpoint: Checkpoint) -> list[KeyPath]:
+    """Where a state dict should be but is empty: the file itself, or what a key like ``state_dict`` holds.
+
+    Only in a file without any model's weights: beside them, ``params`` may well be something else.
+    """
+    tree = checkpoint.tree
+    if not isinstance(tree, Mapping) or any(each.role is Role.MODEL for each in checkpoint.state_dicts):
+        return []
+    if not tree.entries:
+        return [()]
+    return [
+        (part,) for part, node in tree.entries if part in MODEL_KEYS and isinstance(node, Mapping) and not node.entries
+    ]
+
+
+def without_elements(checkpoint: Checkpoint) -> list[StateDict]:
+    """The weights whose tensors are all there, but none has an element."""
+    return [
+        each
+        for each in checkpoint.state_dicts
+        if each.role in WEIGHTS and each.tensors and not any(tensor.numel for tensor in each.tensors)
+    ]
+
+
+def _plain_places(checkpoint: Checkpoint) -> set[KeyPath]:
+    """The paths of all dicts and lists that lie in nothing but dicts and lists."""
+    found: set[KeyPath] = set()
+    stack: list[tuple[KeyPath, Mapping | Sequence]] = []
+    if isinstance(checkpoint.tree, (Mapping, Sequence)):
+        stack.append(((), checkpoint.tree))
+    wanted = {each.path[:depth] for each in checkpoint.state_dicts for depth in range(len(each.path) + 1)}
+    while stack:
+        path, node = stack.pop()
+        found.add(path)
+        for part, child in children(node) if not _only_tensors(node) else ():
+            below = (*path, part)
+            if below in wanted and isinstance(child, (Mapping, Sequence)):
+                stack.append((below, child))
+    return found
+
+
+def _only_tensors(node: Mapping | Sequence) -> bool:
+    if isinstance(node, Mapping):
+        return all(isinstance(child, Tensor) for _, child in node.entries)
+    return all(isinstance(child, Tensor) for child in node.items)

@@ -1,0 +1,86 @@
+"""Device tags: which storages carry which, and which of them hold the state of a random number generator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Storage, Tensor
+
+CPU = "cpu"
+META = "meta"
+# bytes of torch.get_rng_state(), of a CUDA generator's state, of one before torch 1.11, and of an MPS generator's
+RNG_STATE_LENGTHS = frozenset({5056, 16, 816, 44})
+_CPU_STATE = 5056
+_RNG_NAME = re.compile(r"(^|[^a-z])rng|rng([^a-z]|$)|random_?state|generator_?state", re.IGNORECASE)
+
+
+def backend(tag: str) -> str:
+    """The part of a tag before the index: ``cuda`` of ``cuda:1``."""
+    return tag.partition(":")[0]
+
+
+def index(tag: str) -> int | None:
+    """The device index of a tag; ``cuda`` alone means the first. None where there is no number after the colon."""
+    number = tag.partition(":")[2]
+    if not number:
+        return 0
+    return int(number) if number.isascii() and number.isdigit() and len(number) < 10 else None
+
+
+def is_cuda(tag: str) -> bool:
+    """Whether torch takes the tag for a CUDA device (``cuda``, ``cuda:N``)."""
+    return backend(tag) == "cuda" and index(tag) is not None
+
+
+def all_tensors(checkpoint: Checkpoint) -> Iterator[Tensor]:
+    """Every tensor, and those that quantized tensors and tensor subclasses are made of."""
+    stack = list(reversed(checkpoint.tensors))
+    while stack:
+        tensor = stack.pop()
+        yield tensor
+        stack.extend(reversed(tensor.parts))
+
+
+def rng_tensors(checkpoint: Checkpoint) -> list[Tensor]:
+    """The tensors that hold the state of a random number generator, by length, name and company.
+
+    A state that was cast to another dtype (``Optimizer.load_state_dict`` casts floating point state) counts where its
+    name says what it is.
+    """
+    sized = [each for each in checkpoint.tensors if len(each.shape) == 1 and each.shape[0] in RNG_STATE_LENGTHS]
+    sure = [each for each in sized if _is_cpu_state(each) or _named_rng(each)]
+    company = {each.path[:-1] for each in sure if _is_cpu_state(each)}
+    known = set(map(id, sure))
+    return [each for each in sized if id(each) in known or (_is_bytes(each) and _place(each.path) in company)]
+
+
+def _is_bytes(tensor: Tensor) -> bool:
+    return tensor.dtype.name == "uint8"
+
+
+def _is_cpu_state(tensor: Tensor) -> bool:
+    return tensor.shape[0] == _CPU_STATE and _is_bytes(tensor)
+
+
+def _place(path: KeyPath) -> KeyPath:
+    """The dict that a tensor lies in, through lists: the states of all GPUs are a list beside that of the CPU."""
+    place = path[:-1]
+    while place and isinstance(path[len(place)], int):
+        place = place[:-1]
+    return place
+
+
+def _named_rng(tensor: Tensor) -> bool:
+    names = [part.text if isinstance(part, Special) else str(part) for part in tensor.path]
+    return any(_RNG_NAME.search(name) for name in names)
+
+
+def tagged(checkpoint: Checkpoint, *, rng: bool = False) -> dict[str, list[Storage]]:
+    """The storages under each device tag, in file order; those of random number generators only when asked for."""
+    left_out = set() if rng else {each.storage.key for each in rng_tensors(checkpoint) if each.storage is not None}
+    found: dict[str, list[Storage]] = {}
+    for storage in checkpoint.storages:
+        if storage.key not in left_out:
+            found.setdefault(storage.device, []).append(storage)
+    return found

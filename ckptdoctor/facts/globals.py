@@ -1,0 +1,166 @@
+"""What is known about the names of classes and functions in a pickle, without resolving any of them.
+
+Source of the allow-list: ``torch._weights_only_unpickler._get_allowed_globals`` of torch 2.13.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+
+
+def _words(text: str) -> list[str]:
+    return text.split()
+
+
+_TYPED = _words("BFloat16 Bool Byte Char Double Float Half Int Long Short")
+_SPARSE = [name for name in _TYPED if name != "Bool"]
+_COMPLEX = ["ComplexDouble", "ComplexFloat"]
+_QUANTIZED = _words("QInt32 QInt8 QUInt2x4 QUInt4x2 QUInt8")
+_DTYPES = _words(
+    "bfloat16 bits16 bits1x8 bits2x4 bits4x2 bits8 bool complex128 complex32 complex64 float16 float32 "
+    "float4_e2m1fn_x2 float64 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu "
+    "qint32 qint8 quint2x4 quint4x2 quint8 int1 int2 int3 int4 int5 int6 int7 int8 int16 int32 int64 "
+    "uint1 uint2 uint3 uint4 uint5 uint6 uint7 uint8 uint16 uint32 uint64"
+)
+_SCHEMES = _words(
+    "per_channel_affine per_channel_affine_float_qparams per_channel_symmetric per_tensor_affine per_tensor_symmetric"
+)
+_REBUILDERS = _words(
+    "_rebuild_device_tensor_from_cpu_tensor _rebuild_device_tensor_from_numpy _rebuild_meta_tensor_no_storage "
+    "_rebuild_nested_tensor _rebuild_parameter _rebuild_parameter_with_state _rebuild_qtensor "
+    "_rebuild_sparse_tensor _rebuild_tensor _rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_wrapper_subclass"
+)
+
+_ALLOWED: dict[str, Iterable[str]] = {
+    "_codecs": ["encode"],
+    "builtins": ["bytearray", "complex", "set"],
+    "collections": ["Counter", "OrderedDict"],
+    "torch": [
+        *("Size", "Tensor", "device", *_DTYPES, *_SCHEMES),
+        *(f"{name}Storage" for name in [*_TYPED, *_COMPLEX, *_QUANTIZED]),
+        *(f"{name}Tensor" for name in _TYPED),
+    ],
+    "torch.cuda": [*(f"{name}Storage" for name in [*_TYPED, *_COMPLEX]), *(f"{name}Tensor" for name in _TYPED)],
+    "torch.cuda.sparse": [f"{name}Tensor" for name in _SPARSE],
+    "torch.sparse": [f"{name}Tensor" for name in _SPARSE],
+    "torch.storage": ["TypedStorage", "UntypedStorage"],
+    "torch.nn.parameter": ["Parameter"],
+    "torch.serialization": ["_get_layout"],
+    "torch._tensor": ["_rebuild_from_type_v2"],
+    "torch._utils": _REBUILDERS,
+}
+
+# exactly what torch.load(weights_only=True) accepts without being told anything
+WEIGHTS_ONLY: frozenset[tuple[str, str]] = frozenset(
+    (module, name) for module, names in _ALLOWED.items() for name in names
+)
+_WEIGHTS_ONLY_PATHS = frozenset(f"{module}.{name}" for module, name in WEIGHTS_ONLY)
+
+# torch names these itself when it refuses them: importing the module on the right makes them loadable
+NEEDS_IMPORT: dict[str, str] = {
+    "torch.nested._internal.nested_tensor.NestedTensor": "torch.nested",
+    "torch.nested._internal.nested_tensor._rebuild_njt": "torch.nested",
+    "torch._dynamo.decorators._DimRange": "torch._dynamo",
+    "torch.distributed.device_mesh.DeviceMesh": "torch.distributed.tensor",
+    "torch.distributed.tensor._dtensor_spec.DTensorSpec": "torch.distributed.tensor",
+    "torch.distributed.tensor._dtensor_spec.TensorMeta": "torch.distributed.tensor",
+    "torch.distributed.tensor.DTensor": "torch.distributed.tensor",
+    "torch.distributed.tensor.placement_types.Partial": "torch.distributed.tensor",
+    "torch.distributed.tensor.placement_types.Replicate": "torch.distributed.tensor",
+    "torch.distributed.tensor.placement_types.Shard": "torch.distributed.tensor",
+}
+
+# modules that torch refuses even where the user allows them
+BLOCKED_MODULES = frozenset({"sys", "os", "posix", "nt"})
+
+# modules of which any name can start programs, run code, load other pickles, touch files or talk to the network
+_DANGEROUS_MODULES = frozenset(
+    _words(
+        "os posix nt sys subprocess _posixsubprocess pty popen2 commands shutil socket _socket runpy imp _imp pkgutil "
+        "webbrowser code codeop pdb bdb cProfile profile timeit trace pickle _pickle cPickle marshal shelve dill "
+        "httplib urllib2 ftplib smtplib poplib imaplib telnetlib socketserver doctest fileinput zipimport"
+    )
+)
+# the same, and everything below them
+_DANGEROUS_PACKAGES = tuple(
+    _words(
+        "importlib ctypes _ctypes cffi pip ensurepip venv setuptools distutils asyncio multiprocessing idlelib lib2to3 "
+        "xmlrpc http.client http.server urllib.request requests paramiko cloudpickle os.path "
+        "torch.hub torch.utils.cpp_extension torch.utils.collect_env torch.utils.bottleneck torch.utils.hipify "
+        "torch.utils._config_module torch._inductor torch.distributed.run torch.distributed.launch "
+        "torch.distributed.elastic torch.distributed.rpc torch.multiprocessing.spawn torch.package "
+        "numpy.f2py numpy.distutils numpy.testing numpy.ctypeslib"
+    )
+)
+_DANGEROUS_BUILTINS = _words(
+    "eval exec compile execfile open file input raw_input __import__ __build_class__ getattr setattr delattr "
+    "globals locals vars breakpoint help apply reload exit quit"
+)
+_DANGEROUS_NAMES = frozenset(
+    _words(
+        "io.open io.open_code io.FileIO _io.open _io.open_code _io.FileIO "
+        "operator.attrgetter operator.methodcaller _operator.attrgetter _operator.methodcaller "
+        "types.CodeType types.FunctionType types.MethodType joblib.load "
+        "torch.load torch.save torch.compile torch.jit.load torch.jit._serialization.load torch.serialization.load "
+        "torch.serialization.save torch.storage._load_from_bytes torch.ops.load_library torch._ops.load_library "
+        "torch.fx.graph_module.reduce_graph_module torch.fx.graph_module.reduce_package_graph_module "
+        "numpy.load numpy.fromfile numpy.loadtxt numpy.genfromtxt numpy.save numpy.savetxt "
+        "numpy.memmap numpy.DataSource"
+    )
+    + [f"builtins.{name}" for name in _DANGEROUS_BUILTINS]
+)
+# what a dotted name of STACK_GLOBAL passes through on its way out of a harmless module (torch.serialization, os.system)
+_WALKED = frozenset(_words("os posix nt sys subprocess builtins importlib ctypes shutil socket pickle runpy"))
+
+
+def modern(module: str, name: str) -> tuple[str, str]:
+    """The name in Python 3 of a name that may be Python 2's: pickle protocols below 3 write the old ones.
+
+    ``__builtin__``, ``set`` becomes ``builtins``, ``set``, as ``torch.load`` and ``pickle`` read it.
+    """
+    from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+
+    return NAME_MAPPING.get((module, name), (IMPORT_MAPPING.get(module, module), name))
+
+
+def is_allowed(module: str, name: str) -> bool:
+    """Whether ``torch.load(weights_only=True)`` of torch 2.13 accepts this name (as ``modern`` gives it).
+
+    torch compares the two joined by a dot, so that ("torch", "storage.UntypedStorage") passes as well.
+    """
+    return f"{module}.{name}" in _WEIGHTS_ONLY_PATHS
+
+
+def is_dangerous(module: str, name: str) -> bool:
+    """Whether this name (as ``modern`` gives it), or what it leads to, can run code, start programs or touch files.
+
+    False proves nothing: a class of any other package can do harm as well.
+    """
+    path = f"{module}.{name}"
+    if module in _DANGEROUS_MODULES or path in _DANGEROUS_NAMES:
+        return True
+    if any(path == each or path.startswith(f"{each}.") for each in _DANGEROUS_PACKAGES):
+        return True
+    # names with dots walk from attribute to attribute: numpy, __builtins__.eval
+    walked = name.split(".")
+    return any(part in _WALKED or _is_dunder(part) for part in walked[:-1]) or _is_dunder(walked[-1])
+
+
+def _is_dunder(part: str) -> bool:
+    return part.startswith("__") and part.endswith("__")
+
+
+def torch_shows(path: str) -> str:
+    """A full name as torch words it in its refusal: without ``builtins.``."""
+    return path.removeprefix("builtins.")
+
+
+def package(path: str) -> str:
+    """The top-level package of a full name."""
+    return path.partition(".")[0]
+
+
+def is_standard(path: str) -> bool:
+    """Whether the name comes with Python itself (``__main__``, the user's script, does not)."""
+    return package(path) in sys.stdlib_module_names

@@ -1,0 +1,167 @@
+"""Keys as ``.``-separated tokens: which wrappers put which tokens there, and the names that are left without them.
+
+Nothing here replaces substrings: ``mlp_module.layer0`` holds no token ``module``. The last token of a key is the name
+of the tensor itself and never counts as a wrapper's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import StateDict, Tensor
+
+# DataParallel and DistributedDataParallel, and AveragedModel, hold the model in this attribute
+MODULE = "module"
+# torch._dynamo.eval_frame.OptimizedModule
+COMPILE = frozenset({"_orig_mod"})
+# torch.distributed.fsdp._common_utils.FSDP_WRAPPED_MODULE; fairscale's name for the same thing
+FSDP = frozenset({"_fsdp_wrapped_module", "_fpw_module"})
+# torch.distributed.algorithms._checkpoint.checkpoint_wrapper
+ACTIVATION_CHECKPOINT = frozenset({"_checkpoint_wrapped_module"})
+# tokens that only wrappers of torch itself use: no model has attributes of these names
+WRAPPERS = COMPILE | FSDP | ACTIVATION_CHECKPOINT
+_PREFIX = f"{MODULE}."
+_MORE = (_PREFIX, "_")  # what a further wrapper's token begins with
+# names that torch and fairscale give to the parameters of a wrapped module, made one flat tensor
+_FLAT = re.compile(r"(^|\.)_?flat_param(_\d+)?$")
+# torch.optim.swa_utils.AveragedModel counts its updates in this buffer
+N_AVERAGED = "n_averaged"
+
+# the buffers that thop.profile registers on modules
+COUNTERS = ("total_ops", "total_params")
+
+_REMEMBERED = 8  # state dicts whose keys are kept: about as many as one checkpoint has
+# by identity: hashing a state dict of 50,000 tensors would cost more than the rules do
+_keys: dict[int, tuple[StateDict, tuple[str, ...], str]] = {}
+
+
+def keys_of(state_dict: StateDict) -> tuple[str, ...]:
+    """The tensor keys of a state dict in file order, put together once."""
+    return _remembered(state_dict)[1]
+
+
+def mentions(state_dict: StateDict, words: Iterable[str]) -> bool:
+    """Whether one of the words stands anywhere in the keys: a quick answer before they are taken apart one by one."""
+    text = _remembered(state_dict)[2]
+    return any(word in text for word in words)
+
+
+def _remembered(state_dict: StateDict) -> tuple[StateDict, tuple[str, ...], str]:
+    known = _keys.get(id(state_dict))
+    if known is None or known[0] is not state_dict:
+        while len(_keys) >= _REMEMBERED:
+            # another thread may have been quicker
+            _keys.pop(next(iter(_keys)), None)
+        keys = state_dict.keys
+        known = _keys[id(state_dict)] = (state_dict, keys, "\n".join(keys))
+    return known
+
+
+def leading(key: str) -> list[str]:
+    """The wrapper tokens that a key begins with: ``module`` and those of ``WRAPPERS``, never the last token."""
+    tokens = key.split(".")[:-1]
+    for index, token in enumerate(tokens):
+        if token != MODULE and token not in WRAPPERS:
+            return tokens[:index]
+    return tokens
+
+
+def without_module(key: str) -> str:
+    """The key without the ``module`` tokens among its leading wrapper tokens; the others stay."""
+    if MODULE not in key:
+        return key
+    if key.startswith(_PREFIX) and not key.startswith(_MORE, len(_PREFIX)):  # nearly all: one wrapper, and no more
+        return key[len(_PREFIX) :]
+    run = leading(key)
+    if MODULE not in run:
+        return key
+    return ".".join([*(token for token in run if token != MODULE), *key.split(".")[len(run) :]])
+
+
+def without_tokens(key: str, tokens: frozenset[str]) -> str:
+    """The key without these tokens, wherever they stand before the last one."""
+    for token in tokens:
+        if token in key:
+            break
+    else:  # most keys: no need to take them apart
+        return key
+    *path, leaf = key.split(".")
+    return ".".join([*(part for part in path if part not in tokens), leaf])
+
+
+def bare(key: str) -> str:
+    """The key as the model inside all wrappers of torch calls it."""
+    return without_tokens(without_module(key), WRAPPERS)
+
+
+def module_led(keys: Iterable[str]) -> list[str]:
+    """The keys that begin with ``module.``, whatever other wrapper tokens stand before it."""
+    return [key for key in keys if key.startswith(_PREFIX) or (MODULE in key and MODULE in leading(key))]
+
+
+def module_inside(keys: Iterable[str]) -> list[str]:
+    """The keys with the token ``module`` further inside, behind a token that is no wrapper's."""
+    return [key for key in keys if ".module." in key and MODULE in key.split(".")[len(leading(key)) : -1]]
+
+
+def holding(state_dict: StateDict, tokens: frozenset[str]) -> list[str]:
+    """The keys that hold one of these tokens before the last one."""
+    if not mentions(state_dict, tokens):
+        return []
+    return [key for key in keys_of(state_dict) if without_tokens(key, tokens) != key]
+
+
+def averaged(state_dict: StateDict) -> Tensor | None:
+    """The update counter of an ``AveragedModel``, where the state dict is one's: everything else is in ``module.``."""
+    counter = None
+    if not mentions(state_dict, [N_AVERAGED]):
+        return None
+    for tensor in state_dict.tensors:
+        if tensor.key.endswith(N_AVERAGED) and bare(tensor.key) == N_AVERAGED:
+            counter = tensor
+            break
+    if counter is None or counter.dtype.name != "int64" or counter.numel != 1:
+        return None
+    depth = leading(counter.key).count(MODULE)  # DataParallel around the AveragedModel
+    rest = [key for key in keys_of(state_dict) if key != counter.key]
+    return counter if rest and all(leading(key).count(MODULE) > depth for key in rest) else None
+
+
+def present(keys: Iterable[str], tokens: frozenset[str]) -> list[str]:
+    """Those of the tokens that some key holds before its last one, in alphabetical order."""
+    return sorted(token for token in tokens if any(token in key and token in key.split(".")[:-1] for key in keys))
+
+
+def is_counter(key: str) -> bool:
+    """Whether the last token is exactly one of the names that ``thop.profile`` gives to its buffers."""
+    return key.rpartition(".")[2] in COUNTERS
+
+
+def flat_parameter(keys: Iterable[str]) -> str | None:
+    """A key that holds many parameters of an FSDP module in one flat tensor, if there is one."""
+    return next((key for key in keys if "flat_param" in key and _FLAT.search(key)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """New names for some keys of a state dict. ``collision``: two old names that would get the same new one."""
+
+    pairs: tuple[tuple[str, str], ...]
+    collision: tuple[str, str, str] | None = None  # old name, the other old name, the name both would have
+
+
+def renaming(keys: Iterable[str], change: Callable[[str], str]) -> Renaming:
+    """What ``change`` makes of the keys, checked to be one-to-one over all of them."""
+    pairs = []
+    owners: dict[str, str] = {}
+    collision = None
+    for old in keys:
+        new = change(old)
+        rival = owners.setdefault(new, old)
+        if rival is not old and collision is None:
+            collision = (rival, old, new)
+        if new != old:
+            pairs.append((old, new))
+    return Renaming(tuple(pairs), collision)

@@ -1,0 +1,77 @@
+"""The one prefix that, stripped from keys or added to them, makes most of a reference fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.expectation import Expected
+
+_TRIED = 4  # prefixes worked out in full: those with the most votes
+_DEPTH = 32  # tokens that a prefix can have: keys of a million dots must not cost a million steps each
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """``text`` ends with a dot. Stripped from the keys that begin with it, or added to all keys."""
+
+    text: str
+    added: bool
+
+    def change(self, key: str) -> str:
+        """The key's new name."""
+        if self.added:
+            return self.text + key
+        return key[len(self.text) :] if key.startswith(self.text) else key
+
+    def holders(self, keys: Iterable[str]) -> int:
+        """How many of the keys it would rename."""
+        return sum([self.added or key.startswith(self.text) for key in keys])
+
+
+def best_prefix(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], fits: int) -> Prefix | None:
+    """The prefix with which most keys, and more than ``fits``, have a counterpart of the same shape, if there is one.
+
+    It is one that half of the keys here have, or that gains half of the reference: a prefix that only makes some
+    ``aux.fc.weight`` fit a missing ``fc.weight`` is a coincidence. Never one that would give two keys one name.
+    At equal effect stripping wins over adding, and the shorter prefix over the longer.
+    """
+    candidates = [(votes, Prefix(text, added=False)) for text, votes in _votes(here, wanted).most_common(_TRIED)]
+    candidates += [(votes, Prefix(text, added=True)) for text, votes in _votes(wanted, here).most_common(_TRIED)]
+    best, most = None, fits
+    for votes, prefix in sorted(candidates, key=lambda each: (-each[0], each[1].added, len(each[1].text))):
+        if votes + fits <= most:
+            break
+        reached = _reach(here, wanted, prefix)
+        if reached > most and (2 * (reached - fits) >= len(wanted) or 2 * prefix.holders(here) >= len(here)):
+            best, most = prefix, reached
+    return best
+
+
+def _votes(longer: Mapping[str, Tensor | Expected], shorter: Mapping[str, Tensor | Expected]) -> Counter[str]:
+    """How many keys of ``longer`` are a key of ``shorter`` with the same shape behind each prefix."""
+    votes: Counter[str] = Counter()
+    for key, one in longer.items():
+        cut, depth = key.find(".") + 1, 0
+        while cut and depth < _DEPTH:
+            depth += 1
+            other = shorter.get(key[cut:])
+            if other is not None and other.shape == one.shape:
+                votes[key[:cut]] += 1
+            cut = key.find(".", cut) + 1
+    return votes
+
+
+def _reach(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], prefix: Prefix) -> int:
+    """Keys that fit once the prefix is stripped or added; -1 where two keys would get one name."""
+    renamed = {prefix.change(key): tensor for key, tensor in here.items()}
+    if len(renamed) < len(here):
+        return -1
+    fits = 0
+    for name, tensor in renamed.items():
+        expected = wanted.get(name)
+        if expected is not None and expected.shape == tensor.shape:
+            fits += 1
+    return fits

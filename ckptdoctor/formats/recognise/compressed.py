@@ -1,0 +1,66 @@
+"""Compressed files: gzip, bzip2 and xz. A little of what is inside is unpacked to say what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ckptdoctor.formats.recognise.found import Found, shortened
+from ckptdoctor.formats.sniff import inside
+
+# how much is unpacked, at most
+_PEEK = 1024
+
+_GZIP_NAME = 0x08  # the flag that the original file's name follows the header
+_GZIP_HEADER = 10
+
+
+def recognise_compressed(head: bytes) -> Found | None:
+    """A gzip, bzip2 or xz file, and what it seems to hold."""
+    for magic, name, command, peek in _KINDS:
+        if head.startswith(magic):
+            held = inside(peek(head))
+            what = f"It holds {held}. " if held else ""
+            return Found(f"{name} file", f"{what}Unpack it ({command}) and open what comes out{_original(head)}.")
+    return None
+
+
+def _original(head: bytes) -> str:
+    """The name that gzip keeps of the file it compressed, as the end of a sentence."""
+    if not head.startswith(b"\x1f\x8b") or not head[3] & _GZIP_NAME:
+        return ""
+    name = head[_GZIP_HEADER:].split(b"\0")[0].decode("latin-1")
+    return f" (it was called “{shortened(name, 60)}”)" if name.isprintable() and name else ""
+
+
+def _gzip(head: bytes) -> bytes:
+    import zlib
+
+    try:
+        return zlib.decompressobj(31).decompress(head, _PEEK)
+    except zlib.error:
+        return b""
+
+
+def _bzip2(head: bytes) -> bytes:
+    import bz2
+
+    try:  # bzip2 gives nothing before a whole block, so only small files can be looked into
+        return bz2.BZ2Decompressor().decompress(head, _PEEK)
+    except OSError:
+        return b""
+
+
+def _xz(head: bytes) -> bytes:
+    import lzma
+
+    try:
+        return lzma.LZMADecompressor(memlimit=128 << 20).decompress(head, _PEEK)
+    except lzma.LZMAError:
+        return b""
+
+
+_KINDS: tuple[tuple[bytes, str, str, Callable[[bytes], bytes]], ...] = (
+    (b"\x1f\x8b\x08", "gzip", "gunzip", _gzip),
+    (b"BZh", "bzip2", "bunzip2", _bzip2),
+    (b"\xfd7zXZ\x00", "xz", "unxz", _xz),
+)

@@ -1,0 +1,128 @@
+"""Folders that are one checkpoint in several files: what they are by the names in them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ckptdoctor.checkpoint import Container
+
+# names that are looked at in one folder, at most
+_MOST = 20_000
+
+
+class _Folder(NamedTuple):
+    """The names in a folder, as one text with a line for each (folders end in a slash)."""
+
+    path: str
+    names: frozenset[str]
+    text: str
+
+    def has(self, pattern: str) -> bool:
+        return re.search(pattern, self.text, re.MULTILINE) is not None
+
+
+def examine_directory(path: str) -> Container | None:
+    """What the folder is, when it is a checkpoint in several files or a model's folder; None when it is neither."""
+    folder = _listed(path)
+    if folder is None:
+        return None
+    for name, fits, guidance in _KINDS:
+        if fits(folder):
+            return Container(path, 0, name, b"", False, guidance)
+    return None
+
+
+def _listed(path: str) -> _Folder | None:
+    names = []
+    try:
+        with os.scandir(path) as entries:
+            for entry in entries:
+                names.append(f"{entry.name}/" if entry.is_dir() else entry.name)
+                if len(names) >= _MOST:
+                    break
+    except OSError:  # not there, not a folder, or not ours to read: whoever opens it says so
+        return None
+    return _Folder(path, frozenset(names), "\n".join(names))
+
+
+def _is_unpacked(folder: _Folder) -> bool:
+    """Whether data.pkl lies here beside its records, or in the only folder here."""
+    if "data.pkl" in folder.names:
+        return bool(folder.names & {"data/", "version", "byteorder"})
+    if len(folder.names) != 1:
+        return False
+    below = _listed(os.path.join(folder.path, next(iter(folder.names)).rstrip("/")))
+    return below is not None and "data.pkl" in below.names and bool(below.names & {"data/", "version", "byteorder"})
+
+
+def _is_deepspeed(folder: _Folder) -> bool:
+    return folder.has(r"^(?:\w*mp_rank_\d+_model_states\.pt|.*zero_pp_rank_.*_states\.pt|.*_optim_states\.pt)$") or (
+        "latest" in folder.names and folder.has(r"^global_step\d+/$")
+    )
+
+
+def _is_megatron(folder: _Folder) -> bool:
+    return "latest_checkpointed_iteration.txt" in folder.names or folder.has(r"^mp_rank_\d\d(?:_\d{3})*/$")
+
+
+def _is_orbax(folder: _Folder) -> bool:
+    return bool(folder.names & {"_CHECKPOINT_METADATA", "manifest.ocdbt", "_sharding"})
+
+
+_Fits = Callable[[_Folder], bool]
+_KINDS: tuple[tuple[str, _Fits, str], ...] = (
+    (
+        "torch distributed checkpoint",
+        lambda folder: ".metadata" in folder.names or folder.has(r"\.distcp$"),
+        "torch.distributed.checkpoint.format_utils.dcp_to_torch_save makes one file of it.",
+    ),
+    (
+        "DeepSpeed checkpoint",
+        _is_deepspeed,
+        "The script zero_to_fp32.py that DeepSpeed puts beside it makes one file of it.",
+    ),
+    (
+        "Megatron checkpoint",
+        _is_megatron,
+        "Megatron-LM's tools/checkpoint converts it; each .pt file in it can be opened.",
+    ),
+    (
+        "unpacked torch archive",
+        _is_unpacked,
+        "It was unpacked, perhaps by the browser: pack the folder that has data.pkl with “zip -0 -r model.pt FOLDER”.",
+    ),
+    (
+        "sharded Hugging Face checkpoint",
+        lambda folder: folder.has(r"\.(?:safetensors|bin)\.index\.json$"),
+        "Its tensors are spread over the shards that the index names: open each shard by itself.",
+    ),
+    (
+        "Hugging Face Trainer checkpoint",
+        lambda folder: "trainer_state.json" in folder.names,
+        "Open the files in it: model.safetensors or pytorch_model.bin, optimizer.pt, scheduler.pt, rng_state.pth.",
+    ),
+    (
+        "Hugging Face model folder",
+        lambda folder: "config.json" in folder.names and folder.has(r"^(?:.*\.safetensors|pytorch_model\.bin)$"),
+        "Open the model.safetensors or pytorch_model.bin in it.",
+    ),
+    (
+        "TensorFlow SavedModel",
+        lambda folder: "saved_model.pb" in folder.names,
+        "tf.saved_model.load reads the folder.",
+    ),
+    (
+        "TensorFlow checkpoint",
+        lambda folder: folder.has(r"\.data-\d{5}-of-\d{5}$"),
+        "tf.train.load_checkpoint reads it, by its path without “.index”.",
+    ),
+    ("Orbax checkpoint", _is_orbax, "orbax.checkpoint reads the folder."),
+    (
+        "Zarr store",
+        lambda folder: bool(folder.names & {".zarray", ".zgroup", "zarr.json"}),
+        "zarr.open reads the folder.",
+    ),
+)

@@ -1,0 +1,26 @@
+"""What a recogniser finds, before it becomes a container."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ckptdoctor.checkpoint import Container, FileSource, Note
+
+
+class Found(NamedTuple):
+    """The name of what the file is ("HDF5 file"), one sentence on what opens it, and notes."""
+
+    name: str
+    guidance: str
+    notes: tuple[Note, ...] = ()
+
+
+def container(source: FileSource, head: bytes, found: Found) -> Container:
+    """The container of something that is recognised but not read."""
+    return Container(source.path, source.size, found.name, head, False, found.guidance, found.notes, source.identity)
+
+
+def shortened(text: str, most: int = 120) -> str:
+    """Text from a file on one line, for a message."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[: most - 1]}…"

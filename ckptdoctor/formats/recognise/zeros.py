@@ -1,0 +1,81 @@
+"""Files of nothing but zero bytes: space that was reserved and never filled."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import FileSource, Note, NoteKind
+from ckptdoctor.formats.recognise.found import Found
+
+# files with more bytes on disk than this are looked at in places only
+_FULL_SCAN = 1 << 30
+_CHUNK = 1 << 20
+_PLACES = 256
+_PAGE = 4096
+
+_ADVICE = "Nothing was ever written into it: download or copy it again."
+
+
+def recognise_zeros(source: FileSource, head: bytes) -> Found | None:
+    """A file that is zero as far as was looked, or whose beginning is; None when it begins with something else."""
+    if head.strip(b"\0"):
+        return None
+    ranges = list(_written(source))
+    on_disk = sum(length for _, length in ranges)
+    whole = on_disk <= _FULL_SCAN
+    looked = _all_of(ranges) if whole else _places(source.size)
+    for offset, length in looked:
+        if source.read(offset, length).strip(b"\0"):
+            return Found("", f"It begins with zero bytes, and has others from about byte {offset:,} on: {_LOST}")
+    if whole:
+        message = f"all {source.size:,} bytes are zero"
+    else:
+        message = f"the file is zero at both ends and in {_PLACES:,} places between, of {source.size:,} bytes"
+    return Found("", _ADVICE, (Note(NoteKind.ZERO_FILLED, message, offset=0),))
+
+
+_LOST = "its beginning was lost, so nothing tells what it is. Download or copy it again."
+
+
+def _all_of(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for start, length in ranges:
+        for offset in range(start, start + length, _CHUNK):
+            yield offset, min(_CHUNK, start + length - offset)
+
+
+def _places(size: int) -> Iterator[tuple[int, int]]:
+    step = (size - _PAGE) // (_PLACES + 1)
+    for index in range(_PLACES + 1):
+        yield index * step, _PAGE
+    yield size - _PAGE, _PAGE
+
+
+def _written(source: FileSource) -> Iterator[tuple[int, int]]:
+    """The ranges of the file that take room on the disk; the holes of a sparse file are zero without being read."""
+    try:
+        handle = os.open(source.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+    except OSError:  # it was removed or locked meanwhile: the open source still reads all of it
+        yield 0, source.size
+        return
+    try:
+        status = os.fstat(handle)
+        same = (status.st_dev, status.st_ino) == (source.identity.device, source.identity.inode)
+        yield from _extents(handle, source.size) if same else [(0, source.size)]
+    finally:
+        os.close(handle)
+
+
+def _extents(handle: int, size: int) -> Iterator[tuple[int, int]]:
+    if not hasattr(os, "SEEK_DATA"):
+        yield 0, size
+        return
+    end = 0
+    while end < size:
+        try:
+            start = os.lseek(handle, end, os.SEEK_DATA)
+            end = os.lseek(handle, start, os.SEEK_HOLE)
+        except OSError:  # ENXIO: no data from here on; where the file system knows no holes there is one big range
+            return
+        if start < size:
+            yield start, min(end, size) - start

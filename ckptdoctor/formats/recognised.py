@@ -1,0 +1,52 @@
+"""Names everything that people mistake for a checkpoint, or keep beside one, in one sentence.
+
+What is recognised is never taken for damage: the container says what the file is and what opens it. Only bytes that
+stand in the place of a checkpoint (a server's answer, a pointer, zeros, nothing at all) get a note.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind
+from ckptdoctor.formats.recognise.compressed import recognise_compressed
+from ckptdoctor.formats.recognise.found import Found, container
+from ckptdoctor.formats.recognise.models import recognise_model
+from ckptdoctor.formats.recognise.pickled import recognise_pickle
+from ckptdoctor.formats.recognise.tars import recognise_tar
+from ckptdoctor.formats.recognise.text import recognise_text
+from ckptdoctor.formats.recognise.zeros import recognise_zeros
+from ckptdoctor.formats.recognise.zips import recognise_zip
+from ckptdoctor.formats.sniff import sniff
+
+_EMPTY = Found("", "It has no bytes at all.", (Note(NoteKind.EMPTY, "the file is empty", offset=0),))
+
+
+def recognise(source: FileSource, head: bytes) -> Container:
+    """What a file is that is no readable checkpoint; ``format`` is "" when its bytes are known for nothing."""
+    if not source.size:
+        return container(source, head, _EMPTY)
+    for recogniser in _recognisers(source, head):
+        found = recogniser()
+        if found is not None:
+            return container(source, head, found)
+    return container(source, head, Found("", _unknown(source, head)))
+
+
+def _recognisers(source: FileSource, head: bytes) -> Iterator[Callable[[], Found | None]]:
+    """In order: what is told for certain first, what rests on likelihood last."""
+    yield lambda: recognise_zeros(source, head)
+    yield lambda: sniff(head)
+    yield lambda: recognise_compressed(head)
+    yield lambda: recognise_zip(source, head)
+    yield lambda: recognise_tar(source, head)
+    yield lambda: recognise_pickle(source, head)
+    yield lambda: recognise_text(source, head)
+    yield lambda: recognise_model(source, head)
+
+
+def _unknown(source: FileSource, head: bytes) -> str:
+    if source.size < 16:
+        return f"It is only {source.size:,} bytes long; a checkpoint has more."
+    first = " ".join(f"{byte:02x}" for byte in head[:8])
+    return f"Its first bytes ({first}) belong to no known format: it is damaged, encrypted, or something else."

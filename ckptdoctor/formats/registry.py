@@ -1,0 +1,71 @@
+"""The container formats that can be read: the built-in ones in one tuple, others through an entry point group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, cast
+
+from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
+from ckptdoctor.edits import Edit
+from ckptdoctor.errors import UsageError
+
+if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.writing.recipe import Recipe
+
+# modules with the attributes of ``Format``, in the order in which they are asked; the one that is quickest to rule
+# out comes first, and the others (which bring the pickle machine) are not even imported for its files
+BUILT_IN = (
+    "ckptdoctor.formats.safetensors",
+    "ckptdoctor.formats.torch_zip",
+    "ckptdoctor.formats.torch_legacy",
+)
+
+# an installed distribution adds a format by naming such a module in this entry point group
+ENTRY_POINT_GROUP = "ckptdoctor.formats"
+
+
+class Format(Protocol):
+    """What each format's module offers."""
+
+    NAME: str
+
+    def examine(self, source: FileSource, head: bytes) -> Container | None:
+        """What the file is, when it is of this format (damaged, perhaps); None when it is not. Raises nothing."""
+
+    def read(self, source: FileSource, container: Container) -> Checkpoint:
+        """The contents, from the headers alone. Raises DamagedError."""
+
+    def rewrite(self, source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+        """How to write the file with the edits applied. Raises UnprovenError, RefusedError or DamagedError."""
+
+
+def built_in() -> Iterator[Format]:
+    """The built-in formats; each is imported when the ones before it did not match."""
+    for name in BUILT_IN:
+        yield _imported(name)
+
+
+def _imported(name: str) -> Format:
+    return cast(Format, import_module(name))  # a module fits the protocol; a test holds each one against it
+
+
+@cache
+def plugged_in() -> tuple[Format, ...]:
+    """The formats that installed distributions add, sorted by name. Asked only for files that nothing else knows."""
+    from importlib.metadata import entry_points  # slow to import
+
+    found = sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name)
+    return tuple([cast(Format, point.load()) for point in found])
+
+
+def format_named(name: str) -> Format:
+    """The format called ``name``. Raises UsageError when there is none."""
+    for format_ in built_in():
+        if name == format_.NAME:
+            return format_
+    for format_ in plugged_in():
+        if name == format_.NAME:
+            return format_
+    raise UsageError(f"There is no format called “{name}”.")

@@ -1,0 +1,126 @@
+"""Reads the header: its length, its JSON, and what it says of metadata and of each tensor."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import Note, NoteKind, Source
+from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.formats.safetensors.entries import Info, info_from, make_object
+from ckptdoctor.formats.safetensors.layout import check_layout
+from ckptdoctor.formats.safetensors.remarks import MOST, Remarks, quoted
+from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
+from ckptdoctor.formats.safetensors.strict_json import parse
+
+METADATA = "__metadata__"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a header says. ``entries`` maps each name, in header order, to its tensor or to why it has none.
+
+    ``data`` is the byte of the file at which the values begin, ``end`` the one at which they should end.
+    ``metadata`` is None where there is none (or null). Where a name occurs twice the last one counts, as in Rust.
+    """
+
+    data: int
+    end: int
+    entries: dict[str, Info | str]
+    metadata: dict[str, str] | None
+    notes: tuple[Note, ...]
+
+
+def read_header(source: Source) -> Header:
+    """The header of a safetensors file, with notes on everything for which safetensors would refuse it.
+
+    Raises TruncatedError when the file ends within the header, and DamagedError when it is no JSON object.
+    """
+    text = header_bytes(source)
+    data = LENGTH_BYTES + len(text)
+    remarks = Remarks()
+    root = parse(text, LENGTH_BYTES, make_object)
+    if not isinstance(root, tuple):
+        raise DamagedError("the header is JSON, but not an object of names", offset=LENGTH_BYTES)
+    pairs = _pairs(root)
+    del root
+    metadata = _metadata([value for name, value in pairs if name == METADATA], remarks)
+    entries = _entries(pairs, remarks)
+    end = check_layout(entries, data, source.size, remarks)
+    return Header(data, end, entries, metadata, remarks.notes())
+
+
+def header_bytes(source: Source) -> bytes:
+    """The header's JSON with its padding. Raises TruncatedError or DamagedError when it is not whole or too long."""
+    length = int.from_bytes(source.read(0, LENGTH_BYTES), "little")
+    have = source.size - LENGTH_BYTES
+    if length > MAX_HEADER_BYTES:
+        message = f"the header claims to be {length:,} bytes long; safetensors refuses more than {MAX_HEADER_BYTES:,}"
+        raise DamagedError(message, offset=0)
+    if length > have:
+        message = f"the file ends within its header, which should have {length:,} bytes, but only {have:,} are there"
+        raise TruncatedError(message, offset=source.size)
+    return source.read(LENGTH_BYTES, length)
+
+
+def _pairs(root: tuple[object, ...]) -> list[tuple[str, object]]:
+    if isinstance(root, Info):  # three names that read like the fields of one tensor
+        fields = {"dtype": root.dtype.safetensors, "shape": list(root.shape), "data_offsets": [root.begin, root.end]}
+        return list(fields.items())
+    return list(root)  # type: ignore[arg-type]  # what make_object gives: (key, value) pairs
+
+
+def _metadata(values: list[object], remarks: Remarks) -> dict[str, str] | None:
+    """The text entries of ``__metadata__``; remarks on everything in it that is not text."""
+    if len(values) > 1:
+        remarks.add(NoteKind.HEADER_INVALID, f"{METADATA} is there {len(values)} times", LENGTH_BYTES)
+    value = values[-1] if values else None
+    if value is None:
+        return None
+    if not isinstance(value, tuple) or isinstance(value, Info):
+        remarks.add(NoteKind.HEADER_INVALID, f"{METADATA} is not an object of texts", LENGTH_BYTES)
+        return None
+    wrong = [pair for pair in value if type(pair[1]) is not str]
+    for name, text in wrong[:MOST]:
+        message = f"the {METADATA} entry {quoted(name)} is {_kind(text)}, but only text may be there"
+        remarks.add(NoteKind.HEADER_INVALID, message, LENGTH_BYTES)
+    remarks.count(NoteKind.HEADER_INVALID, len(wrong[MOST:]))
+    if len({name for name, _ in value}) != len(value):
+        twice = [name for name, number in Counter(name for name, _ in value).items() if number > 1]
+        for name in twice[:MOST]:
+            message = f"the {METADATA} entry {quoted(name)} is there more than once: the last one counts"
+            remarks.add(NoteKind.DUPLICATE_KEY, message, LENGTH_BYTES)
+        remarks.count(NoteKind.DUPLICATE_KEY, len(twice[MOST:]))
+    return {name: text for name, text in value if type(text) is str}
+
+
+def _kind(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return "a list" if isinstance(value, list) else "an object" if isinstance(value, tuple) else "a number"
+
+
+def _entries(pairs: list[tuple[str, object]], remarks: Remarks) -> dict[str, Info | str]:
+    found: dict[str, Info | str] = {
+        name: value if type(value) is Info else info_from(value) for name, value in pairs if name != METADATA
+    }
+    if len(found) != len(pairs) - sum(name == METADATA for name, _ in pairs):
+        _remark_on_duplicates(pairs, remarks)
+    for name, info in found.items():
+        if type(info) is str:
+            remarks.add(NoteKind.HEADER_INVALID, f"the entry {quoted(name)} {info}", LENGTH_BYTES)
+    return found
+
+
+def _remark_on_duplicates(pairs: list[tuple[str, object]], remarks: Remarks) -> None:
+    seen: dict[str, object] = {}
+    for name, value in pairs:
+        if name == METADATA:
+            continue
+        if name in seen:
+            message = f"two tensors are called {quoted(name)}: safetensors takes the last, other readers may not"
+            remarks.add(NoteKind.DUPLICATE_KEY, message, LENGTH_BYTES)
+            earlier = info_from(seen[name])
+            if isinstance(earlier, str):
+                remarks.add(NoteKind.HEADER_INVALID, f"the first entry {quoted(name)} {earlier}", LENGTH_BYTES)
+        seen[name] = value

@@ -1,0 +1,105 @@
+"""Turns a header into a container and a checkpoint; no tensor value is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from weakref import WeakKeyDictionary
+
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    Container,
+    Elided,
+    Extent,
+    FileSource,
+    Mapping,
+    Node,
+    Note,
+    NoteKind,
+    Role,
+    StateDict,
+    Storage,
+    Tensor,
+)
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.formats.safetensors.header import Header, read_header
+from ckptdoctor.formats.safetensors.signature import NAME
+
+# each source's header, parsed once for examine, read and rewrite
+_headers: WeakKeyDictionary[FileSource, Header] = WeakKeyDictionary()
+
+# shapes that are remembered; more could be chosen so that their hashes collide, which makes looking them up slow
+_MOST_SHAPES = 64
+
+_DAMAGED = "The header is broken, so nothing in the file can be found; fetch the file again, or take another copy."
+_CUT = "Fetch the file again, or take another copy: the list of its tensors is not whole."
+
+
+def header_of(source: FileSource) -> Header:
+    """The header, read at most once per open source. Raises what read_header raises."""
+    header = _headers.get(source)
+    if header is None:
+        header = _headers[source] = read_header(source)
+    return header
+
+
+def examine(source: FileSource, head: bytes) -> Container:
+    """The container, with notes on everything for which safetensors would refuse the file."""
+    try:
+        header = header_of(source)
+    except DamagedError as error:
+        cut = isinstance(error, TruncatedError)
+        note = Note(NoteKind.TRUNCATED if cut else NoteKind.HEADER_INVALID, error.message, offset=error.offset)
+        guidance = _CUT if cut else _DAMAGED
+        return Container(source.path, source.size, NAME, head, False, guidance, (note,), source.identity)
+    return Container(source.path, source.size, NAME, head, True, "", header.notes, source.identity)
+
+
+def read(source: FileSource, container: Container) -> Checkpoint:
+    """The tensors in header order, each on a storage of its own that is called after it.
+
+    A name whose entry makes no sense stays in the tree as Elided, with the reason. An extent that reaches past the
+    end of the file is cut there. Raises DamagedError when the header cannot be read at all.
+    """
+    header = header_of(source)
+    entries = tuple(_entries(source, header))
+    tensors = [node for _, node in entries if isinstance(node, Tensor)]
+    every = tuple(tensors)
+    return Checkpoint(
+        path=source.path,
+        format=NAME,
+        size=source.size,
+        tree=Mapping("dict", entries),
+        tensors=every,
+        storages=tuple([tensor.storage for tensor in every if tensor.storage is not None]),
+        state_dicts=(StateDict((), Role.MODEL, every),) if every else (),
+        metadata=header.metadata,
+        notes=header.notes,
+        identity=source.identity,
+        bytes_read=source.bytes_read,
+        container=container,
+    )
+
+
+def _entries(source: FileSource, header: Header) -> Iterator[tuple[str, Node]]:
+    path, size, data = source.path, source.size, header.data
+    strides: dict[tuple[int, ...], tuple[int, ...]] = {}  # most tensors have one of a few shapes
+    for name, info in header.entries.items():
+        if isinstance(info, str):
+            yield name, Elided(info)
+            continue
+        dtype, shape, begin, end = info
+        stride = strides.get(shape)
+        if stride is None:
+            stride = contiguous_stride(shape)
+            if len(strides) < _MOST_SHAPES:
+                strides[shape] = stride
+        start = data + begin
+        length = end - begin if end > begin else 0
+        extent = Extent(path, start, length) if start + length <= size else _cut(source, start)
+        yield name, Tensor((name,), dtype, shape, stride, Storage(name, length, dtype, "cpu", extent))
+
+
+def _cut(source: FileSource, start: int) -> Extent | None:
+    """What is there of a storage that reaches past the end of the file; None when nothing is."""
+    return Extent(source.path, start, source.size - start) if start < source.size else None

@@ -1,0 +1,22 @@
+"""Files as ``torch.save`` wrote them before torch 1.6: a run of pickles, then the storages one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, FileSource
+from ckptdoctor.formats.torch_legacy.read import NAME, examine, read
+
+if TYPE_CHECKING:  # what only repairs need is not loaded to check a file
+    from ckptdoctor.edits import Edit
+    from ckptdoctor.writing.recipe import Recipe
+
+__all__ = ["NAME", "examine", "read", "rewrite"]
+
+
+def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+    """How to write the file with these edits applied: see ``torch_legacy.writer``, which only repairs import."""
+    from ckptdoctor.formats.torch_legacy import writer
+
+    return writer.rewrite(source, checkpoint, edits)

@@ -1,0 +1,74 @@
+"""Recognises and reads legacy files: their pickles and the counts of their storages, no values."""
+
+from __future__ import annotations
+
+from weakref import WeakKeyDictionary
+
+from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, Note, NoteKind
+from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.formats.torch_legacy.storages import LegacyStorages
+from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, is_legacy, read_stream
+from ckptdoctor.formats.torch_objects import interpret
+
+NAME = "torch legacy"
+
+_CUT = "Fetch the file again, or take an earlier checkpoint: it ends before it says what it holds."
+
+# each source's pickles between examine and read
+_streams: WeakKeyDictionary[FileSource, Stream] = WeakKeyDictionary()
+
+
+def examine(source: FileSource, head: bytes) -> Container | None:
+    """What the outside of the file says, or None when it does not begin with the magic number of legacy files.
+
+    A file that ends within its pickles is a container that cannot be read.
+    """
+    if not is_legacy(head):
+        return None
+    readable, guidance = True, ""
+    notes: tuple[Note, ...] = ()
+    try:
+        _streams[source] = read_stream(source)
+    except TruncatedError as error:
+        readable, guidance = False, _CUT
+        notes = (Note(NoteKind.TRUNCATED, error.message.rstrip("."), offset=error.offset),)
+    except DamagedError:
+        pass  # read says it again, with the place
+    return Container(source.path, source.size, NAME, head, readable, guidance, notes, source.identity)
+
+
+def read(source: FileSource, container: Container) -> Checkpoint:
+    """The contents, from the pickles and the counts of the storages; no tensor value is read.
+
+    Raises DamagedError or one of its kinds, with the byte, when the pickles cannot be read.
+    """
+    stream = _streams.pop(source, None) or read_stream(source)
+    table = LegacyStorages(source, stream)
+    contents = interpret(stream.saved, table, "")
+    return Checkpoint(
+        path=source.path,
+        format=NAME,
+        size=source.size,
+        tree=contents.tree,
+        tensors=contents.tensors,
+        storages=contents.storages,
+        state_dicts=contents.state_dicts,
+        globals=contents.globals,
+        notes=(*stream_notes(stream), *contents.notes, *table.notes),
+        identity=source.identity,
+        bytes_read=source.bytes_read,
+        container=container,
+    )
+
+
+def stream_notes(stream: Stream) -> list[Note]:
+    """What unpicklers may read differently in each of the pickles, and calls in those that are plain data."""
+    notes = []
+    for name, pickle in zip(NAMES, stream.pickles, strict=True):
+        for each in pickle.ambiguities:
+            notes.append(Note(NoteKind.PICKLE_AMBIGUOUS, f"{each.message} ({name})", offset=each.offset))
+        if pickle is not stream.saved and pickle.globals:
+            use = pickle.globals[0]
+            message = f"the pickle of the {name} names {use.module}.{use.name}, where torch writes plain data"
+            notes.append(Note(NoteKind.PICKLE_HIDDEN_CALL, message, offset=use.offset))
+    return notes

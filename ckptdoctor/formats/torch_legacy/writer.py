@@ -1,0 +1,114 @@
+"""Writes an edited copy of a legacy file: the pickles anew, the storages by ranges of the original."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind
+from ckptdoctor.edits import Convert, Edit
+from ckptdoctor.errors import RefusedError, UnprovenError
+from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages, Place
+from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, read_stream
+from ckptdoctor.formats.torch_objects import Contents, StoragePlan, edit, interpret
+from ckptdoctor.formats.torch_objects.plain_values import from_plain
+from ckptdoctor.formats.torch_objects.plans import Numbering, ReadBytes
+from ckptdoctor.pickles import encode, prove
+from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
+
+# notes of the storages with which a copy would be as broken as the original
+_BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE})
+
+
+def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+    """How to write the file with these edits applied, one after another.
+
+    Raises UnprovenError when one of the pickles does not encode back to its own bytes, or when unpicklers disagree on
+    it; RefusedError when an edit is impossible or storages are missing; DamagedError when the file cannot be read.
+    """
+    stream = proven(source)
+    table = LegacyStorages(source, stream)
+    broken = next((note for note in table.notes if note.kind in _BROKEN), None)
+    if broken is not None:
+        raise RefusedError(f"A copy would be as broken as the original: {broken.message}.")
+    contents = interpret(stream.saved, table, "")
+    if any(isinstance(each, Convert) for each in edits):
+        from ckptdoctor.formats.torch_legacy.convert import converted
+
+        return converted(source, stream, table, contents, edits)
+    plans = edit(stream.saved, contents, edits, renumber=Numbering.KEPT).storages
+    segments: list[Segment] = [Literal(_pickles(stream, table, plans, contents))]
+    for plan in _in_file_order(plans, table):
+        segments += _storage(source, table.places[plan.old.key], plan)
+    segments.append(Copy(table.end, source.size - table.end))
+    return Recipe(source.path, tuple(_joined(segments)))
+
+
+def proven(source: FileSource) -> Stream:
+    """The pickles, once it is proven that each can be written again byte for byte. Raises UnprovenError."""
+    stream = read_stream(source)
+    for name, pickle in zip(NAMES, stream.pickles, strict=True):
+        if pickle.ambiguities:
+            odd = pickle.ambiguities[0]
+            message = f"unpicklers may disagree on the {name} at byte {odd.offset:,}: {odd.message}"
+            raise UnprovenError(f"Lossless repair cannot be proven, because {message}.", offset=odd.offset)
+        prove(stream.data, pickle)
+    return stream
+
+
+def _pickles(stream: Stream, table: LegacyStorages, plans: Sequence[StoragePlan], contents: Contents) -> bytes:
+    """Everything before the storages; the list of their keys is written anew when other storages follow."""
+    keys = stream.pickles[4]
+    names = [plan.key for plan in _in_file_order(plans, table)]
+    listed = stream.data[keys.start : keys.end]
+    if names != stream.keys:
+        keys.root = from_plain(keys, names)
+        listed = encode(keys)
+    return stream.data[: stream.saved.start] + encode(stream.saved) + listed
+
+
+def _in_file_order(plans: Iterable[StoragePlan], table: LegacyStorages) -> list[StoragePlan]:
+    """The storages as they lie in the original; new ones behind those that they were made of."""
+    order = {key: number for number, key in enumerate(table.places)}
+    return sorted(plans, key=lambda plan: (order[plan.old.key], plan.key != plan.old.key))
+
+
+def _storage(source: FileSource, place: Place, plan: StoragePlan) -> list[Segment]:
+    """Element count and elements of one storage."""
+    if plan.generate is None and plan.pieces in (((0, place.length),), ()) and plan.nbytes == place.length:
+        return [Copy(place.offset - COUNT_BYTES, COUNT_BYTES + place.length)]
+    itemsize = place.length // place.count if place.count else 1
+    return [Literal((plan.nbytes // itemsize).to_bytes(COUNT_BYTES, "little")), *elements(source, place, plan)]
+
+
+def elements(source: FileSource, place: Place, plan: StoragePlan) -> list[Segment]:
+    """The bytes of one storage, copied or made while writing."""
+    generate = plan.generate
+    if generate is not None:
+        return [Generated(plan.nbytes, _reopened(source.path, place.offset, generate))]
+    return [Copy(place.offset + offset, length) for offset, length in plan.pieces or ()]
+
+
+def _reopened(path: str, base: int, generate: Callable[[ReadBytes], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
+    """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
+
+    def produce() -> Iterator[bytes]:
+        with FileSource(path) as source:
+            yield from generate(lambda offset, length: source.read(base + offset, length))
+
+    return produce
+
+
+def _joined(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """The same bytes, with copies that continue each other made one and empty ones left out."""
+    pending: Copy | None = None
+    for segment in segments:
+        if isinstance(segment, Copy) and pending is not None and pending.offset + pending.length == segment.offset:
+            pending = Copy(pending.offset, pending.length + segment.length)
+            continue
+        if pending is not None and pending.length:
+            yield pending
+        pending = segment if isinstance(segment, Copy) else None
+        if pending is None:
+            yield segment
+    if pending is not None and pending.length:
+        yield pending

@@ -1,0 +1,62 @@
+"""Applies edits to a pickle graph, and says which bytes make up the storages afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ckptdoctor.edits import (
+    Compact,
+    Drop,
+    Edit,
+    MakeContiguous,
+    Rename,
+    RenameModules,
+    Replace,
+    Retag,
+    TakeRoot,
+)
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.torch_objects import edit_keys
+from ckptdoctor.formats.torch_objects.contents import Contents
+from ckptdoctor.formats.torch_objects.edit_storages import StorageEdits
+from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
+from ckptdoctor.formats.torch_objects.plans import Edited, Numbering
+from ckptdoctor.pickles.graph import Pickle
+
+
+def apply(
+    pickle: Pickle, contents: Contents, edits: Sequence[Edit], *, renumber: Numbering = Numbering.AS_NEEDED
+) -> Edited:
+    """Apply the edits one after another to the graph of ``pickle``, in place.
+
+    ``renumber`` says when storages get new keys. Raises RefusedError, naming the key path, when an edit is impossible;
+    the graph is then of no further use.
+    """
+    graph = GraphEdit(pickle)
+    storages = StorageEdits(graph, contents.storages)
+    for each in edits:
+        _apply(graph, storages, each)
+    plans = storages.finish(renumber)
+    graph.close()
+    return Edited(plans)
+
+
+def _apply(graph: GraphEdit, storages: StorageEdits, each: Edit) -> None:
+    if isinstance(each, Rename):
+        edit_keys.rename(graph, each)
+    elif isinstance(each, RenameModules):
+        edit_keys.rename_modules(graph, each)
+    elif isinstance(each, Drop):
+        edit_keys.drop(graph, each)
+    elif isinstance(each, TakeRoot):
+        edit_keys.take_root(graph, each)
+    elif isinstance(each, Replace):
+        edit_keys.replace(graph, each)
+    elif isinstance(each, Retag):
+        storages.retag(each)
+    elif isinstance(each, Compact):
+        storages.compact(each)
+    elif isinstance(each, MakeContiguous):
+        storages.make_contiguous(each)
+    else:
+        raise RefusedError(f"{type(each).__name__} is no edit of what a torch file holds.")

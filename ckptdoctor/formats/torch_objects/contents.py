@@ -1,0 +1,27 @@
+"""What a pickle of torch holds, and what the container around it must offer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ckptdoctor.checkpoint import DType, GlobalName, Node, Note, StateDict, Storage, Tensor
+
+
+class StorageTable(Protocol):
+    """The storages of one container."""
+
+    def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
+        """The storage that the pickle names ``key``; asked once for each. ``nbytes`` is what the pickle declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The nouns that one pickle describes; ``storages`` stand in the order in which the pickle first uses them."""
+
+    tree: Node
+    tensors: tuple[Tensor, ...]
+    storages: tuple[Storage, ...]
+    state_dicts: tuple[StateDict, ...]
+    globals: tuple[GlobalName, ...]
+    notes: tuple[Note, ...]

@@ -1,0 +1,311 @@
+"""Edits of storages: retag, compact, make contiguous; and the plan for every storage of the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from math import prod
+
+from ckptdoctor.checkpoint import KeyPath, Storage, show_path
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits import Compact, MakeContiguous, Retag
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.torch_objects.gather import gather
+from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
+from ckptdoctor.formats.torch_objects.plans import Numbering, Piece, ReadBytes, StoragePlan, narrowed, reader_of, whole
+from ckptdoctor.formats.torch_objects.slots import Slot
+from ckptdoctor.formats.torch_objects.storages import claim_of
+from ckptdoctor.formats.torch_objects.sweep import storage_references
+from ckptdoctor.formats.torch_objects.tensors import device_name
+from ckptdoctor.formats.torch_objects.texts import NewText, new_text, replace_texts
+from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items
+from ckptdoctor.formats.torch_objects.views_in_graph import (
+    TYPE_MAKERS,
+    Users,
+    View,
+    tuple_of,
+    users_of_storages,
+    view_in,
+)
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value
+
+# places in ('storage', class, key, location, numel[, view])
+_KEY, _LOCATION, _NUMEL = 2, 3, 4
+
+_PARAMETER_MAKERS = frozenset(
+    {
+        "torch._utils._rebuild_parameter",
+        "torch._utils._rebuild_parameter_with_state",
+        "torch.nn.parameter.Parameter",
+    }
+)
+
+
+class StorageEdits:
+    """The storages of one file while it is edited. ``plans`` holds, by key, those that are not as they were."""
+
+    def __init__(self, graph: GraphEdit, storages: Iterable[Storage]) -> None:
+        self._graph = graph
+        self._old = {storage.key: storage for storage in storages}
+        self._plans: dict[str, StoragePlan] = {}
+        self._made = 0
+
+    def _plan(self, key: str) -> StoragePlan:
+        plan = self._plans.get(key)
+        return whole(self._old[key]) if plan is None else plan
+
+    def _keys_in_use(self) -> list[str]:
+        claims = map(claim_of, self._graph.storage_references())
+        return list(dict.fromkeys(claim.key for claim in claims if claim is not None))
+
+    # ---- retag
+
+    def retag(self, edit: Retag) -> None:
+        """Another device tag in persistent ids: in that slot only, whatever else shares the text."""
+        shared: Text | None = None
+        slots: list[Slot] = []
+        for reference in self._graph.storage_references():
+            claim = claim_of(reference)
+            if claim is None:
+                continue
+            slot = Slot(self._own_id(reference), _LOCATION)
+            location = bare(slot.value)
+            if claim.device == edit.to and shared is None and isinstance(location, Text):
+                shared = location
+            if _is_meant(edit, claim.device, claim.key):
+                slots.append(slot)
+        if slots:
+            self._retag_wrappers(edit)
+            self._put_location(slots, edit.to, shared)
+
+    def _put_location(self, slots: list[Slot], tag: str, shared: Text | None) -> None:
+        """One text for all, as torch writes ``cpu``."""
+        if shared is None:
+            old = bare(slots[0].value)
+            shared = new_text(self._graph.pickle, tag, old if isinstance(old, Text) else None)
+            shared.memo = self._graph.new_memo()
+        for slot in slots:
+            slot.put(shared)
+        self._graph.rebuilt()
+
+    def _retag_wrappers(self, edit: Retag) -> None:
+        """The device of a wrapper subclass (DTensor) follows the first tensor that it wraps."""
+        for node in self._graph.nodes():
+            if type(node) is not Made or node.op not in CALLS:
+                continue
+            callee, arguments, _ = call(node)
+            if full_name(callee) not in TYPE_MAKERS or len(arguments) != 4:
+                continue
+            inner = items(arguments[2])
+            if full_name(arguments[0]) != "torch._utils._rebuild_wrapper_subclass" or inner is None or len(inner) != 8:
+                continue
+            wrapped = next((each for each in storage_references(arguments[3])), None)
+            claim = claim_of(wrapped) if wrapped is not None else None
+            device = bare(inner[6])
+            if claim is None or not isinstance(device, Made) or device_name(device) != claim.device:
+                continue
+            if _is_meant(edit, claim.device, claim.key):
+                inner[6] = _device(self._graph, device, edit.to)
+
+    def _own_id(self, reference: PersistentId) -> list[Value]:
+        """The parts of a persistent id, which nothing else shares."""
+        identity = bare(reference.id)
+        assert isinstance(identity, Tuple)
+        if self._graph.references(identity) > 1:
+            identity = reference.id = Tuple(identity.op, list(identity.items))
+        return identity.items
+
+    # ---- compact
+
+    def compact(self, edit: Compact) -> None:
+        """Storages shrink to what is viewed of them; tensors that share elements go on sharing them."""
+        users = users_of_storages(self._graph.nodes())
+        for key in edit.storages:
+            used = users.get(key)
+            if used is None or key not in self._old:
+                raise RefusedError(f"No tensor views storage {key}, so there is nothing to shrink it to.")
+            if not used.bare:
+                self._compact(key, used)
+        self._graph.rebuilt()
+
+    def _compact(self, key: str, used: Users) -> None:
+        plan = self._plan(key)
+        kept = _united(view.span for view in used.views)
+        if kept and kept[-1][0] + kept[-1][1] > plan.nbytes:
+            raise RefusedError(f"A tensor reaches past the end of storage {key}, which so cannot be shrunk.")
+        nbytes = sum(length for _, length in kept)
+        if nbytes == plan.nbytes:
+            return
+        if plan.pieces is None or any(len(items(each.id) or ()) > 5 and _is_view(each) for each in used.references):
+            raise RefusedError(f"Storage {key} is a view of another one, and cannot be shrunk alone.")
+        for view in used.views:
+            start = _moved(view.span[0], kept) if view.reach else 0
+            offset, rest = divmod(start, view.itemsize)
+            if rest:
+                raise RefusedError(f"Storage {key} holds elements of several sizes, and cannot be shrunk.")
+            view.arguments[1] = offset
+        for reference in used.references:
+            claim = claim_of(reference)
+            assert claim is not None
+            self._own_id(reference)[_NUMEL] = nbytes // claim.itemsize
+        self._plans[key] = StoragePlan(key, nbytes, narrowed(plan.pieces, kept), plan.old)
+
+    # ---- make contiguous
+
+    def make_contiguous(self, edit: MakeContiguous) -> None:
+        """Tensors get C-contiguous storages of their own; equal views of one storage go on sharing theirs."""
+        made: dict[tuple[object, ...], str] = {}
+        views = [self._view_at(path) for path in dict.fromkeys(edit.paths)]
+        for view in views:
+            name = (view.claim.key, view.dtype.name, view.offset, view.shape, view.stride)
+            if name not in made:
+                made[name] = self._new_storage(view)
+            self._move(view, made[name])
+        self._graph.rebuilt()
+
+    def _view_at(self, path: KeyPath) -> View:
+        """The view at ``path``, whose arguments belong to it alone."""
+        slot = self._graph.slot(path)
+        while True:
+            self._graph.own(slot)
+            node = bare(slot.value)
+            if not isinstance(node, Made) or node.op not in CALLS or len(node.items) < 2:
+                break
+            self._graph.own(Slot(node.items, 1))
+            callee, arguments, _ = call(node)
+            name = full_name(callee)
+            if name in _PARAMETER_MAKERS and arguments:
+                slot = Slot(arguments, 0)
+                continue
+            if name in TYPE_MAKERS and len(arguments) == 4:
+                self._graph.own(Slot(arguments, 2))
+                name, arguments = full_name(arguments[0]), items(arguments[2]) or []
+            view = view_in(name, arguments)
+            if (
+                view is None
+                or view.claim.view is not None
+                or view.reach * view.itemsize > self._plan(view.claim.key).nbytes
+            ):
+                break
+            return view
+        raise RefusedError(f"{show_path(path)} is not a plain tensor, and cannot be made contiguous.")
+
+    def _new_storage(self, view: View) -> str:
+        """A storage with the elements of the view in C order; returns its key."""
+        self._made += 1
+        key = f"{view.claim.key} {self._made}"  # never a key of torch, so it is free; it gets a number in the end
+        plan = self._plan(view.claim.key)
+        nbytes = prod(view.shape) * view.itemsize
+        if plan.pieces is None:
+            raise RefusedError(f"Storage {view.claim.key} was made anew by an edit before; apply this edit on its own.")
+        if view.stride == contiguous_stride(view.shape) or not nbytes:
+            kept = ((view.offset * view.itemsize, nbytes),) if nbytes else ()
+            self._plans[key] = StoragePlan(key, nbytes, narrowed(plan.pieces, kept), plan.old)
+            return key
+        generate = partial(_generate, plan.pieces, view.shape, view.stride, view.offset, view.itemsize)
+        self._plans[key] = StoragePlan(key, nbytes, None, plan.old, generate)
+        return key
+
+    def _move(self, view: View, key: str) -> None:
+        """Let a view be the whole of the storage ``key``."""
+        identity = list(items(view.reference.id) or [])
+        identity[_KEY] = new_text(self._graph.pickle, key)
+        identity[_NUMEL] = self._plans[key].nbytes // view.claim.itemsize
+        view.arguments[0] = PersistentId(view.reference.op, Tuple(op.TUPLE, identity))
+        view.arguments[1] = 0
+        view.arguments[3] = tuple_of(contiguous_stride(view.shape))
+
+    # ---- the result
+
+    def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
+        """The plan for every storage of the output, with its key."""
+        if (
+            renumber is not Numbering.ALWAYS and not self._graph.is_rebuilt
+        ):  # nothing came or went: all storages are as they were
+            return tuple([whole(storage) for storage in self._old.values()])
+        keys = self._keys_in_use()
+        names = {key: key for key in keys}
+        if renumber is Numbering.ALWAYS or set(keys) != set(self._old):
+            numbered = renumber is not Numbering.KEPT
+            names = {key: str(number) for number, key in enumerate(keys)} if numbered else _named(keys, self._old)
+            self._rename(names)
+        plans = [self._plan(key) for key in keys]
+        return tuple(
+            [
+                StoragePlan(names[key], plan.nbytes, plan.pieces, plan.old, plan.generate)
+                for key, plan in zip(keys, plans, strict=True)
+            ]
+        )
+
+    def _rename(self, names: dict[str, str]) -> None:
+        """The new keys in the persistent ids; references to one storage share the text of its key."""
+        changes: list[NewText] = []
+        for reference in self._graph.storage_references():
+            claim = claim_of(reference)
+            if claim is not None and names[claim.key] != claim.key:
+                changes.append(NewText(Slot(self._own_id(reference), _KEY), names[claim.key]))
+        replace_texts(self._graph, changes)
+
+
+def _is_meant(edit: Retag, device: str, key: str) -> bool:
+    named = device != edit.to if edit.devices is None else device in edit.devices
+    return named and (edit.storages is None or key in edit.storages)
+
+
+def _device(graph: GraphEdit, old: Made, tag: str) -> Made:
+    """``torch.device`` for a tag such as ``cuda:1``, made like the old one."""
+    kind, _, number = tag.partition(":")
+    given: list[Value] = [new_text(graph.pickle, kind)]
+    if number.isdigit():
+        given.append(int(number))
+    return Made(op.REDUCE, [old.items[0], Tuple(op.TUPLE1, given)])
+
+
+def _united(spans: Iterable[tuple[int, int]]) -> tuple[Piece, ...]:
+    """Byte spans in order, those that touch or overlap made one; as (start, length)."""
+    pieces: list[list[int]] = []
+    for start, stop in sorted(span for span in spans if span[0] < span[1]):
+        if pieces and start <= pieces[-1][1]:
+            pieces[-1][1] = max(pieces[-1][1], stop)
+        else:
+            pieces.append([start, stop])
+    return tuple([(start, stop - start) for start, stop in pieces])
+
+
+def _moved(byte: int, kept: Sequence[Piece]) -> int:
+    """Where a byte lies once only the kept ranges are left."""
+    passed = 0
+    for start, length in kept:
+        if start <= byte < start + length:
+            return passed + byte - start
+        passed += length
+    return passed
+
+
+def _is_view(reference: PersistentId) -> bool:
+    claim = claim_of(reference)
+    return claim is not None and claim.view is not None
+
+
+def _generate(
+    pieces: tuple[Piece, ...],
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    itemsize: int,
+    read: ReadBytes,
+) -> Iterator[bytes]:
+    return gather(reader_of(pieces, read), shape, stride, offset, itemsize)
+
+
+def _named(keys: list[str], old: dict[str, Storage]) -> dict[str, str]:
+    """Names for new storages that no old one has; the old ones keep theirs."""
+    numbers = [int(key) for key in old if key.isascii() and key.isdigit()]
+    free = max(numbers, default=-1) + 1
+    names = {}
+    for key in keys:
+        names[key] = key
+        if key not in old:
+            names[key], free = str(free), free + 1
+    return names

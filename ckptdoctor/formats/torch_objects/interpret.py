@@ -1,0 +1,37 @@
+"""From a decoded pickle to the nouns of a checkpoint."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import GlobalName, Note, NoteKind
+from ckptdoctor.formats.torch_objects.contents import Contents, StorageTable
+from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
+from ckptdoctor.formats.torch_objects.storages import Registry
+from ckptdoctor.formats.torch_objects.sweep import storage_references
+from ckptdoctor.formats.torch_objects.tensors import INNER_READS, TensorReader
+from ckptdoctor.formats.torch_objects.tree import TreeBuilder
+from ckptdoctor.pickles.graph import Pickle
+
+
+def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
+    """What the pickle in ``member`` describes. Whatever it claims, this raises nothing: oddities become notes."""
+    registry = Registry(storages, member)
+    reader = TensorReader(registry, member, pickle.opcodes + INNER_READS)
+    builder = TreeBuilder(pickle, reader, member)
+    tree = builder.build()
+    shown = len(registry.storages)
+    if builder.incomplete or reader.hidden or reader.notes or pickle.discards_calls:
+        for reference in storage_references(pickle.root):
+            registry.get(reference)
+    unseen = len(registry.storages) - shown
+    notes = [*builder.notes, *reader.notes, *registry.notes]
+    if unseen:
+        message = f"{unseen:,} storages belong to values that the tree does not show, such as attributes of tensors"
+        notes.append(Note(NoteKind.NOT_EXAMINED, message, member))
+    return Contents(
+        tree=tree,
+        tensors=tuple(builder.tensors),
+        storages=registry.storages,
+        state_dicts=find_state_dicts(tree),
+        globals=tuple([GlobalName(use.module, use.name, member, use.offset) for use in pickle.globals]),
+        notes=tuple(notes),
+    )

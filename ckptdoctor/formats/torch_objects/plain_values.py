@@ -1,0 +1,41 @@
+"""Plain Python data as values of a pickle graph."""
+
+from __future__ import annotations
+
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.torch_objects.texts import new_text
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Global, Made, Pickle, Step, Text, Tuple, Value
+
+
+def from_plain(pickle: Pickle, value: object) -> Value:
+    """None, booleans, numbers, text and bytes, and lists, tuples and dicts of such, as the graph holds them.
+
+    Raises RefusedError for anything else.
+    """
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return new_text(pickle, value)
+    if isinstance(value, bytes):
+        return _bytes(pickle, value)
+    if isinstance(value, tuple):
+        return Tuple(op.TUPLE, [from_plain(pickle, item) for item in value])
+    made = Made(op.EMPTY_LIST if isinstance(value, list) else op.EMPTY_DICT)
+    if isinstance(value, list):
+        payload = [from_plain(pickle, item) for item in value]
+        made.steps = [Step(op.APPENDS, payload)] if payload else None
+        return made
+    if isinstance(value, dict):
+        payload = [from_plain(pickle, each) for pair in value.items() for each in pair]
+        made.steps = [Step(op.SETITEMS, payload)] if payload else None
+        return made
+    raise RefusedError(f"A {type(value).__name__} is not plain data, and cannot be put into a checkpoint.")
+
+
+def _bytes(pickle: Pickle, value: bytes) -> Value:
+    """Bytes as Python's pickler writes them: before protocol 3, as text that is to be encoded."""
+    if pickle.protocol >= 3:
+        return Text(op.SHORT_BINBYTES if len(value) < 256 else op.BINBYTES, value)
+    given: list[Value] = [new_text(pickle, value.decode("latin1")), new_text(pickle, "latin1")]
+    return Made(op.REDUCE, [Global(op.GLOBAL, "_codecs", "encode"), Tuple(op.TUPLE, given)])

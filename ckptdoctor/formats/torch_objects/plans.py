@@ -1,0 +1,73 @@
+"""Which bytes make up each storage of an edited file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from ckptdoctor.checkpoint import Storage
+
+# reads ``length`` bytes at ``offset`` of one storage
+ReadBytes = Callable[[int, int], bytes]
+
+Piece = tuple[int, int]  # offset in the old storage, length; both in bytes
+
+
+@dataclass(frozen=True, slots=True)
+class StoragePlan:
+    """One storage of the output, ``key`` being its new name.
+
+    ``pieces`` are the byte ranges of ``old`` that make it up, one after another; one piece that covers all of it means
+    that it is untouched. Where ``generate`` is given (and ``pieces`` is None), it makes the bytes chunk by chunk out of
+    what it reads from ``old``; it may be called more than once.
+    """
+
+    key: str
+    nbytes: int
+    pieces: tuple[Piece, ...] | None
+    old: Storage
+    generate: Callable[[ReadBytes], Iterator[bytes]] | None = None
+
+
+class Numbering(Enum):
+    """When the storages get torch's numbers, 0, 1, 2 … in the order of first use, as their keys."""
+
+    AS_NEEDED = "as needed"  # when storages were dropped or made
+    ALWAYS = "always"
+    KEPT = "kept"  # never: keys stay, and new storages get free numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """The storages of the output, in the order in which its pickle first uses them."""
+
+    storages: tuple[StoragePlan, ...]
+
+
+def whole(storage: Storage, key: str | None = None) -> StoragePlan:
+    """The plan for a storage that stays as it is, perhaps under another key."""
+    pieces = ((0, storage.nbytes),) if storage.nbytes else ()
+    return StoragePlan(storage.key if key is None else key, storage.nbytes, pieces, storage)
+
+
+def narrowed(pieces: tuple[Piece, ...], kept: tuple[Piece, ...]) -> tuple[Piece, ...]:
+    """What ``kept``, byte ranges of the storage that ``pieces`` make, are in the storage that those were taken from."""
+    found: list[Piece] = []
+    for start, length in kept:
+        at = 0
+        for origin, size in pieces:
+            begin, end = max(start, at), min(start + length, at + size)
+            if begin < end:
+                found.append((origin + begin - at, end - begin))
+            at += size
+    return tuple(found)
+
+
+def reader_of(pieces: tuple[Piece, ...], read: ReadBytes) -> ReadBytes:
+    """Reads from the storage that ``pieces`` make, by reading from the one that they were taken from."""
+
+    def read_pieces(offset: int, length: int) -> bytes:
+        return b"".join([read(start, size) for start, size in narrowed(pieces, ((offset, length),))])
+
+    return read_pieces

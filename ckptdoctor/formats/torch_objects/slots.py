@@ -1,0 +1,169 @@
+"""Where the children of a graph node stand, so that they can be replaced, renamed or taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import Part, Special
+from ckptdoctor.formats.torch_objects.keys import parts_of
+from ckptdoctor.formats.torch_objects.shapes import DICTS, Kind, Shape, is_dict, shape_of
+from ckptdoctor.formats.torch_objects.steps import ITEM_STEPS, PAIR_STEPS
+from ckptdoctor.formats.torch_objects.values import bare, full_name
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Made, Tuple, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One place in a list of the graph."""
+
+    holder: list[Value]
+    index: int
+
+    @property
+    def value(self) -> Value:
+        """What stands there."""
+        return self.holder[self.index]
+
+    def put(self, value: Value) -> None:
+        """Let ``value`` stand there instead."""
+        self.holder[self.index] = value
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """One child of a node: the slot of its value, and of its key in a dict.
+
+    ``via`` are the slots that lead from the node to the one that holds the child: to the state of an object, to the
+    tuple of its arguments. ``width`` counts what is to be taken out of the holder, from the key on, to drop the child;
+    0: it cannot be dropped.
+    """
+
+    value: Slot
+    key: Slot | None = None
+    via: tuple[Slot, ...] = ()
+    width: int = 0
+
+    @property
+    def first(self) -> int:
+        """Where in the holder the ``width`` values begin."""
+        return self.value.index + 1 - self.width
+
+
+Children = dict[Part, list[Child]]
+
+
+def children(node: Value) -> Children:
+    """The children of a node by the step that leads to each, as the tree shows them.
+
+    A repeated key has several, of which the last one counts.
+    """
+    found: Children = {}
+    for part, child in _children(bare(node)):
+        found.setdefault(part, []).append(child)
+    return found
+
+
+def _children(node: Value) -> Iterator[tuple[Part, Child]]:
+    if isinstance(node, Tuple):
+        for index in range(len(node.items)):
+            yield index, Child(Slot(node.items, index))
+    if not isinstance(node, Made):
+        return
+    shape = shape_of(node)
+    if shape.kind is Kind.OBJECT:
+        yield from _arguments(node)
+        yield from _states(node)
+        yield from enumerate(_items(node))
+        yield from _pairs(node, shape)
+    elif shape.kind is Kind.SEQUENCE:
+        yield from _sequence(node, shape)
+    else:
+        yield from _mapping(node, shape)
+
+
+def _sequence(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
+    if shape.filled is node:
+        yield from enumerate(_items(node))
+    elif isinstance(shape.filled, (Made, Tuple)):
+        yield from _children(shape.filled)
+
+
+def _mapping(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
+    if shape.pairs is not None:
+        parts, repeats = parts_of(shape.found.keys)
+        for index, pair in enumerate(shape.pairs):
+            inside = children(pair)
+            first, second = inside[0][-1].value, inside[1][-1].value
+            yield parts[repeats.get(index, index)], Child(second, first)
+    elif isinstance(shape.filled, Made):
+        yield from _pairs(shape.filled, shape)
+    yield from _attributes(node)
+
+
+def _pairs(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
+    parts, repeats = parts_of(shape.found.keys)
+    index = 0
+    for payload in _payloads(node, PAIR_STEPS, op.DICT):
+        for at in range(0, len(payload) - 1, 2):
+            yield parts[repeats.get(index, index)], Child(Slot(payload, at + 1), Slot(payload, at), width=2)
+            index += 1
+
+
+def _items(node: Made) -> Iterator[Child]:
+    for payload in _payloads(node, ITEM_STEPS, op.LIST):
+        for at in range(len(payload)):
+            yield Child(Slot(payload, at), width=1)
+
+
+def _payloads(node: Made, steps: frozenset[int], made_full: int) -> Iterator[list[Value]]:
+    if node.op == made_full:
+        yield node.items
+    for step in node.steps or ():
+        if step.op in steps:
+            yield step.payload
+
+
+def _arguments(node: Made) -> Iterator[tuple[Part, Child]]:
+    slots: list[tuple[Slot, tuple[Slot, ...]]] = []
+    if full_name(node.items[0]) is None:
+        slots.append((Slot(node.items, 0), ()))
+    inside = bare(node.items[1]) if len(node.items) > 1 else None
+    if node.op in (op.OBJ, op.INST):
+        slots += [(Slot(node.items, index), ()) for index in range(1, len(node.items))]
+    elif isinstance(inside, Tuple):
+        slots += [(Slot(inside.items, index), (Slot(node.items, 1),)) for index in range(len(inside.items))]
+    else:
+        slots.append((Slot(node.items, 1), ()))
+    if node.op == op.NEWOBJ_EX:
+        slots.append((Slot(node.items, 2), ()))
+    for index, (slot, via) in enumerate(slots):
+        yield Special(f"({index})"), Child(slot, via=via)
+
+
+def _build_slots(node: Made) -> Iterator[Slot]:
+    for step in node.steps or ():
+        if step.op == op.BUILD:
+            for index in range(len(step.payload)):
+                yield Slot(step.payload, index)
+
+
+def _states(node: Made) -> Iterator[tuple[Part, Child]]:
+    for slot in _build_slots(node):
+        if not is_dict(slot.value):
+            yield Special(".state"), Child(slot)
+            continue
+        for part, child in _children(bare(slot.value)):
+            yield part, Child(child.value, child.key, (slot, *child.via), child.width)
+
+
+def _attributes(node: Made) -> Iterator[tuple[Part, Child]]:
+    for slot in _build_slots(node):
+        state = bare(slot.value)
+        if not isinstance(state, Made) or state.op not in DICTS:
+            yield Special(".state"), Child(slot)
+            continue
+        for part, child in _pairs(state, shape_of(state)):
+            name = part.text if isinstance(part, Special) else str(part)
+            yield Special(f".{name}"), Child(child.value, child.key, (slot,), child.width)

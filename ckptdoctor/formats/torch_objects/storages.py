@@ -1,0 +1,184 @@
+"""Storages as persistent ids name them: looked up in the container once each, and held against each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
+from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
+from ckptdoctor.formats.torch_objects.contents import StorageTable
+from ckptdoctor.formats.torch_objects.values import bare, full_name, integer, items, text
+from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value
+
+# torch counts bytes of storages and offsets of tensors in 64-bit signed integers
+MAX_COUNT = (1 << 63) - 1
+
+# fewer elements than this have fewer bytes than 64 bits count, whatever their dtype
+_USUAL_COUNT = 1 << 58
+
+_UNTYPED = "UntypedStorage"
+
+
+@dataclass(slots=True)
+class Claim:
+    """What one persistent id says of a storage. ``dtype`` is None for untyped ones, whose ``numel`` counts bytes.
+
+    ``view`` is (key, offset, size) of a legacy view of the storage, in elements.
+    """
+
+    key: str
+    class_name: str
+    dtype: DType | None
+    device: str
+    numel: int
+    view: tuple[str, int, int] | None = None
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes that one element takes in the storage; torch counts packed quantized dtypes by byte."""
+        return 1 if self.dtype is None else max(1, self.dtype.bits // 8)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole storage."""
+        return self.numel * self.itemsize
+
+
+@dataclass(slots=True)
+class Known:
+    """A storage that was looked up, the first claim about it, and by how many elements a legacy view is shifted."""
+
+    storage: Storage
+    claim: Claim
+    shift: int = 0
+
+
+def claim_of(reference: PersistentId) -> Claim | None:
+    """The storage that ``('storage', class, key, location, numel[, view])`` names; None when it names none."""
+    parts = items(reference.id)
+    if parts is None or len(parts) not in (5, 6) or text(parts[0]) != "storage":
+        return None
+    class_name, key, device, numel = full_name(parts[1]), storage_key(parts[2]), text(parts[3]), integer(parts[4])
+    if class_name is None or key is None or device is None or numel is None:
+        return None
+    kind = class_name.rpartition(".")[2]
+    dtype = BY_STORAGE_CLASS.get(kind)
+    if dtype is None and kind != _UNTYPED:
+        return None
+    view = _view(parts[5]) if len(parts) == 6 else None
+    claim = Claim(key, class_name, dtype, device, numel, view)
+    return claim if numel >= 0 and claim.nbytes <= MAX_COUNT else None
+
+
+def storage_key(value: Value) -> str | None:
+    """The key of a storage as text; None for anything that is no key."""
+    number = integer(value)  # files of torch before 0.4 number their storages with integers
+    return text(value) if number is None else hex(number)[2:] if number.bit_length() > 64 else str(number)
+
+
+def _view(value: Value) -> tuple[str, int, int] | None:
+    parts = items(value)
+    if parts is None or len(parts) != 3:
+        return None
+    key, offset, size = storage_key(parts[0]), integer(parts[1]), integer(parts[2])
+    sound = key is not None and offset is not None and size is not None and 0 <= offset <= MAX_COUNT
+    return (key, offset, size) if sound and key is not None and offset is not None and size is not None else None
+
+
+class Registry:
+    """Every storage that was met so far, in order; ``notes`` tells of claims that contradict each other."""
+
+    def __init__(self, table: StorageTable, member: str) -> None:
+        self._table = table
+        self._member = member
+        self._known: dict[str, Known] = {}
+        self._classes: dict[int, tuple[str, DType]] = {}  # by id of the Global node
+        self._contradicted: set[str] = set()
+        self.notes: list[Note] = []
+
+    @property
+    def storages(self) -> tuple[Storage, ...]:
+        """All storages, in the order in which they were met."""
+        return tuple([known.storage for known in self._known.values()])
+
+    def get(self, reference: Value, dtype: DType | None = None) -> Known | None:
+        """The storage that a persistent id names, as torch takes it: by the first claim about its key.
+
+        ``dtype`` is that of the tensor for which an untyped storage is wanted. None: it names no storage.
+        """
+        known = self._usual(reference)
+        if known is not None:
+            return known
+        reference = bare(reference)
+        claim = claim_of(reference) if type(reference) is PersistentId else None
+        if claim is None:
+            return None
+        known = self._known.get(claim.key)
+        if known is not None:
+            if known.claim != claim and _disagree(known.claim, claim):
+                self._contradict(known.claim, claim)
+        else:
+            known = self._looked_up(claim, dtype)
+        return known if claim.view is None else Known(known.storage, known.claim, claim.view[1])
+
+    def _looked_up(self, claim: Claim, dtype: DType | None) -> Known:
+        declared = claim.dtype if claim.dtype is not None else dtype
+        storage = self._table.find(claim.key, declared, claim.device, claim.nbytes)
+        known = self._known[claim.key] = Known(storage, claim)
+        return known
+
+    def _usual(self, reference: Value) -> Known | None:
+        """The same for a typed storage that no view shares with another: nearly every one. None: look closer."""
+        if type(reference) is not PersistentId or type(reference.id) is not Tuple:
+            return None
+        parts = reference.id.items
+        if len(parts) != 5 and (len(parts) != 6 or parts[5] is not None):
+            return None
+        tag, kind, key, location, numel = parts[:5]
+        known_class = self._classes.get(id(kind)) if type(kind) is Global else None
+        if known_class is None:
+            known_class = self._class(kind)
+        if (
+            known_class is None
+            or type(tag) is not Text
+            or tag.value != "storage"
+            or type(key) is not Text
+            or type(location) is not Text
+            or type(numel) is not int
+            or not 0 <= numel < _USUAL_COUNT
+            or key.value in self._known
+            or type(key.value) is not str
+            or type(location.value) is not str
+        ):
+            return None
+        return self._looked_up(Claim(key.value, known_class[0], known_class[1], location.value, numel), None)
+
+    def _class(self, kind: Value) -> tuple[str, DType] | None:
+        """Name and dtype of a typed storage class, remembered by its node."""
+        name = full_name(kind)
+        dtype = BY_STORAGE_CLASS.get(name.rpartition(".")[2]) if name is not None else None
+        if name is None or dtype is None or type(kind) is not Global:
+            return None
+        self._classes[id(kind)] = name, dtype
+        return name, dtype
+
+    def _contradict(self, first: Claim, other: Claim) -> None:
+        if first.key in self._contradicted:
+            return
+        self._contradicted.add(first.key)
+        self.notes.append(
+            Note(
+                NoteKind.TENSOR_ODD,
+                f"storage {first.key} is described twice in different ways: {_shown(first)}, and {_shown(other)}; "
+                "torch goes by the first",
+                self._member,
+            )
+        )
+
+
+def _disagree(first: Claim, other: Claim) -> bool:
+    return (first.dtype, first.device, first.numel) != (other.dtype, other.device, other.numel)
+
+
+def _shown(claim: Claim) -> str:
+    return f"{claim.numel:,} elements of {claim.class_name} on {claim.device}"

@@ -1,0 +1,79 @@
+"""Plain readings of single values of a pickle graph: numbers, text, names, and what a call calls."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint.dtypes import BY_NAME, DType
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Extension, Global, Literal, Made, PersistentId, Popped, Text, Tuple, Value
+
+# Python 2's names of modules and built-ins, which protocols up to 2 still write
+_PYTHON2_MODULES = {"__builtin__": "builtins", "copy_reg": "copyreg"}
+_PYTHON2_NAMES = {"xrange": "range", "unicode": "str", "long": "int", "unichr": "chr"}
+
+_CALLED_WITH_TUPLE = frozenset({op.REDUCE, op.NEWOBJ, op.NEWOBJ_EX})
+_CALLED_WITH_ITEMS = frozenset({op.OBJ, op.INST})
+CALLS = _CALLED_WITH_TUPLE | _CALLED_WITH_ITEMS
+
+
+def bare(value: Value) -> Value:
+    """The value itself: without values discarded before it, and a constant without the way it was written."""
+    while isinstance(value, Popped):
+        value = value.result
+    return value.value if type(value) is Literal else value
+
+
+def text(value: Value) -> str | None:
+    """The text of a string; bytes that are ASCII, as Python 2 wrote its strings, count as text."""
+    value = bare(value)
+    if not isinstance(value, Text):
+        return None
+    if isinstance(value.value, str):
+        return value.value
+    return value.value.decode("ascii") if value.value.isascii() else None
+
+
+def integer(value: Value) -> int | None:
+    """The integer, None for anything else (booleans too)."""
+    value = bare(value)
+    return value if type(value) is int else None
+
+
+def items(value: Value) -> list[Value] | None:
+    """The items of a tuple; of a ``torch.Size`` those of the tuple it is made of. None for anything else."""
+    value = bare(value)
+    if type(value) is Made and value.op == op.REDUCE and full_name(value.items[0]) == "torch.Size":
+        given = bare(value.items[1])
+        value = bare(given.items[0]) if type(given) is Tuple and len(given.items) == 1 else None
+    return value.items if type(value) is Tuple and value.op != op.FROZENSET else None
+
+
+def full_name(value: Value) -> str | None:
+    """``module.name`` of a class or function; of an nn.Module class that legacy files wrap with its source, too."""
+    value = bare(value)
+    if type(value) is PersistentId:
+        inside = items(value.id)
+        if inside is None or len(inside) < 2 or text(inside[0]) != "module":
+            return None
+        value = bare(inside[1])
+    if type(value) is Global:
+        if value.module in _PYTHON2_MODULES:
+            return f"{_PYTHON2_MODULES[value.module]}.{_PYTHON2_NAMES.get(value.name, value.name)}"
+        return value.full
+    if type(value) is Extension:
+        return f"copyreg extension {value.code}"
+    return None
+
+
+def call(node: Made) -> tuple[Value, list[Value], Value]:
+    """Callee, positional arguments and keyword arguments (None without) of an object made by a call."""
+    if node.op in _CALLED_WITH_ITEMS:
+        return node.items[0], node.items[1:], None
+    arguments = items(node.items[1])
+    given = [node.items[1]] if arguments is None else arguments
+    return node.items[0], given, node.items[2] if node.op == op.NEWOBJ_EX else None
+
+
+def dtype(value: Value) -> DType | None:
+    """The dtype that ``torch.float32`` and its like name."""
+    name = full_name(value)
+    return BY_NAME.get(name[6:]) if name is not None and name.startswith("torch.") else None

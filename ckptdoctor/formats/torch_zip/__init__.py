@@ -1,0 +1,22 @@
+"""Archives that ``torch.save`` writes since torch 1.6: a zip file of a pickle and one record for each storage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, FileSource
+from ckptdoctor.formats.torch_zip.read import NAME, examine, read
+
+if TYPE_CHECKING:  # what only repairs need is not loaded to check a file
+    from ckptdoctor.edits import Edit
+    from ckptdoctor.writing.recipe import Recipe
+
+__all__ = ["NAME", "examine", "read", "rewrite"]
+
+
+def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+    """How to write the archive with these edits applied: see ``torch_zip.writer``, which only repairs import."""
+    from ckptdoctor.formats.torch_zip import writer
+
+    return writer.rewrite(source, checkpoint, edits)

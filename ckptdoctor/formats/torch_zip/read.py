@@ -1,0 +1,190 @@
+"""Recognises and reads archives that ``torch.save`` wrote (since torch 1.6): the directory and ``data.pkl`` only."""
+
+from __future__ import annotations
+
+import zlib
+from weakref import WeakKeyDictionary
+
+from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, Note, NoteKind
+from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, TruncatedError
+from ckptdoctor.formats.torch_objects import interpret
+from ckptdoctor.formats.torch_zip import structs
+from ckptdoctor.formats.torch_zip.data import (
+    MAX_INFLATED_PICKLE_BYTES,
+    MAX_PICKLE_BYTES,
+    MAX_WORD_BYTES,
+    read_record,
+)
+from ckptdoctor.formats.torch_zip.directory import read_directory
+from ckptdoctor.formats.torch_zip.local import first_name
+from ckptdoctor.formats.torch_zip.record import Directory, Record, shown
+from ckptdoctor.formats.torch_zip.storages import ZipStorages
+from ckptdoctor.pickles import Pickle, decode
+
+NAME = "torch zip"
+
+# what torch 2.13 accepts in the version record (kMinSupportedFileFormatVersion, kMaxSupportedFileFormatVersion)
+_VERSIONS = range(1, 11)
+
+# the first byte of every pickle of protocol 2 and later: torch reads such a file as a legacy one, whatever its end says
+_PICKLE = b"\x80"
+
+# each source's directory, read once for examine, read and rewrite
+_directories: WeakKeyDictionary[FileSource, Directory] = WeakKeyDictionary()
+
+
+def directory_of(source: FileSource) -> Directory:
+    """The directory of an archive, read at most once per open source. Raises what read_directory raises."""
+    directory = _directories.get(source)
+    if directory is None:
+        directory = _directories[source] = read_directory(source)
+    return directory
+
+
+def examine(source: FileSource, head: bytes) -> Container | None:
+    """What the outside of the file says, or None when it is no archive with a ``data.pkl`` in a folder.
+
+    A damaged archive whose first record is ``data.pkl`` is a container that cannot be read, with a note.
+    """
+    zipped = head.startswith(structs.LOCAL_SIGNATURE)
+    if head.startswith(_PICKLE) or source.size < structs.END.size:
+        return None
+    try:
+        directory = directory_of(source)
+    except NotACheckpointError:
+        return None
+    except TruncatedError as error:
+        return _cut_off(source, head, error) if zipped else None
+    except DamagedError as error:
+        return _damaged(source, head, error) if zipped else None
+    notes = directory.notes
+    if not zipped:
+        message = (
+            "the file does not begin with a zip header, by which torch.load recognises archives: it refuses the file"
+        )
+        notes = (Note(NoteKind.ZIP_UNUSUAL, message, offset=0), *notes)
+    return Container(source.path, source.size, NAME, head, True, notes=notes, identity=source.identity)
+
+
+def _cut_off(source: FileSource, head: bytes, error: TruncatedError) -> Container | None:
+    from ckptdoctor.formats.torch_zip.truncated import describe  # only broken files need it
+
+    return describe(source, head, NAME, error)
+
+
+def _damaged(source: FileSource, head: bytes, error: DamagedError) -> Container | None:
+    name = first_name(source)
+    if name is None or not name.lower().endswith("/data.pkl"):
+        return None
+    note = Note(NoteKind.ZIP_DAMAGED, error.message.rstrip("."), error.member, error.offset)
+    guidance = "Fetch the file again, or take another copy of it: the list of its records is damaged."
+    return Container(source.path, source.size, NAME, head, False, guidance, (note,), source.identity)
+
+
+def read(source: FileSource, container: Container) -> Checkpoint:
+    """The contents, from ``data.pkl`` and the directory; no tensor value is read.
+
+    Raises DamagedError (or its kinds) naming the record and the byte when the archive cannot be read that far.
+    """
+    directory = directory_of(source)
+    record = pickle_record(directory)
+    data, notes = pickle_bytes(source, record)
+    pickle = decode_member(data, record)
+    notes += _stream_notes(pickle, data, record)
+    notes += _word_notes(source, directory)
+    table = ZipStorages(source.path, directory)
+    contents = interpret(pickle, table, shown(record.name))
+    return Checkpoint(
+        path=source.path,
+        format=NAME,
+        size=source.size,
+        tree=contents.tree,
+        tensors=contents.tensors,
+        storages=contents.storages,
+        state_dicts=contents.state_dicts,
+        globals=contents.globals,
+        notes=(*notes, *contents.notes, *table.notes),
+        identity=source.identity,
+        bytes_read=source.bytes_read,
+        container=container,
+    )
+
+
+def pickle_record(directory: Directory) -> Record:
+    """The record that torch takes for ``data.pkl``. Raises DamagedError when there is none."""
+    record = directory.find("data.pkl")
+    if record is None:
+        raise DamagedError(f"The archive has no {directory.prefix}/data.pkl, so it says nothing of its contents.")
+    return record
+
+
+def pickle_bytes(source: FileSource, record: Record) -> tuple[bytes, list[Note]]:
+    """The bytes of ``data.pkl``, and a note when they do not match their checksum. Raises as read_record does."""
+    deflated = record.method == structs.DEFLATED
+    data = read_record(source, record, MAX_INFLATED_PICKLE_BYTES if deflated else MAX_PICKLE_BYTES)
+    if not record.crc or zlib.crc32(data) == record.crc:
+        return data, []
+    message = f"{shown(record.name)} does not match its checksum: some of its bytes have changed"
+    return data, [Note(NoteKind.CRC_MISMATCH, message, shown(record.name))]
+
+
+def decode_member(data: bytes, record: Record) -> Pickle:
+    """The decoded pickle; errors of decoding carry the record's name."""
+    name = shown(record.name)
+    try:
+        return decode(data)
+    except DamagedError as error:
+        raise type(error)(f"{name}: {error.message}", offset=error.offset, member=name) from error
+
+
+def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:
+    """What is odd about the stream itself: ambiguities, and bytes behind its end."""
+    member = shown(record.name)
+    notes = [
+        Note(NoteKind.PICKLE_AMBIGUOUS, ambiguity.message, member, ambiguity.offset) for ambiguity in pickle.ambiguities
+    ]
+    if pickle.end < len(data):
+        rest = len(data) - pickle.end
+        message = f"{rest:,} bytes follow the end of the pickle at byte {pickle.end:,}; torch never reads them"
+        notes.append(Note(NoteKind.PICKLE_HIDDEN_CALL, message, member, pickle.end))
+    return notes
+
+
+def _word_notes(source: FileSource, directory: Directory) -> list[Note]:
+    """What the small records say: byte order and versions."""
+    notes = []
+    order = read_word(source, directory, "byteorder")
+    if order == b"big":
+        message = "the values were written in big-endian byte order; torch swaps them when it loads them"
+        notes.append(_word_note(NoteKind.BIG_ENDIAN, message, directory, "byteorder"))
+    elif order not in (None, b"little"):
+        message = "the byteorder record says neither little nor big: torch refuses the file"
+        notes.append(_word_note(NoteKind.ZIP_UNUSUAL, message, directory, "byteorder"))
+    name = ".data/version" if directory.find(".data/version") else "version"
+    version = read_word(source, directory, name)
+    number = whole_number(version)
+    if number is None or number not in _VERSIONS:
+        missing = "has no version record" if version is None else "has a version record that torch does not know"
+        notes.append(_word_note(NoteKind.ZIP_UNUSUAL, f"the archive {missing}: torch refuses it", directory, name))
+    return notes
+
+
+def _word_note(kind: NoteKind, message: str, directory: Directory, name: str) -> Note:
+    return Note(kind, message, shown(f"{directory.prefix}/{name}"))
+
+
+def read_word(source: FileSource, directory: Directory, name: str) -> bytes | None:
+    """What a small record holds; None where there is none, and b"" where it cannot be read."""
+    record = directory.find(name)
+    if record is None:
+        return None
+    try:
+        return read_record(source, record, MAX_WORD_BYTES)
+    except CkptDoctorError:  # the directory's notes say what is wrong with this record
+        return b""
+
+
+def whole_number(word: bytes | None) -> int | None:
+    """The number that a record holds in ASCII digits; None when it holds something else."""
+    text = (word or b"").strip()
+    return int(text) if text.isdigit() and len(text) <= 9 else None

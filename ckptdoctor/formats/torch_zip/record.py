@@ -1,0 +1,70 @@
+"""The nouns of a zip directory: records, and the directory that lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ckptdoctor.checkpoint import Note
+
+
+class Record(NamedTuple):
+    """One record of the archive, as the central directory describes it and torch would read it.
+
+    ``size`` is the length of the data, ``compressed`` what it takes in the file (equal for stored records), both in
+    bytes; ``data_offset`` is where it begins. ``directory`` marks what torch takes for a folder and never reads.
+    A tuple, not a dataclass: a checkpoint has up to hundreds of thousands of them.
+    """
+
+    name: str
+    method: int
+    flags: int
+    crc: int
+    size: int
+    compressed: int
+    header_offset: int
+    data_offset: int
+    directory: bool
+
+    @property
+    def end(self) -> int:
+        """The byte after the data."""
+        return self.data_offset + self.compressed
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """What the archive lists. ``records`` are in directory order; ``prefix`` is the folder that torch looks in.
+
+    ``found`` maps each name, in ASCII lower case, to the record that torch finds under it: torch's look-up ignores
+    case, and of several matches takes the one that its binary search meets first. ``end`` is the byte after the end
+    record and its comment. ``repairable`` is false where readers disagree about what the archive holds, or where it
+    is damaged, so that a copy would settle the question silently.
+    """
+
+    records: tuple[Record, ...]
+    prefix: str
+    found: dict[str, Record]
+    end: int
+    notes: tuple[Note, ...]
+    repairable: bool
+
+    def find(self, name: str) -> Record | None:
+        """The record that torch reads when it asks for ``prefix/name``; None where there is none."""
+        return self.found.get(ascii_lower(f"{self.prefix}/{name}"))
+
+
+def ascii_lower(name: str) -> str:
+    """Lower case of A to Z only, as miniz compares names."""
+    return name.lower() if name.isascii() else raw_name(name).lower().decode("utf-8", "surrogateescape")
+
+
+def raw_name(name: str) -> bytes:
+    """The bytes of a record's name in the file."""
+    return name.encode("utf-8", "surrogateescape")
+
+
+def shown(name: str) -> str:
+    """A record's name for people: bytes that are not UTF-8 escaped, and at most 120 characters."""
+    text = name.encode("utf-8", "backslashreplace").decode("utf-8") if not name.isascii() else name
+    return text if len(text) <= 120 else f"{text[:100]}… ({len(text)} characters)"

@@ -1,0 +1,99 @@
+"""The records of a rewritten archive: copied as they are, inflated, cut down, or made anew."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+
+from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.torch_objects import StoragePlan
+from ckptdoctor.formats.torch_zip import structs
+from ckptdoctor.formats.torch_zip.data import CHUNK, check_readable, chunks
+from ckptdoctor.formats.torch_zip.layout import Item
+from ckptdoctor.formats.torch_zip.record import Directory, Record, shown
+from ckptdoctor.writing.recipe import Copy, Generated, Segment
+
+
+def copied(source: FileSource, record: Record, name: str | None = None) -> Item:
+    """The same data under the same or a new name, always stored: torch maps deflated records to garbage.
+
+    Raises DamagedError when the record is encrypted, or does not inflate.
+    """
+    check_readable(record)
+    data: Segment = Copy(record.data_offset, record.size)
+    if record.method != structs.STORED:
+        for _ in chunks(source, record):  # damage shows now, not when half the copy is written
+            pass
+        data = Generated(record.size, _reopened(source.path, lambda again: chunks(again, record)))
+    return Item(record.name if name is None else name, record.size, record.crc, (data,))
+
+
+def remade(source: FileSource, directory: Directory, plan: StoragePlan) -> Item:
+    """The record of one storage of the output.
+
+    Raises RefusedError when its bytes cannot be trusted or taken apart, DamagedError when they cannot be read.
+    """
+    record = directory.find(f"data/{plan.old.key}")
+    if record is None:
+        raise RefusedError(f"Storage {shown(plan.old.key)} has no record in the archive.")
+    name = f"{directory.prefix}/data/{plan.key}"
+    if _untouched(plan, record):
+        return copied(source, record, name)
+    check_readable(record)
+    if record.method != structs.STORED:
+        raise RefusedError(
+            f"{shown(record.name)} is compressed, and cannot be taken apart; repair the file without this edit first, "
+            "which writes it uncompressed."
+        )
+    if record.crc and _checksum(chunks(source, record)) != record.crc:
+        raise RefusedError(
+            f"{shown(record.name)} does not match its checksum, which this edit would hide; take another copy."
+        )
+    pieces = _pieces(source, record, plan)
+    crc = _checksum(_bytes_of(source, pieces)) if record.crc else 0
+    return Item(name, plan.nbytes, crc, pieces)
+
+
+def _untouched(plan: StoragePlan, record: Record) -> bool:
+    every_byte = ((0, record.size),) if record.size else ()
+    return plan.generate is None and plan.pieces in (None, every_byte)
+
+
+def _pieces(source: FileSource, record: Record, plan: StoragePlan) -> tuple[Segment, ...]:
+    if plan.generate is not None:
+        generate = plan.generate
+        return (Generated(plan.nbytes, _reopened(source.path, lambda again: generate(_reader(again, record)))),)
+    return tuple(Copy(record.data_offset + offset, length) for offset, length in plan.pieces or ())
+
+
+def _reader(source: FileSource, record: Record) -> Callable[[int, int], bytes]:
+    """Reads ``length`` bytes at ``offset`` of one stored record."""
+    return lambda offset, length: source.read(record.data_offset + offset, length)
+
+
+def _reopened(path: str, make: Callable[[FileSource], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
+    """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
+
+    def produce() -> Iterator[bytes]:
+        with FileSource(path) as source:
+            yield from make(source)
+
+    return produce
+
+
+def _bytes_of(source: FileSource, segments: tuple[Segment, ...]) -> Iterator[bytes]:
+    for segment in segments:
+        if isinstance(segment, Copy):
+            stop = segment.offset + segment.length
+            for at in range(segment.offset, stop, CHUNK):
+                yield source.read(at, min(CHUNK, stop - at))
+        elif isinstance(segment, Generated):
+            yield from segment.chunks()
+
+
+def _checksum(pieces: Iterator[bytes]) -> int:
+    crc = 0
+    for piece in pieces:
+        crc = zlib.crc32(piece, crc)
+    return crc

@@ -1,0 +1,29 @@
+"""Stand-ins for objects that a checkpoint names but that are never made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(slots=True)
+class Inert:
+    """An object as the file describes it: its class, the arguments it would be called with, the state it would get.
+
+    ``items`` and ``entries`` are what would be appended to it or set in it as a list or dict.
+    Nothing of ``class_name`` was imported or called.
+    """
+
+    class_name: str
+    arguments: list[Any] = field(default_factory=list)
+    state: Any = None
+    items: list[Any] = field(default_factory=list)
+    entries: dict[Any, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shown = [f"{len(self.arguments)} arguments"] if self.arguments else []
+        if isinstance(self.state, dict):
+            shown += [f"state {', '.join(map(str, list(self.state)[:6]))}"]
+        shown += [f"{len(self.items)} items"] if self.items else []
+        shown += [f"{len(self.entries)} entries"] if self.entries else []
+        return f"<inert {self.class_name}{': ' if shown else ''}{'; '.join(shown)}>"

@@ -1,0 +1,113 @@
+"""The bytes of storages as torch storages on the CPU, mapped from the file where that is possible."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Storage
+from ckptdoctor.errors import DamagedError
+
+if TYPE_CHECKING:
+    import torch
+
+
+# MAP_NORESERVE of Linux (asm-generic/mman-common.h), which the mmap module does not name: without it the kernel
+# counts every private map as memory to come and refuses a file larger than what is free
+NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
+
+
+class StorageReader:
+    """Gives each storage of one checkpoint once, whatever its device tag, so that ties stay ties.
+
+    Stored records are views of one private, copy-on-write map of the file: nothing is read before it is used, and
+    writing to a tensor never reaches the file. Compressed, byte-swapped and unaligned records are copied.
+    """
+
+    def __init__(self, checkpoint: Checkpoint, source: FileSource) -> None:
+        self._source = source
+        self._swapped = any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)
+        self._made: dict[str, torch.UntypedStorage] = {}
+        self._whole: torch.UntypedStorage | None = None
+
+    def get(self, storage: Storage) -> torch.UntypedStorage:
+        """The storage's bytes. Raises DamagedError when they are not all in the file."""
+        if storage.key not in self._made:
+            self._made[storage.key] = self._make(storage)
+        return self._made[storage.key]
+
+    def _make(self, storage: Storage) -> torch.UntypedStorage:
+        extent = storage.extent
+        if storage.nbytes == 0:
+            return _empty()
+        if extent is None or (not storage.compressed and extent.length < storage.nbytes):
+            there = 0 if extent is None else extent.length
+            raise DamagedError(
+                f"Storage {storage.key} of {self._source.path} should have {storage.nbytes} bytes, but {there} are in"
+                " the file; ckptdoctor check says what is damaged.",
+                offset=None if extent is None else extent.offset,
+            )
+        if storage.compressed:
+            return self._swap(storage, _from_bytes(_inflated(self._source, storage)))
+        itemsize = _itemsize(storage)
+        if extent.offset % itemsize or (self._swapped and itemsize > 1):
+            copied = _from_bytes(bytearray(self._source.read(extent.offset, storage.nbytes)))
+            return self._swap(storage, copied)
+        if self._whole is None:
+            self._whole = _mapped(self._source.path)
+        view: torch.UntypedStorage = self._whole[extent.offset : extent.offset + storage.nbytes]
+        return view
+
+    def _swap(self, storage: Storage, made: torch.UntypedStorage) -> torch.UntypedStorage:
+        if self._swapped and _itemsize(storage) > 1 and storage.dtype is not None:
+            import torch
+
+            made.byteswap(getattr(torch, storage.dtype.name))
+        return made
+
+
+def _itemsize(storage: Storage) -> int:
+    return 1 if storage.dtype is None else max(1, storage.dtype.bits // 8)
+
+
+def _mapped(path: str) -> torch.UntypedStorage:
+    """A private, copy-on-write map of the whole file."""
+    import mmap
+
+    import torch
+
+    with open(path, "rb") as file:
+        if NO_RESERVE:
+            flags = mmap.MAP_PRIVATE | NO_RESERVE
+            mapped = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        else:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    return torch.frombuffer(mapped, dtype=torch.uint8).untyped_storage()
+
+
+def _empty() -> torch.UntypedStorage:
+    import torch
+
+    return torch.UntypedStorage(0)
+
+
+def _from_bytes(data: bytearray) -> torch.UntypedStorage:
+    import torch
+
+    return torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
+
+
+def _inflated(source: FileSource, storage: Storage) -> bytearray:
+    """A deflated record's contents: never more than the storage declares."""
+    assert storage.extent is not None
+    packed = source.read(storage.extent.offset, storage.extent.length)
+    try:
+        data = zlib.decompressobj(-15).decompress(packed, storage.nbytes + 1)
+    except zlib.error as error:
+        raise DamagedError(f"The compressed record of storage {storage.key} is damaged: {error}.") from error
+    if len(data) != storage.nbytes:
+        raise DamagedError(
+            f"The compressed record of storage {storage.key} does not unpack to its {storage.nbytes} bytes."
+        )
+    return bytearray(data)

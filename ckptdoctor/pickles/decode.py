@@ -1,0 +1,111 @@
+"""Read one pickle into a graph of inert nodes: nothing is imported, called, looked up, hashed or compared."""
+
+from __future__ import annotations
+
+import gc
+from struct import error as StructError
+
+from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.budgets import Budgets, exceeded
+from ckptdoctor.pickles.discards import discards_calls
+from ckptdoctor.pickles.graph import NO_MEMO, Node, Pickle
+from ckptdoctor.pickles.machine import PAUSE, Machine, damaged
+from ckptdoctor.pickles.opcode_handlers import HANDLERS
+
+_DEFAULT_BUDGETS = Budgets()
+
+
+def decode(data: bytes, start: int = 0, *, budgets: Budgets = _DEFAULT_BUDGETS) -> Pickle:
+    """Decode the pickle that begins at byte ``start``; what follows its STOP is not looked at.
+
+    Raises TruncatedError when the data end within it, DamagedError when no unpickler could follow it, HostileError when
+    it exceeds a budget; all with the offset of the opcode in ``data``.
+    """
+    machine = Machine(data, start, budgets)
+    collecting = gc.isenabled()
+    gc.disable()  # the collector would walk the growing graph again and again: two to five times slower
+    try:
+        end, opcodes = _run(machine)
+        return _finished(machine, end, opcodes)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _run(machine: Machine) -> tuple[int, int]:
+    """Carry out the stream; returns its end and the number of opcodes."""
+    data, handlers, at, opcodes = machine.data, HANDLERS, machine.start, 0
+    try:
+        while not machine.stopped:
+            while at < machine.limit:
+                opcodes += 1
+                at = handlers[data[at]](machine, at + 1)
+            if not machine.stopped:
+                _look_around(machine, at, opcodes + machine.extra_opcodes)
+    except (LookupError, StructError, UnicodeDecodeError) as error:
+        raise _explained(machine, at, error) from None
+    return at, opcodes + machine.extra_opcodes
+
+
+def _look_around(m: Machine, at: int, opcodes: int) -> None:
+    """At the end of a frame, of the data, or of 64 KiB: check frames and budgets, and set the next limit."""
+    if m.frame_end >= 0 and at >= m.frame_end:
+        if at > m.frame_end:
+            m.ambiguous("frame", f"a frame ends at byte {m.frame_end}, within an opcode", at)
+        m.frame_end = -1
+    if at >= m.size:
+        raise TruncatedError(
+            f"the pickle has no end: {m.size - m.start:,} bytes were read without a STOP; the file is cut off or "
+            "damaged; get a complete copy",
+            offset=m.size,
+        )
+    used = {
+        "opcodes": opcodes,
+        "nodes": m.nodes,
+        "stack": len(m.stack),
+        "marks": len(m.metastack),
+        "memo": len(m.memo) + len(m.sparse),
+    }
+    for name, count in used.items():
+        limit: int = getattr(m.budgets, name)
+        if count > limit:
+            raise exceeded(name, limit, at)
+    m.limit = min(at + PAUSE, m.size if m.frame_end < 0 else m.frame_end)
+
+
+def _explained(m: Machine, at: int, error: Exception) -> DamagedError:
+    """The error for an opcode at ``at`` that its handler could not carry out."""
+    code = m.data[at]
+    name = op.name_of(code)
+    if at + 1 + op.ARGUMENT_SIZE.get(code, 0) > m.size or isinstance(error, StructError):
+        return TruncatedError(
+            f"the pickle ends within the opcode {name} at byte {at}: the file is cut off; get a complete copy",
+            offset=at,
+        )
+    if isinstance(error, UnicodeDecodeError):
+        return damaged(at, name, f"holds a text that is not valid {error.encoding}")
+    if isinstance(error, KeyError):
+        return damaged(at, name, f"fetches the memo entry {error.args[0]}, which was never stored")
+    return damaged(at, name, "takes more values from the stack than there are")
+
+
+def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
+    next_memo = max(len(m.memo), max(m.sparse, default=-1) + 1)
+    for node in m.duplicated:  # a value used twice can only be written again through the memo
+        if isinstance(node, Node) and node.memo == NO_MEMO:
+            node.memo = next_memo
+            next_memo += 1
+    return Pickle(
+        root=m.root,
+        protocol=m.protocol if m.protocol >= 0 else 1,
+        start=m.start,
+        end=end,
+        globals=list(m.globals.values()),
+        ambiguities=m.ambiguities,
+        frames=m.frames,
+        opcodes=opcodes,
+        discards_calls=m.discarded and discards_calls(m.root, m.calls),
+        memoize=m.memoize,
+        next_memo=next_memo,
+    )

@@ -1,0 +1,297 @@
+"""Write a graph as a pickle again: byte for byte the one it was decoded from, as long as nothing was edited.
+
+After an edit the first use of a value that several places share defines it, wherever the graph has that use now, and
+the others fetch it from the memo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from struct import pack
+from typing import Any, Union
+
+from ckptdoctor.errors import UnprovenError
+from ckptdoctor.pickles import canonical
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.frames import framed
+from ckptdoctor.pickles.graph import (
+    NO_MEMO,
+    Extension,
+    Global,
+    Literal,
+    Made,
+    Node,
+    PersistentId,
+    Pickle,
+    Popped,
+    Revisit,
+    Step,
+    Text,
+    Tuple,
+    Value,
+    Verbatim,
+)
+
+_ONE = tuple(bytes((code,)) for code in range(256))
+_MARK = _ONE[op.MARK]
+_AFTER_MARK = frozenset(
+    {op.TUPLE, op.FROZENSET, op.LIST, op.DICT, op.OBJ, op.INST, op.APPENDS, op.SETITEMS, op.ADDITEMS}
+)
+_SHORT_TUPLES = (op.EMPTY_TUPLE, op.TUPLE1, op.TUPLE2, op.TUPLE3)
+_EXTENSIONS = {op.EXT1: "<BB", op.EXT2: "<BH", op.EXT4: "<Bi"}
+
+
+class _Finish:
+    """The rest of a node, to be written once its parts are."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Global | Tuple | Made | PersistentId) -> None:
+        self.node = node
+
+
+class _Put:
+    """A PUT that comes later than right after the making."""
+
+    __slots__ = ("node",)
+
+    def __init__(self, node: Made) -> None:
+        self.node = node
+
+
+_Task = Union[Value, bytes, Step, _Finish, _Put]
+
+
+class _Writer:
+    """What was written so far, what is still to be written (last first), and which nodes the memo holds."""
+
+    def __init__(self, pickle: Pickle) -> None:
+        self.protocol = pickle.protocol
+        self.memoize = pickle.memoize
+        self.out: list[bytes] = []
+        self.tasks: list[_Task] = [b".", pickle.root]
+        self.indices: dict[Node, int] = {}  # of MEMOIZE; nodes are compared by identity
+        self.owners: dict[int, Node] = {}  # of PUT
+        self.lost: set[Node] = set()  # whose index another node was given
+
+    def later(self, tasks: Iterable[_Task]) -> None:
+        """Write these next, the last one first."""
+        self.tasks.extend(tasks)
+
+    def put(self, node: Node) -> None:
+        """Store the node that was just written in the memo, if it has a place there."""
+        memo = node.memo
+        if memo == NO_MEMO:
+            return
+        if self.memoize:
+            self.indices[node] = len(self.indices)
+            self.out.append(b"\x94")
+            return
+        if memo in self.owners:
+            self.lost.add(self.owners[memo])
+        self.owners[memo] = node
+        self.out.append(canonical.put(memo, self.protocol))
+
+    def index(self, node: Node) -> int:
+        """Where in the memo the node is, NO_MEMO before it was written.
+
+        Raises UnprovenError when another node has taken its place there.
+        """
+        if self.memoize:
+            return self.indices.get(node, NO_MEMO)
+        memo = node.memo
+        if memo == NO_MEMO or self.owners.get(memo) is node:
+            return memo
+        if node in self.lost:
+            raise UnprovenError(
+                f"the pickle uses memo entry {memo} for two values, so it cannot be written again without a guess; "
+                "convert the file by extracting its tensors instead"
+            )
+        return NO_MEMO
+
+    def fetched(self, node: Node) -> bool:
+        """Fetch the node from the memo if it was written before; says whether it was."""
+        index = self.index(node)
+        if index == NO_MEMO:
+            return False
+        self.out.append(canonical.get(index, self.protocol))
+        return True
+
+
+def encode(pickle: Pickle) -> bytes:
+    """The bytes of the pickle, from its first opcode to STOP; frames are kept, or made anew where an edit moved them.
+
+    Raises UnprovenError when a memo entry that was given to two values would be needed for both at once.
+    """
+    writer = _Writer(pickle)
+    if pickle.protocol >= 2:
+        writer.out.append(bytes((op.PROTO, pickle.protocol)))
+    tasks, out, protocol = writer.tasks, writer.out, pickle.protocol
+    while tasks:
+        task = tasks.pop()
+        if isinstance(task, bytes):
+            out.append(task)
+        elif task is None or isinstance(task, (bool, int, float)):
+            out.append(canonical.constant(task, protocol))
+        else:
+            _WRITERS[type(task)](writer, task)
+    return framed(out, pickle.frames)
+
+
+def prove(data: bytes, pickle: Pickle) -> None:
+    """Raises UnprovenError unless encoding the pickle gives exactly the bytes it was decoded from."""
+    written = encode(pickle)
+    if written == data[pickle.start : pickle.end]:
+        return
+    original = memoryview(data)[pickle.start : pickle.end]
+    shorter = min(len(written), len(original))
+    step = next((at for at in range(0, shorter, 4096) if written[at : at + 4096] != original[at : at + 4096]), shorter)
+    at = next((at for at in range(step, shorter) if written[at] != original[at]), shorter)
+    raise UnprovenError(
+        f"the pickle cannot be written again byte for byte (the first difference is at byte {pickle.start + at}), so a "
+        "lossless repair cannot be promised; convert the file by extracting its tensors instead",
+        offset=pickle.start + at,
+    )
+
+
+def _text(w: _Writer, node: Text) -> None:
+    if not w.fetched(node):
+        w.out.append(canonical.text(node.op, node.value))
+        w.put(node)
+
+
+def _raw(w: _Writer, node: Verbatim | Literal) -> None:
+    if not w.fetched(node):
+        w.out.append(node.raw)
+        w.put(node)
+
+
+def _global(w: _Writer, node: Global) -> None:
+    if w.fetched(node):
+        return
+    if node.parts is None:
+        w.out.append(_lines(op.GLOBAL, node))
+        w.put(node)
+    else:
+        w.later((_Finish(node), *reversed(node.parts)))
+
+
+def _lines(code: int, node: Global) -> bytes:
+    return b"%c%s\n%s\n" % (code, node.module.encode(), node.name.encode())
+
+
+def _extension(w: _Writer, node: Extension) -> None:
+    if not w.fetched(node):
+        w.out.append(pack(_EXTENSIONS[node.op], node.op, node.code))
+        w.put(node)
+
+
+def _tuple(w: _Writer, node: Tuple) -> None:
+    if w.fetched(node):
+        return
+    if _tuple_op(w, node) in _AFTER_MARK:
+        w.out.append(_MARK)
+    w.tasks.append(_Finish(node))
+    w.tasks.extend(reversed(node.items))
+
+
+def _tuple_op(w: _Writer, node: Tuple) -> int:
+    """The opcode of the tuple; another than before when an edit changed its length."""
+    if node.op in (op.TUPLE, op.FROZENSET) or node.op == _SHORT_TUPLES[min(len(node.items), 3)]:
+        return node.op if len(node.items) <= 3 or node.op in _AFTER_MARK else op.TUPLE
+    return _SHORT_TUPLES[len(node.items)] if len(node.items) <= 3 and w.protocol >= 2 else op.TUPLE
+
+
+def _made(w: _Writer, node: Made) -> None:
+    if w.fetched(node):
+        return
+    for step in reversed(node.steps or ()):
+        if step.op == op.PUT:
+            w.tasks.append(_Put(node))
+        elif not step.late:
+            w.tasks.append(step)
+    if node.op in _AFTER_MARK:
+        w.out.append(_MARK)
+    w.tasks.append(_Finish(node))
+    w.tasks.extend(reversed(node.items[1:] if node.op == op.INST else node.items))
+
+
+def _step(w: _Writer, step: Step) -> None:
+    if step.op in _AFTER_MARK:
+        w.out.append(_MARK)
+    w.tasks.append(_ONE[step.op])
+    w.tasks.extend(reversed(step.payload))
+
+
+def _persistent(w: _Writer, node: PersistentId) -> None:
+    if w.fetched(node):
+        return
+    w.tasks.append(_Finish(node))
+    if node.op != op.NEXT_BUFFER:
+        w.tasks.append(node.id)
+
+
+def _popped(w: _Writer, node: Popped) -> None:
+    count = len(node.discarded)
+    if node.op == op.POP:
+        pops = b"0" * count
+    else:
+        w.out.append(_MARK)
+        pops = b"1" if node.op == op.POP_MARK else b"0" * (count + 1)
+    w.later((node.result, pops))
+    w.later(reversed(node.discarded))
+
+
+def _revisit(w: _Writer, node: Revisit) -> None:
+    w.later(reversed(node.steps))
+    w.later((node.result,))
+
+
+def _put(w: _Writer, task: _Put) -> None:
+    w.put(task.node)
+
+
+def _finish(w: _Writer, task: _Finish) -> None:
+    """The opcode that makes the node of its parts, and its place in the memo."""
+    node = task.node
+    if isinstance(node, (Tuple, Made)) and w.index(node) != NO_MEMO:
+        _unmake(w, node)
+        return
+    if isinstance(node, Tuple):
+        w.out.append(_ONE[_tuple_op(w, node)])
+    elif isinstance(node, PersistentId) and node.op == op.PERSID:
+        pass  # its id is the whole instruction
+    elif isinstance(node, Made) and node.op == op.INST:
+        assert isinstance(node.items[0], Global)
+        w.out.append(_lines(op.INST, node.items[0]))
+    else:
+        w.out.append(_ONE[node.op])
+    if not (isinstance(node, Made) and any(step.op == op.PUT for step in node.steps or ())):
+        w.put(node)
+
+
+def _unmake(w: _Writer, node: Tuple | Made) -> None:
+    """The parts led back to the node and made it already: drop them and fetch it, as a pickler does."""
+    code = _tuple_op(w, node) if isinstance(node, Tuple) else node.op
+    if code in _AFTER_MARK:
+        w.out.append(b"1" if w.protocol >= 1 else b"0" * (len(node.items) + 1))
+    else:
+        w.out.append(b"0" * len(node.items))
+    w.fetched(node)
+
+
+_WRITERS: dict[type, Callable[[_Writer, Any], None]] = {
+    Text: _text,
+    Verbatim: _raw,
+    Literal: _raw,
+    Global: _global,
+    Extension: _extension,
+    Tuple: _tuple,
+    Made: _made,
+    PersistentId: _persistent,
+    Popped: _popped,
+    Revisit: _revisit,
+    Step: _step,
+    _Finish: _finish,
+    _Put: _put,
+}

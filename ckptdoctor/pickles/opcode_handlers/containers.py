@@ -1,0 +1,143 @@
+"""Marks, tuples, lists, dicts and sets, and the steps that fill them."""
+
+from __future__ import annotations
+
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Made, Tuple
+from ckptdoctor.pickles.machine import Handler, Machine, damaged
+from ckptdoctor.pickles.steps import step
+from ckptdoctor.pickles.tensors import take_tensor
+
+
+def _mark(m: Machine, at: int) -> int:
+    if m.data.startswith(b"((", at - 1):
+        end = take_tensor(m, at - 1)
+        if end:
+            return end
+    m.metastack.append(m.stack)
+    m.stack = []
+    return at
+
+
+def _tuple(m: Machine, at: int) -> int:
+    items = m.stack
+    m.stack = m.metastack.pop()
+    m.nodes += 1
+    m.stack.append(Tuple(op.TUPLE, items))
+    return at
+
+
+def _empty_tuple(m: Machine, at: int) -> int:
+    m.nodes += 1
+    m.stack.append(Tuple(op.EMPTY_TUPLE, []))
+    return at
+
+
+def _tuple1(m: Machine, at: int) -> int:
+    m.nodes += 1
+    stack = m.stack
+    stack[-1] = Tuple(op.TUPLE1, [stack[-1]])
+    return at
+
+
+def _tuple2(m: Machine, at: int) -> int:
+    m.nodes += 1
+    second = m.stack.pop()
+    m.stack[-1] = Tuple(op.TUPLE2, [m.stack[-1], second])
+    return at
+
+
+def _tuple3(m: Machine, at: int) -> int:
+    m.nodes += 1
+    third = m.stack.pop()
+    second = m.stack.pop()
+    m.stack[-1] = Tuple(op.TUPLE3, [m.stack[-1], second, third])
+    return at
+
+
+def _frozenset(m: Machine, at: int) -> int:
+    m.nodes += 1
+    items = m.pop_mark()
+    m.stack.append(Tuple(op.FROZENSET, items))
+    return at
+
+
+def _empty(m: Machine, at: int) -> int:
+    m.nodes += 1
+    m.stack.append(Made(m.data[at - 1]))  # EMPTY_LIST, EMPTY_DICT or EMPTY_SET
+    return at
+
+
+def _list(m: Machine, at: int) -> int:
+    if m.protocol < 0:
+        m.protocol = 0
+    m.nodes += 1
+    items = m.pop_mark()
+    m.stack.append(Made(op.LIST, items))
+    return at
+
+
+def _dict(m: Machine, at: int) -> int:
+    if m.protocol < 0:
+        m.protocol = 0
+    m.nodes += 1
+    items = m.pop_mark()
+    if len(items) % 2:
+        raise damaged(at - 1, "DICT", "has a key without a value")
+    m.stack.append(Made(op.DICT, items))
+    return at
+
+
+def _append(m: Machine, at: int) -> int:
+    value = m.stack.pop()
+    step(m, op.APPEND, [value], at - 1)
+    return at
+
+
+def _appends(m: Machine, at: int) -> int:
+    values = m.pop_mark()
+    step(m, m.data[at - 1], values, at - 1)  # APPENDS or ADDITEMS
+    return at
+
+
+def _setitem(m: Machine, at: int) -> int:
+    value = m.stack.pop()
+    key = m.stack.pop()
+    step(m, op.SETITEM, [key, value], at - 1)
+    return at
+
+
+def _setitems(m: Machine, at: int) -> int:
+    values = m.pop_mark()
+    if len(values) % 2:
+        raise damaged(at - 1, "SETITEMS", "has a key without a value")
+    step(m, op.SETITEMS, values, at - 1)
+    return at
+
+
+def _build(m: Machine, at: int) -> int:
+    state = m.stack.pop()
+    step(m, op.BUILD, [state], at - 1)
+    return at
+
+
+HANDLERS: dict[int, Handler] = {
+    op.MARK: _mark,
+    op.TUPLE: _tuple,
+    op.EMPTY_TUPLE: _empty_tuple,
+    op.TUPLE1: _tuple1,
+    op.TUPLE2: _tuple2,
+    op.TUPLE3: _tuple3,
+    op.FROZENSET: _frozenset,
+    op.EMPTY_LIST: _empty,
+    op.EMPTY_DICT: _empty,
+    op.EMPTY_SET: _empty,
+    op.LIST: _list,
+    op.DICT: _dict,
+    op.APPEND: _append,
+    op.APPENDS: _appends,
+    op.ADDITEMS: _appends,
+    op.SETITEM: _setitem,
+    op.SETITEMS: _setitems,
+    op.BUILD: _build,
+}

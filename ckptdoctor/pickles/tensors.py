@@ -1,0 +1,143 @@
+"""The short way through the 30 opcodes that nearly every tensor of a ``torch.save`` pickle consists of.
+
+One regular expression recognises the arguments and the call of ``torch._utils._rebuild_tensor_v2`` as Python's pickler
+writes them under protocol 2, and the same nodes are built that the single opcodes would have built. Whatever looks
+different in any way is left to the single opcodes.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from array import array
+from functools import lru_cache
+
+from ckptdoctor.pickles import canonical
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value
+from ckptdoctor.pickles.machine import Machine
+
+_GET = rb"(h.|j....)"
+_PUT = rb"r(....)"
+_INTEGER = rb"(?:K.|M..|J....)"
+_SHAPE = rb"(\)|" + _INTEGER + rb"{1,3}[\x85-\x87]|\(" + _INTEGER + rb"{4,64}t)(?:" + _PUT + rb")?"
+
+# (('storage', class, key, location, numel) BINPERSID, offset, size, stride, requires_grad, OrderedDict()) REDUCE, with
+# the PUTs between. A location other than "cpu" is a new text for every storage.
+_TENSOR = re.compile(
+    rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,19})" + _PUT
+    + rb"(?:" + _GET + rb"|X(.)\0\0\0([a-z0-9:]{1,24})" + _PUT + rb")"
+    + rb"(" + _INTEGER + rb")t" + _PUT + rb"Q(" + _INTEGER + rb")" + _SHAPE + _SHAPE
+    + rb"([\x88\x89])" + _GET + rb"\)R" + _PUT + rb"t" + _PUT + rb"R" + _PUT,
+    re.DOTALL,
+)  # fmt: skip
+
+# Opcodes of a match, less the PUTs and those of size and stride, and less the MARK that the main loop counts itself.
+_OPCODES = 15
+_NODES = 10
+
+
+def take_tensor(m: Machine, at: int) -> int:
+    """Read arguments and call of a tensor whose function lies on the stack; 0 when the bytes are anything else."""
+    match = _TENSOR.match(m.data, at, m.limit)
+    if match is None or m.sparse or m.protocol < 2 or not m.stack:
+        return 0
+    (tag, kind, key_size, key, key_put, where, place_size, place, place_put, numel, id_put, offset, size, size_put,
+     stride, stride_put, grad, hooks, hooks_put, arguments_put, tensor_put) = match.groups(b"")  # fmt: skip
+    memo = m.memo
+    index = len(memo)
+    puts = b"".join((key_put, place_put, id_put, size_put, stride_put, hooks_put, arguments_put, tensor_put))
+    sizes, strides, count, start = _shape(size), _shape(stride), _number(numel), _number(offset)
+    if (
+        not _in_sequence(puts, index)
+        or key_size[0] != len(key)
+        or (place and place_size[0] != len(place))
+        or max(_index(tag), _index(kind), _index(hooks), _index(where)) >= index
+        or sizes is None
+        or strides is None
+        or count is None
+        or start is None
+    ):
+        return 0
+    name = Text(op.BINUNICODE, str(key, "ascii"), index)
+    memo.append(name)
+    location: Value
+    if where:
+        location = memo[_index(where)]
+    else:
+        index += 1
+        location = Text(op.BINUNICODE, _place(place), index)
+        memo.append(location)
+    index += 1
+    identity = Tuple(op.TUPLE, [memo[_index(tag)], memo[_index(kind)], name, location, count], index)
+    memo.append(identity)
+    size_node, stride_node = Tuple(sizes[0], sizes[1].copy()), Tuple(strides[0], strides[1].copy())
+    for node, put in ((size_node, size_put), (stride_node, stride_put)):
+        if put:
+            index += 1
+            node.memo = index
+            memo.append(node)
+    hooks_node = Made(op.REDUCE, [memo[_index(hooks)], Tuple(op.EMPTY_TUPLE, [])], index + 1)
+    storage = PersistentId(op.BINPERSID, identity)
+    arguments = Tuple(op.TUPLE, [storage, start, size_node, stride_node, grad == b"\x88", hooks_node], index + 2)
+    tensor = Made(op.REDUCE, [m.stack[-1], arguments], index + 3)
+    memo += (hooks_node, arguments, tensor)
+    m.stack[-1] = tensor
+    m.nodes += _NODES
+    m.calls += 2
+    m.extra_opcodes += _OPCODES + (len(puts) >> 2) + sizes[2] + strides[2]
+    return match.end()
+
+
+def _in_sequence(puts: bytes, first: int) -> bool:
+    """Whether the memo indices, four bytes each, are ``first`` and the numbers after it."""
+    begin = (first & 0xFFFF) << 2
+    return _sequence(first >> 16)[begin : begin + len(puts)] == puts
+
+
+@lru_cache(maxsize=4)
+def _sequence(block: int) -> bytes:
+    """The numbers from ``block * 65536`` on as little-endian 32-bit integers, with some of the next block."""
+    numbers = array("I", range(block << 16, (block + 1 << 16) + 16))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers.tobytes()
+
+
+@lru_cache(maxsize=256)
+def _place(raw: bytes) -> str:
+    """A device tag; one string object for all that say the same."""
+    return str(raw, "ascii")
+
+
+@lru_cache(maxsize=1024)
+def _index(get: bytes) -> int:
+    """The memo index of a BINGET or LONG_BINGET; nothing stands for -1."""
+    return int.from_bytes(get[1:], "little") if get else -1
+
+
+@lru_cache(maxsize=4096)
+def _number(raw: bytes) -> int | None:
+    """The integer that a BININT of any width writes, or None when Python's pickler would write it in fewer bytes."""
+    value = int.from_bytes(raw[1:], "little", signed=raw[0] == op.BININT)
+    return value if canonical.integer(value, 2) == raw else None
+
+
+@lru_cache(maxsize=4096)
+def _shape(raw: bytes) -> tuple[int, list[Value], int] | None:
+    """Opcode, items and number of opcodes of a tuple of integers, or None when it is not one that a pickler writes."""
+    code = raw[-1]
+    begin = 1 if code == op.TUPLE and raw[0] == op.MARK else 0
+    values: list[Value] = []
+    while begin < len(raw) - 1:
+        end = begin + 1 + op.ARGUMENT_SIZE[raw[begin]]
+        value = _number(raw[begin:end])
+        if value is None:
+            return None
+        values.append(value)
+        begin = end
+    if code == op.EMPTY_TUPLE:
+        return code, [], 1
+    if code == op.TUPLE:
+        return code, values, len(values) + 2
+    return (code, values, len(values) + 1) if len(values) == code - op.TUPLE1 + 1 else None

@@ -1,0 +1,46 @@
+"""A reference learnt from another checkpoint: its model's keys, shapes and dtypes."""
+
+from __future__ import annotations
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
+from ckptdoctor.errors import UsageError
+from ckptdoctor.reference import Expected, Reference
+
+
+def from_checkpoint(path: str, root: str | None = None) -> Reference:
+    """What the checkpoint at ``path`` holds, as what another one is expected to hold.
+
+    ``root`` names the state dict (key path, parts joined by "/") where there is more than one that it could be; in a
+    file with only one it need not be there. Raises UsageError when there is none or no telling which, and what
+    ``formats.open_checkpoint`` raises for a file that cannot be read.
+    """
+    checkpoint = formats.open_checkpoint(path)
+    state_dict = _chosen(checkpoint, root)
+    tensors = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in state_dict.tensors}
+    return Reference(path, tensors, state_dict.path)
+
+
+def _chosen(checkpoint: Checkpoint, root: str | None) -> StateDict:
+    candidates = _candidates(checkpoint)
+    if root is not None:
+        named = [each for each in checkpoint.state_dicts if show_path(each.path) == root.strip("/")]
+        if named:
+            return named[0]
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise UsageError(f"{checkpoint.path} holds no state dict of a model that another file could be compared with.")
+    found = " and ".join([show_path(each.path) for each in candidates])
+    raise UsageError(f"{checkpoint.path} holds more than one set of weights ({found}): choose with --root.")
+
+
+def _candidates(checkpoint: Checkpoint) -> list[StateDict]:
+    """The state dicts that could be meant: those of models, or averaged weights where there are no others."""
+    weights = weights_among(checkpoint.state_dicts)
+    for role in WEIGHTS:
+        found = [each for each in weights if each.role is role]
+        if found:
+            return found
+    return []

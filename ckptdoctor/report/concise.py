@@ -1,0 +1,24 @@
+"""One line a finding, for editors and for grep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.findings import FileReport, Finding
+from ckptdoctor.report.escape import escape
+
+
+def file_report(report: FileReport) -> str:
+    """``path: CODE severity name: message [fix: --option]``, a line for each finding; "" for none."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: FileReport) -> Iterator[str]:
+    path = escape(report.path)
+    for finding in report.findings:
+        yield f"{path}: {_line(finding)}"
+
+
+def _line(finding: Finding) -> str:
+    cure = f" [fix: {escape(finding.fix.option)}]" if finding.fix is not None else ""
+    return f"{finding.code} {finding.severity.value} {finding.name}: {escape(finding.message)}{cure}"

@@ -1,0 +1,75 @@
+"""The plan and the outcome of a repair as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.edits.steps import Change, Step
+from ckptdoctor.findings import Finding, Proof, RepairReport
+from ckptdoctor.report.json import SCHEMA, dump
+
+
+def render(report: RepairReport, version: str) -> str:
+    """A repair: ``status`` is "repaired", "planned" (nothing written) or "nothing" (nothing to repair)."""
+    status = "nothing" if not report.steps else "planned" if report.proof is None else "repaired"
+    return dump(
+        {
+            "schema": SCHEMA,
+            "version": version,
+            "path": report.path,
+            "output": report.output if report.steps else None,
+            "status": status,
+            "message": None,
+            "format": report.format,
+            "steps": [_step(step) for step in report.steps],
+            "bytes": {"total": report.size, "new": report.new_bytes},
+            "proof": _proof(report.proof) if report.proof is not None else None,
+            "left": [_finding(each) for each in (report.proof.findings if report.proof else report.left)],
+            "seconds": round(report.seconds, 4),
+        }
+    )
+
+
+def refused(path: str, message: str, version: str) -> str:
+    """A repair that was refused, and why."""
+    head = {"schema": SCHEMA, "version": version, "path": path, "output": None, "status": "refused"}
+    return dump({**head, "message": message, "steps": [], "proof": None, "left": []})
+
+
+def _step(step: Step) -> dict[str, object]:
+    return {
+        "label": step.label,
+        "name": step.name or None,
+        "title": step.title,
+        "safety": step.safety.value,
+        "changes": [_change(change) for change in step.changes],
+    }
+
+
+def _change(change: Change) -> dict[str, object]:
+    return {
+        "kind": change.kind,
+        "place": show_path(change.place) if change.place is not None else None,
+        "pairs": [list(pair) for pair in change.pairs],
+        "counts": {noun: number for number, noun in change.counts},
+    }
+
+
+def _proof(proof: Proof) -> dict[str, object]:
+    return {
+        "storages": proof.storages,
+        "identical": proof.identical,
+        "shrunk": proof.shrunk,
+        "remade": proof.remade,
+        "inflated": proof.inflated,
+        "not_compared": proof.elided,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, object]:
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity.value,
+        "message": finding.message,
+        "fix": None if finding.fix is None else {"safety": finding.fix.safety.value, "option": finding.fix.option},
+    }

@@ -1,0 +1,198 @@
+"""The plan and the outcome of a repair for people, and the list of what differs (``--diff``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.edits import Safety
+from ckptdoctor.edits.steps import Change, Step
+from ckptdoctor.findings import Finding, Proof, RepairReport, Severity
+from ckptdoctor.report.abbreviating import pattern
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import plural, size
+from ckptdoctor.report.paint import Paint
+from ckptdoctor.report.shell import quote
+from ckptdoctor.report.wrapping import abridged, wrapped
+
+_NAMES = 90  # characters of what stands on either side of an arrow
+_SAFETENSORS = "safetensors"
+
+
+def outcome(report: RepairReport, paint: Paint | None = None, width: int | None = None) -> str:
+    """The plan, what was written, what was proven of it, and how to load it; or that nothing is to be repaired."""
+    return "\n".join(_outcome(report, paint or Paint(), width))
+
+
+def difference(report: RepairReport, paint: Paint | None = None) -> str:
+    """Every name that changes, before and after, one step after another. Nothing has been written."""
+    return "\n".join(_difference(report, paint or Paint()))
+
+
+def refused(message: str, paint: Paint | None = None) -> str:
+    """Why nothing was done. ``message`` may hold names from a file; its own lines stay lines."""
+    first, *more = [escape(line) for line in message.split("\n")]
+    return "\n".join([f"{(paint or Paint()).strong('refused')} · {first}", *more])
+
+
+def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
+    if not report.steps:
+        yield f"{escape(report.path)} · nothing to repair; nothing was written"
+        yield from _left([each for each in report.left if each.severity is not Severity.INFO or each.fix], paint, width)
+        return
+    yield from _plan(report, paint, width)
+    if report.proof is None:
+        return
+    kept = "the original was replaced" if report.replaces_original else "the original is untouched"
+    yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {kept}"
+    yield from wrapped(f"verified · {_proven(report.proof)}", width, "", "  ")
+    yield from _left([each for each in report.proof.findings if each.severity is not Severity.INFO], paint, width)
+    yield f"next · {paint.accent(_next(report))}"
+
+
+def _plan(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
+    unsafe = sum(step.safety is Safety.UNSAFE for step in report.steps)
+    safety = f"{unsafe} unsafe" if unsafe else "safe"
+    amount = (
+        f"{size(report.new_bytes)} of {size(report.size)} will differ" if report.new_bytes else "no byte will differ"
+    )
+    yield f"{paint.strong('plan')} · {plural(len(report.steps), 'repair')}, {safety} · {amount}"
+    rows = [row for step in report.steps for row in _rows(step)]
+    room = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for label, names, counts in rows:
+        line = f"  {label:<{room[0]}}   {names:<{room[1]}}   {counts}".rstrip()
+        if width is None or len(line) <= width:
+            yield line
+            continue
+        if label:
+            yield f"  {label}"
+        yield from wrapped(names, width, "      ", "        ")
+        if counts:
+            yield f"      {counts}"
+
+
+def _rows(step: Step) -> Iterator[tuple[str, str, str]]:
+    label = f"{step.label} {step.name}".rstrip()
+    for change in step.changes:
+        yield escape(label), _names(change, step), _counts(change)
+        label = ""
+
+
+def _names(change: Change, step: Step) -> str:
+    before = _side([old for old, _ in change.pairs])
+    after = _side([new for _, new in change.pairs])
+    if change.kind == "drop":
+        return f"{_at(change)}{before}  →  dropped"
+    if change.kind == "take-root":
+        return f"{_shown(show_path(change.place or ()))}  →  the whole contents"
+    if change.kind == "replace":
+        return f"{_shown(show_path(change.place or ()))}: {before}  →  {after}"
+    return f"{before}  →  {after}" if change.pairs and before else _shown(step.title)
+
+
+def _side(names: list[str]) -> str:
+    return _shown(pattern(names)) if names else ""
+
+
+def _shown(text: str) -> str:
+    return abridged(escape(text), _NAMES)
+
+
+def _at(change: Change) -> str:
+    return f"{_shown(show_path(change.place))}/" if change.place else ""
+
+
+def _counts(change: Change) -> str:
+    said = [plural(number, noun, _PLURALS.get(noun)) for number, noun in change.counts]
+    if change.kind == "rename" and change.place:
+        said[0] += f" of {_shown(show_path(change.place))}"
+    return ", ".join(said)
+
+
+_PLURALS = {"entry": "entries", "_metadata entry": "_metadata entries", "param_names entry": "param_names entries"}
+
+
+def _proven(proof: Proof) -> str:
+    """What was compared and how it came out, and nothing that was not."""
+    pieces = ["contents equal but for the plan"]
+    if proof.elided:
+        pieces[0] += f" (except {plural(proof.elided, 'place')} beyond the reader's limits)"
+    if proof.storages:
+        pieces.append(f"{proof.identical:,} of {plural(proof.storages, 'storage')} byte-identical{_rest(proof)}")
+    return " · ".join([*pieces, _still(proof)])
+
+
+def _still(proof: Proof) -> str:
+    """What check says of the output."""
+    if not proof.findings:
+        return "check finds nothing"
+    wrong = [each for each in proof.findings if each.severity is not Severity.INFO]
+    if wrong:
+        return f"check still finds {_codes(wrong)}"
+    return f"check finds nothing wrong (remarks: {_codes(proof.findings)})"
+
+
+def _rest(proof: Proof) -> str:
+    unproven = proof.storages - proof.identical - proof.shrunk - proof.remade - proof.inflated
+    kinds = (
+        (proof.shrunk, "shrunk to exactly what is viewed"),
+        (proof.remade, "with exactly the elements of their views"),
+        (proof.inflated, "uncompressed"),
+        (unproven, "in no tensor"),
+    )
+    return "".join(f", {number:,} {words}" for number, words in kinds if number)
+
+
+def _codes(findings: Iterable[Finding]) -> str:
+    return ", ".join(dict.fromkeys(f"{each.code} {each.name}" for each in findings))
+
+
+def _left(findings: Iterable[Finding], paint: Paint, width: int | None) -> Iterator[str]:
+    for finding in findings:
+        head = (
+            f"left · {finding.severity.value} {finding.code} {finding.name} · {abridged(escape(finding.message), 200)}"
+        )
+        if finding.fix is not None:
+            head += f" · {finding.fix.safety.value} repair: {escape(finding.fix.option)}"
+        yield from (paint.dim(line) for line in wrapped(head, width, "", "  "))
+
+
+def _next(report: RepairReport) -> str:
+    """What loads the result."""
+    name = _literal(report.output)
+    if report.format == _SAFETENSORS:
+        return f"safetensors.torch.load_file({name})"
+    steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
+    plain = all(isinstance(part, (str, int)) for part in report.weights or ())
+    return f"torch.load({name}){steps if plain else ''}"
+
+
+def _literal(text: str) -> str:
+    """Text as Python and people write it; what cannot be shown is escaped."""
+    if escape(text) == text:
+        return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text)
+
+
+def _difference(report: RepairReport, paint: Paint) -> Iterator[str]:
+    if not report.steps:
+        yield f"{escape(report.path)} · nothing to repair"
+        return
+    yield f"--- {escape(quote(report.path))}"
+    yield f"+++ {escape(quote(report.output))}"
+    for step in report.steps:
+        for change in step.changes:
+            place = f" · {_shown(show_path(change.place))}" if change.place else ""
+            yield paint.strong(f"@@ {escape(f'{step.label} {step.name}'.rstrip())}{place} · {_counts(change)} @@")
+            yield from _pairs(change, step)
+
+
+def _pairs(change: Change, step: Step) -> Iterator[str]:
+    if not change.pairs:
+        yield f" {_names(change, step)}"
+    for old, new in change.pairs:
+        if old:
+            yield f"-{escape(old)}"
+        if new:
+            yield f"+{escape(new)}"

@@ -1,0 +1,164 @@
+"""The report that a tired person reads: what the file is, what is wrong, why, and the command that repairs it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from ckptdoctor.edits import Safety
+from ckptdoctor.findings import Coverage, FileReport, Finding, Report, Severity
+from ckptdoctor.report.contents import header, place, table
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import count, plural, size
+from ckptdoctor.report.paint import Paint
+from ckptdoctor.report.shell import fix_command, with_path
+from ckptdoctor.report.wrapping import abridged, columns, joined, wrapped
+
+_KEYS = 4  # keys named in a finding before the rest is counted
+_KEY = 72  # characters of one key
+_LINE = 400  # characters of one line that torch would print
+
+
+def file_report(report: FileReport, paint: Paint | None = None, width: int | None = None) -> str:
+    """One file. ``width`` is the number of columns to fit into (None: as wide as it gets)."""
+    return "\n".join(_file(report, paint or Paint(), width))
+
+
+def total(report: Report, paint: Paint | None = None) -> str:
+    """One line over several files; "" for one."""
+    if len(report.files) < 2:
+        return ""
+    paint = paint or Paint()
+    findings = [finding for file in report.files for finding in file.findings]
+    unread = sum(file.error is not None for file in report.files)
+    pieces = [
+        _counted(findings, paint) or "no findings",
+        *([f"{count(unread)} could not be examined"] if unread else []),
+    ]
+    return f"{plural(len(report.files), 'file')}: {', '.join(pieces)}"
+
+
+def _file(report: FileReport, paint: Paint, width: int | None) -> Iterator[str]:
+    first, *more = joined(header(report), width)
+    yield paint.strong(first)
+    yield from map(paint.strong, more)
+    if report.error is not None:
+        yield from _severe(wrapped(escape(report.error), width, "  "), paint)
+    if report.checkpoint is not None and (report.findings or report.coverage):
+        for line in table(report.checkpoint):
+            yield from (paint.dim(each) for each in wrapped(line, width, "  ", " " * 13))
+    if report.coverage is not None:
+        yield ""
+        yield from _coverage(report.coverage, width)
+    for finding in report.findings:
+        yield ""
+        yield from _finding(finding, report.path, paint, width)
+    if report.findings:
+        yield ""
+        yield from _closing(report, paint, width)
+    yield from (paint.dim(line) for line in wrapped(_examined(report), width, "", "  "))
+
+
+def _severe(lines: Iterable[str], paint: Paint) -> Iterator[str]:
+    return (paint.severity(Severity.ERROR, line) for line in lines)
+
+
+def _finding(finding: Finding, path: str, paint: Paint, width: int | None) -> Iterator[str]:
+    title = f"{finding.severity.value} {finding.code} {finding.name} · {escape(finding.message)}"
+    first, *more = wrapped(title, width, "", "  ")
+    yield first.replace(finding.severity.value, paint.severity(finding.severity), 1)
+    yield from more
+    for text in filter(None, (finding.cause, *_where(finding))):
+        yield from wrapped(escape(text), width, "  ", "    " if text.startswith("keys: ") else None)
+    for line in finding.torch_says:
+        yield from wrapped(abridged(escape(line), _LINE), width, "    ", "      ")
+    if finding.fix is not None:
+        label = f"  repair, {finding.fix.safety.value}:   "
+        yield from _command(label, fix_command(path, finding.fix), paint, width)
+    if finding.advice:
+        yield from wrapped(escape(with_path(finding.advice, path)), width, "  ")
+
+
+def _where(finding: Finding) -> Iterator[str]:
+    """The keys and the place, unless the message or torch's words have named them already."""
+    said = "\n".join((finding.message, *finding.torch_says))
+    if finding.keys and str(finding.keys[0][-1] if finding.keys[0] else "") not in said:
+        shown = [abridged(place(key), _KEY) for key in finding.keys[:_KEYS]]
+        rest = len(finding.keys) - _KEYS
+        yield f"keys: {', '.join(shown)}" + (f", … ({count(rest)} more)" if rest > 0 else "")
+    location = finding.location
+    if location.member is not None and location.offset is not None:
+        yield f"at byte {count(location.offset)} of {location.member}"
+    elif location.offset is not None:
+        yield f"at byte {count(location.offset)}"
+
+
+def _command(label: str, command: str, paint: Paint, width: int | None) -> Iterator[str]:
+    """A label and a command; the command keeps its line, so that it can be copied whole."""
+    if width is not None and len(label) + len(command) > width:
+        yield label.rstrip()
+        yield f"    {paint.accent(command)}"
+    else:
+        yield f"{label}{paint.accent(command)}"
+
+
+def _closing(report: FileReport, paint: Paint, width: int | None) -> Iterator[str]:
+    counted = _counted(report.findings, paint)
+    safe = [each.fix for each in report.findings if each.fix is not None and each.fix.safety is Safety.SAFE]
+    if len(safe) < 2:
+        yield counted
+        return
+    every = len(safe) == len(report.findings)
+    some = "all" if every else f"{count(len(safe))} of them"
+    yield from _command(f"{counted}; {some} can be repaired safely at once:   ", fix_command(report.path), paint, width)
+
+
+def _counted(findings: Iterable[Finding], paint: Paint) -> str:
+    tally = Counter(finding.severity for finding in findings)
+    names = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "remark"}
+    return ", ".join(
+        paint.severity(severity, plural(tally[severity], noun)) for severity, noun in names.items() if tally[severity]
+    )
+
+
+def _examined(report: FileReport) -> str:
+    """What was read, and what was not: the last line of every report."""
+    said = [] if report.findings or report.error else ["No findings."]
+    if report.container is not None:
+        said.append(f"Read {size(report.bytes_read)} of {size(report.container.size)} in {report.seconds:.2f} s.")
+    if report.skipped:
+        left_out = ", ".join(f"{each.what} ({each.why})" if each.why else each.what for each in report.skipped)
+        said.append(f"Not examined: {escape(left_out.rstrip('.'))}.")
+    return " ".join(said)
+
+
+def _coverage(coverage: Coverage, width: int | None) -> Iterator[str]:
+    """How much fits before and after each cure."""
+    best = coverage.steps[-1] if coverage.steps else None
+    line = (
+        f"fit to {escape(coverage.reference)} · {count(coverage.keys)} of {count(coverage.total_keys)} keys as it is"
+        f" ({_percent(coverage.parameters, coverage.total_parameters)} of parameters)"
+    )
+    if best is not None:
+        line += (
+            f"  →  {count(best.keys)} of {count(coverage.total_keys)} after {plural(len(coverage.steps), 'step')}"
+            f" ({_percent(best.parameters, coverage.total_parameters)} of parameters)"
+        )
+    if (best.keys if best is not None else coverage.keys) < coverage.total_keys:
+        line += "; no repair makes the rest fit"
+    yield from wrapped(line, width, "", "  ")
+    rows = [
+        (str(number), abridged(escape(step.title), 60), step.code, count(step.keys), share)
+        for number, step in enumerate(coverage.steps, 1)
+        for share in [_percent(step.parameters, coverage.total_parameters)]
+    ]
+    if rows:
+        yield from (f"  {row}" for row in columns(rows, right=frozenset({3, 4}), gap="  "))
+
+
+def _percent(part: int, whole: int) -> str:
+    """``99.9 %``; 100 only when nothing is missing, 0 only when nothing is there."""
+    share = 100 * part / whole if whole else 100.0
+    if part == whole or not part:
+        return f"{share:.0f} %"
+    return f"{min(max(share, 0.1), 99.9):.1f} %"

@@ -1,0 +1,116 @@
+"""The report as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.edits import Fix
+from ckptdoctor.findings import Coverage, FileReport, Finding, Location, Report, Severity
+from ckptdoctor.report.numbers import count
+from ckptdoctor.report.shell import fix_command
+from ckptdoctor.report.summary import Summary, summarise
+
+SCHEMA = "ckptdoctor/1"
+_PRINTABLE_BITS = 1024  # longer integers are written as text ("2^4096"): many JSON readers cannot hold them
+
+
+def render(report: Report, version: str, statistics: bool = False) -> str:
+    """The whole report. Keys are the true text; everything outside ASCII is escaped, lone surrogates too."""
+    findings = [finding for file in report.files for finding in file.findings]
+    document: dict[str, object] = {
+        "schema": SCHEMA,
+        "version": version,
+        "files": [_file(file) for file in report.files],
+        "summary": {each.value: sum(found.severity is each for found in findings) for each in reversed(Severity)},
+    }
+    if statistics:
+        codes = sorted({finding.code for finding in findings})
+        document["statistics"] = {code: sum(found.code == code for found in findings) for code in codes}
+    return dump(document)
+
+
+def dump(document: object) -> str:
+    """``document`` as ASCII JSON text."""
+    return json.dumps(document, indent=2, allow_nan=False)
+
+
+def _file(report: FileReport) -> dict[str, object]:
+    container, checkpoint = report.container, report.checkpoint
+    return {
+        "path": report.path,
+        "format": container.format if container is not None else None,
+        "summary": summary(summarise(checkpoint)) if checkpoint is not None else None,
+        "findings": [_finding(finding, report.path) for finding in report.findings],
+        "skipped": [{"what": each.what, "why": each.why} for each in report.skipped],
+        "coverage": _coverage(report.coverage) if report.coverage is not None else None,
+        "error": report.error,
+        "bytes_read": report.bytes_read,
+        "seconds": round(report.seconds, 4),
+    }
+
+
+def summary(figures: Summary) -> dict[str, object]:
+    """The ``summary`` object of one file."""
+    return {
+        "tensors": figures.tensors,
+        "parameters": bounded(figures.parameters),
+        "bytes": figures.bytes,
+        "dtypes": figures.dtypes,
+        "devices": figures.devices,
+        "globals": list(figures.globals),
+    }
+
+
+def _finding(finding: Finding, path: str) -> dict[str, object]:
+    return {
+        "code": finding.code,
+        "name": finding.name,
+        "severity": finding.severity.value,
+        "message": finding.message,
+        "cause": finding.cause,
+        "torch_says": list(finding.torch_says),
+        "advice": finding.advice,
+        "keys": [show_path(key) for key in finding.keys],
+        "location": _location(finding.location),
+        "fix": _fix(finding.fix, path) if finding.fix is not None else None,
+    }
+
+
+def _location(location: Location) -> dict[str, object]:
+    return {
+        "path": show_path(location.path) if location.path is not None else None,
+        "member": location.member,
+        "offset": location.offset,
+        "length": location.length,
+    }
+
+
+def _fix(fix: Fix, path: str) -> dict[str, object]:
+    return {"title": fix.title, "safety": fix.safety.value, "command": fix_command(path, fix), "option": fix.option}
+
+
+def _coverage(coverage: Coverage) -> dict[str, object]:
+    return {
+        "reference": coverage.reference,
+        "state_dict": show_path(coverage.state_dict),
+        "keys": coverage.keys,
+        "total_keys": coverage.total_keys,
+        "parameters": bounded(coverage.parameters),
+        "total_parameters": bounded(coverage.total_parameters),
+        "steps": [
+            {"title": step.title, "code": step.code, "keys": step.keys, "parameters": bounded(step.parameters)}
+            for step in coverage.steps
+        ],
+    }
+
+
+def bounded(number: int) -> int | str:
+    """The integer, or its order of magnitude as text when it is too long to print."""
+    return number if number.bit_length() <= _PRINTABLE_BITS else count(number)
+
+
+def shape(sizes: Sequence[int]) -> list[int | str]:
+    """The sizes of a tensor's dimensions."""
+    return [bounded(each) for each in sizes]

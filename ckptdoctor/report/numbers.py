@@ -1,0 +1,50 @@
+"""Numbers as people read them: 1,124 · 25.6 M · 307 MB. Integers of any size are safe to show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# Beyond this many bits an integer is described instead of printed: ``str`` refuses more than 4,300 digits
+_PRINTABLE_BITS = 256
+
+
+def count(number: int) -> str:
+    """``1,124``; what is too long to print becomes its order of magnitude."""
+    if number.bit_length() > _PRINTABLE_BITS:
+        return f"{'-' if number < 0 else ''}2^{number.bit_length() - 1}"
+    return f"{number:,}"
+
+
+def size(nbytes: int) -> str:
+    """``307 MB``, ``1.5 GB``, ``512 bytes``: decimal units, as disks are sold."""
+    return _scaled(nbytes, (" bytes", " kB", " MB", " GB", " TB", " PB")) if nbytes != 1 else "1 byte"
+
+
+def amount(number: int) -> str:
+    """``25.6 M``, ``75.0 k``, ``812``: how many elements, to three digits."""
+    return _scaled(number, ("", " k", " M", " B", " T"), fraction_below=100)
+
+
+def plural(number: int, noun: str, many: str | None = None) -> str:
+    """``1 tensor``, ``1,124 tensors``."""
+    return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
+
+
+def shape(sizes: Sequence[int]) -> str:
+    """``[64, 3, 7, 7]``."""
+    return f"[{', '.join(map(plain, sizes))}]"
+
+
+def plain(number: int) -> str:
+    """``1124``, without separators."""
+    return count(number).replace(",", "")
+
+
+def _scaled(number: int, units: Sequence[str], fraction_below: int = 10) -> str:
+    if abs(number) < 1000 or number.bit_length() > _PRINTABLE_BITS:
+        return count(number) + units[0]
+    power = 1
+    while power < len(units) - 1 and abs(number) >= 999.5 * 1000**power:
+        power += 1
+    value = number / 1000**power
+    return f"{value:,.1f}{units[power]}" if abs(value) < fraction_below - 0.05 else f"{value:,.0f}{units[power]}"

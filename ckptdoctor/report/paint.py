@@ -1,0 +1,35 @@
+"""Colour, which carries meaning only: red errors, yellow warnings, dim for what matters less, one accent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptdoctor.findings import Severity
+
+_OF_SEVERITY = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.INFO: "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Paint:
+    """Wraps text in ANSI codes, or leaves it as it is."""
+
+    enabled: bool = False
+
+    def severity(self, severity: Severity, text: str | None = None) -> str:
+        """The text (None: the severity's own name) in the severity's colour."""
+        return self._wrap(severity.value if text is None else text, _OF_SEVERITY[severity])
+
+    def accent(self, text: str) -> str:
+        """What to look at next: a command to copy."""
+        return self._wrap(text, "36")
+
+    def strong(self, text: str) -> str:
+        """A heading."""
+        return self._wrap(text, "1")
+
+    def dim(self, text: str) -> str:
+        """What matters less."""
+        return self._wrap(text, "2")
+
+    def _wrap(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self.enabled and text else text

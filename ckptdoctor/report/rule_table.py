@@ -1,0 +1,83 @@
+"""The rules as a table for people, as Markdown for the README, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from ckptdoctor.findings import Severity
+from ckptdoctor.report.json import SCHEMA, dump
+from ckptdoctor.report.wrapping import columns, wrapped
+
+
+class RulePage(Protocol):
+    """What is shown of a rule. ``page`` is its documentation, ``summary`` the page's first sentence."""
+
+    @property
+    def code(self) -> str:
+        """``N401``."""
+
+    @property
+    def name(self) -> str:
+        """``module-prefix``."""
+
+    @property
+    def severity(self) -> Severity:
+        """How bad its findings are unless they say otherwise."""
+
+    @property
+    def page(self) -> str:
+        """The documentation."""
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the page."""
+
+
+def as_text(rules: Iterable[RulePage], width: int | None = None) -> str:
+    """One line a rule: code, name, severity, summary."""
+    rows = [(rule.code, rule.name, rule.severity.value, _plain(rule.summary)) for rule in rules]
+    lines = list(columns(rows, gap="  "))
+    start = sum(max(len(row[i]) for row in rows) + 2 for i in range(3)) if rows else 0
+    return "\n".join(part for line in lines for part in wrapped(line, width, "", " " * start))
+
+
+def as_markdown(rules: Iterable[RulePage]) -> str:
+    """A Markdown table."""
+    rows = [f"| {rule.code} | `{rule.name}` | {rule.severity.value} | {_cell(rule.summary)} |" for rule in rules]
+    return "\n".join(["| code | name | severity | what it finds |", "|---|---|---|---|", *rows])
+
+
+def as_json(rules: Iterable[RulePage]) -> str:
+    """A JSON document with every rule and its documentation."""
+    listed = [
+        {
+            "code": rule.code,
+            "name": rule.name,
+            "severity": rule.severity.value,
+            "summary": rule.summary,
+            "documentation": rule.page.strip(),
+        }
+        for rule in rules
+    ]
+    return dump({"schema": SCHEMA, "rules": listed})
+
+
+def page(rule: RulePage, width: int | None = None) -> str:
+    """The documentation of one rule, under its code and name."""
+    lines = [f"{rule.code} {rule.name} · {rule.severity.value}", "", *_plain(rule.page).strip().split("\n")]
+    return "\n".join(part for line in lines for part in _refitted(line, width))
+
+
+def _refitted(line: str, width: int | None) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip())]
+    return wrapped(line.strip(), width, indent) if line.strip() else [""]
+
+
+def _plain(text: str) -> str:
+    """Without the marks that only a renderer of reStructuredText needs."""
+    return text.replace("``", "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("``", "`").replace("|", "\\|")

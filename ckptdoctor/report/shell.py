@@ -1,0 +1,46 @@
+"""Commands that can be copied into a shell as they stand, whatever the path is called."""
+
+from __future__ import annotations
+
+import os
+from shlex import quote as posix_quote
+
+from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.report.escape import escape
+
+STANDARD_INPUT = "-"
+_PATTERN = "ckptdoctor fix FILE"
+
+
+def quote(path: str) -> str:
+    r"""``path`` as one shell word. Names with invisible characters or broken text become ``$'a\x1b'`` (bash, zsh)."""
+    if path.startswith("-"):
+        path = f"./{path}"
+    if escape(path) == path:
+        return posix_quote(path)
+    return "$'" + "".join(map(_ansi_c, os.fsencode(path))) + "'"
+
+
+def with_path(text: str, path: str) -> str:
+    """``text`` with the real path in the commands that rules write as ``ckptdoctor fix FILE``."""
+    return text if path == STANDARD_INPUT else text.replace(_PATTERN, f"ckptdoctor fix {quote(path)}")
+
+
+def fix_command(path: str, *fixes: Fix) -> str:
+    """The command that applies these fixes to the file, or every safe one when none is named."""
+    target = "FILE" if path == STANDARD_INPUT else quote(path)
+    options = dict.fromkeys(option for fix in fixes for option in _options(fix))
+    return " ".join(["ckptdoctor fix", target, *map(escape, options)])
+
+
+def _options(fix: Fix) -> tuple[str, ...]:
+    """An unsafe cure that is asked for by its rule's code takes a second word; one with its own option does not."""
+    by_code = fix.option.startswith("--select")
+    return (fix.option, "--unsafe-fixes") if by_code and fix.safety is Safety.UNSAFE else (fix.option,)
+
+
+def _ansi_c(byte: int) -> str:
+    char = chr(byte)
+    if char in "\\'":
+        return f"\\{char}"
+    return char if 0x20 <= byte < 0x7F else f"\\x{byte:02x}"

@@ -1,0 +1,64 @@
+"""The figures of one checkpoint that every report begins with."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ckptdoctor.checkpoint import Checkpoint, Role, Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Figures of one checkpoint.
+
+    ``parameters`` counts the elements of its model's state dicts, tied ones once; of all tensors where there is no
+    model. ``bytes`` is the size of the file. ``dtypes`` and ``devices`` are how many tensors have each.
+    """
+
+    tensors: int
+    parameters: int
+    bytes: int
+    dtypes: dict[str, int]
+    devices: dict[str, int]
+    globals: tuple[str, ...]
+    has_model: bool
+
+
+def summarise(checkpoint: Checkpoint) -> Summary:
+    """The figures of a checkpoint."""
+    models = [each.tensors for each in checkpoint.state_dicts if each.role is Role.MODEL]
+    model = [tensor for tensors in models for tensor in tensors]
+    return Summary(
+        tensors=len(checkpoint.tensors),
+        parameters=elements(model or checkpoint.tensors),
+        bytes=checkpoint.size,
+        dtypes=dict(Counter([tensor.dtype.name for tensor in checkpoint.tensors]).most_common()),
+        devices=dict(Counter([tensor.device for tensor in checkpoint.tensors]).most_common()),
+        globals=tuple(dict.fromkeys([each.full for each in checkpoint.globals])),
+        has_model=bool(model),
+    )
+
+
+def elements(tensors: Sequence[Tensor]) -> int:
+    """Elements of these tensors; tensors that are the same view of the same storage count once."""
+    if len({tensor.storage.key for tensor in tensors if tensor.storage is not None}) == len(tensors):
+        return sum([prod(tensor.shape) for tensor in tensors])
+    views = {_view(tensor): tensor.numel for tensor in tensors}
+    return sum(views.values())
+
+
+def stored_bytes(tensors: Sequence[Tensor]) -> int:
+    """Bytes of the elements of these tensors; tensors that are the same view of the same storage count once."""
+    if len({tensor.storage.key for tensor in tensors if tensor.storage is not None}) == len(tensors):
+        return sum([(prod(tensor.shape) * tensor.dtype.bits + 7) >> 3 for tensor in tensors])
+    views = {_view(tensor): tensor.nbytes for tensor in tensors}
+    return sum(views.values())
+
+
+def _view(tensor: Tensor) -> object:
+    if tensor.storage is None:
+        return tensor.path
+    return tensor.storage.key, tensor.offset, tensor.shape, tensor.stride

@@ -1,0 +1,56 @@
+"""What the rules about refused classes share: how they name classes and places, and plain data as a cure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.edits import Fix, Replace, Safety
+from ckptdoctor.facts.blocked_globals import Blocked, Objects, Place
+from ckptdoctor.facts.gathering import gathered
+from ckptdoctor.facts.globals import torch_shows
+from ckptdoctor.findings import Location
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.refusals import unsupported_global
+
+MOST_LINES = 3
+
+
+def where(place: Place) -> str:
+    """The place as people read it; the root is the whole checkpoint."""
+    return show_path(place.path) if place.path else "the checkpoint itself"
+
+
+def places(found: Sequence[Place]) -> str:
+    """Where the objects stand, abridged: ``args, hparams/path, …``."""
+    return wording.abridged([where(place) for place in found])
+
+
+def classes(blocked: Iterable[Blocked]) -> str:
+    """The names, abridged: ``argparse.Namespace and functools.partial``."""
+    names = [each.path for each in blocked]
+    return wording.listed(names) if len(names) <= wording.SHOWN else wording.abridged(names)
+
+
+def lines(blocked: Sequence[Blocked]) -> tuple[str, ...]:
+    """How torch refuses them: it stops at the first, and goes on to the next once that is allowed."""
+    return tuple(dict.fromkeys([unsupported_global(each.path) for each in blocked]))[:MOST_LINES]
+
+
+def allow(blocked: Sequence[Blocked]) -> str:
+    """The call that makes torch accept these classes."""
+    return f"torch.serialization.add_safe_globals([{', '.join([torch_shows(each.path) for each in blocked])}])"
+
+
+def first_use(blocked: Sequence[Blocked]) -> Location:
+    """Where the first of the names stands in the file, and the first object of it in the tree."""
+    first = min(blocked, key=lambda each: each.first.offset)
+    path = next((place.path for each in blocked for place in each.places), None)
+    return Location(path=path, member=first.first.member, offset=first.first.offset)
+
+
+def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object], title: str, code: str) -> Fix:
+    """The cure: each of the objects becomes the plain data that it is."""
+    wanted = dict(zip([place.path for place in objects.places], values, strict=True))
+    edits = tuple([Replace(path, value) for path, value in gathered(checkpoint.tree, wanted).items()])
+    return Fix(title, edits, Safety.SAFE, f"--select {code}")

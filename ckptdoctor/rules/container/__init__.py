@@ -1,0 +1,1 @@
+"""C: what kind of file it is."""

@@ -1,0 +1,56 @@
+"""The values are stored in big-endian byte order.
+
+What it means
+    The archive's ``byteorder`` record says "big": it was saved on a machine of that order, such as IBM Z.
+
+Why it matters
+    ``torch.load`` swaps the bytes and gives the right values; other readers may take them as they are and give wrong
+    ones.
+
+What you see
+    Nothing, or values that make no sense.
+
+How it is found
+    The ``byteorder`` record is read.
+
+Repair
+    Load it with torch on any machine and save it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.facts.notes import Noted, notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import problems
+
+
+def _say_big(data: bytes) -> bytes:
+    """The archive with a byteorder record that says "big"; made with zipfile, because the record changes its length."""
+    import io
+    import zipfile
+
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
+        for entry in old.infolist():
+            new.writestr(entry.filename, b"big" if entry.filename.endswith("/byteorder") else old.read(entry))
+    return made.getvalue()
+
+
+SICK = (Example("saved as big-endian", {"w": T((3,))}, damage=_say_big),)
+HEALTHY = (Example("saved as little-endian", {"w": T((3,))}),)
+
+
+@rule("C113", "big-endian-storage", Severity.WARNING)
+def big_endian_storage(subject: Noted) -> Iterator[Problem]:
+    """Values in big-endian order."""
+    yield from problems(
+        notes_of(subject, NoteKind.BIG_ENDIAN),
+        otherwise="the values are stored in big-endian byte order",
+        cause="torch.load swaps them; other readers may take them as they are and give wrong values.",
+        advice="Load it with torch.load and save it again.",
+    )

@@ -1,0 +1,63 @@
+"""The file's suffix promises another format than the one it has.
+
+What it means
+    The contents are recognised by their bytes: a safetensors file called ``.pt``, a torch archive called
+    ``.safetensors``, a GGUF or HDF5 file called ``.bin``. It was renamed, or a script wrote one and named the other.
+
+Why it matters
+    Programs choose the library by the suffix, and the wrong library's message says nothing of this.
+
+What you see
+    Error while deserializing header: header too large
+    Unsupported operand 120
+    could not find MARK
+
+How it is found
+    The first bytes are compared with the suffix. ``.pt``, ``.pth``, ``.ckpt``, ``.bin`` and others all fit torch.
+
+Repair
+    ``ckptdoctor fix FILE --select C101`` writes a copy with the suffix that fits. Safe: no byte changes.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.edits import Fix, Safety, SetSuffix
+from ckptdoctor.facts.notes import notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import location
+from ckptdoctor.rules.refusals import torch_says
+
+SUFFIXES = {"torch zip": ".pt", "torch legacy": ".pt", "safetensors": ".safetensors"}
+SICK = (
+    Example("a torch archive named safetensors", {"w": T((3,))}, suffix=".safetensors"),
+    Example("safetensors named pt", {"w": T((3,))}, "safetensors", ".pt", metadata={"format": "pt"}),
+)
+HEALTHY = (
+    Example("a torch archive named bin", {"w": T((3,))}, suffix=".bin"),
+    Example("safetensors by its own name", {"w": T((3,))}, "safetensors", ".safetensors", metadata={"format": "pt"}),
+)
+
+
+@rule("C101", "extension-format-mismatch", Severity.ERROR)
+def extension_format_mismatch(container: Container) -> Iterator[Problem]:
+    """A suffix that promises another format."""
+    for note in notes_of(container, NoteKind.WRONG_SUFFIX):
+        suffix = SUFFIXES.get(container.format, "")
+        fix = None
+        if suffix:
+            title = f"give it the suffix {suffix}"
+            fix = Fix(title, (SetSuffix(suffix),), Safety.SAFE, "--select C101")
+        yield Problem(
+            message=f'the suffix is "{os.path.splitext(container.path)[1]}", the contents are {container.format}',
+            cause="It was renamed, or written by one library and named for another. Programs choose by the suffix.",
+            torch_says=torch_says(container),
+            advice="" if fix else container.guidance,
+            location=location(note),
+            fix=fix,
+        )

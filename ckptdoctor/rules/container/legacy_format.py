@@ -1,0 +1,51 @@
+"""The file is in the format that torch wrote before version 1.6.
+
+What it means
+    It is a run of pickles followed by the storages, without a directory or checksums. torch still reads it, and
+    writes it with ``_use_new_zipfile_serialization=False``.
+
+Why it matters
+    It cannot be memory-mapped, so loading one tensor reads the whole file; damage in it cannot be seen; other readers
+    often do not know it.
+
+What you see
+    mmap can only be used with files saved with `torch.save(FILE, _use_new_zipfile_serialization=True), please
+    torch.save your checkpoint with this option in order to use mmap.
+
+How it is found
+    The file begins with the pickle of the magic number 0x1950a86a20f9469cfc6c.
+
+Repair
+    ``ckptdoctor fix FILE --select C105`` writes the same contents as the archive that ``torch.save`` writes today.
+    Safe: no value changes. A file whose bytes are not all there stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, NoteKind
+from ckptdoctor.edits import Convert, Fix, Safety
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+SICK = (Example("an old format", {"w": T((3,))}, "torch legacy"),)
+HEALTHY = (Example("the format since torch 1.6", {"w": T((3,))}),)
+
+# what keeps the contents from being copied whole
+INCOMPLETE = (NoteKind.TRUNCATED, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE, NoteKind.PICKLE_DAMAGED)
+CURE = Fix("write it as a torch zip archive", (Convert("torch zip"),), Safety.SAFE, "--select C105")
+
+
+@rule("C105", "legacy-format", Severity.INFO)
+def legacy_format(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """The format before torch 1.6."""
+    if checkpoint.format == "torch legacy":
+        whole = not any(note.kind in INCOMPLETE for note in checkpoint.notes)
+        yield Problem(
+            message="this is torch's format from before version 1.6",
+            cause="It loads, but cannot be memory-mapped, and it has no checksums that would show damage.",
+            torch_says=("mmap can only be used with files saved with `torch.save(",),
+            fix=CURE if whole else None,
+        )

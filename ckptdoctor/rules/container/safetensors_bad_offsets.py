@@ -1,0 +1,62 @@
+"""The places that a safetensors header gives to its tensors overlap, leave holes, or have the wrong length.
+
+What it means
+    The tensors of a safetensors file lie one after another, each exactly as long as its dtype and shape say. A writer
+    that lets tied weights share bytes, pads between tensors, or computes a length wrongly breaks that.
+
+Why it matters
+    safetensors refuses the whole file. A reader that is less strict shows bytes of one tensor in another.
+
+What you see
+    Error while deserializing header: invalid offset for tensor `w`
+    Error while deserializing header: invalid shape, data type, or offset for tensor
+
+How it is found
+    The ranges are sorted; each must begin where the one before it ends and be as long as dtype × shape.
+
+Repair
+    None yet: write the file again with ``safetensors.torch.save_file``; tied weights need ``save_model`` or a copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.facts.notes import Noted, notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import problems
+
+_MODEL = {"a": T((2,)), "b": T((2,))}
+SICK = (
+    Example(
+        "two tensors on the same bytes",
+        _MODEL,
+        "safetensors",
+        ".safetensors",
+        metadata={"format": "pt"},
+        damage=lambda data: data.replace(b"[8,16]", b"[0, 8]")[:-8],
+    ),
+    Example(
+        "a length that does not fit the shape",
+        _MODEL,
+        "safetensors",
+        ".safetensors",
+        metadata={"format": "pt"},
+        damage=lambda data: data.replace(b'"shape":[2]', b'"shape":[3]', 1),
+    ),
+)
+HEALTHY = (Example("one after another", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
+
+
+@rule("C111", "safetensors-bad-offsets", Severity.ERROR)
+def safetensors_bad_offsets(subject: Noted) -> Iterator[Problem]:
+    """Ranges that overlap, leave holes or do not fit the shape."""
+    yield from problems(
+        notes_of(subject, NoteKind.OFFSETS_INVALID),
+        otherwise="the places of the tensors overlap, leave holes, or have the wrong length",
+        cause="The file was written by a program that does not follow the format; safetensors refuses it as a whole.",
+        advice="Write it again with safetensors.torch.save_file; tied weights need save_model or a copy.",
+    )

@@ -1,0 +1,80 @@
+"""Storages are tagged with a further CUDA device: the file asks for a machine with as many GPUs.
+
+What it means
+    torch.save writes the device of each storage beside it (``cuda:1`` is the second GPU), and torch.load puts it back
+    on that device, unless ``map_location`` says otherwise.
+
+Why it matters
+    On a machine with fewer GPUs, or none, the file does not load without ``map_location``. Different indices in one
+    file come from several ranks or from a model spread over GPUs, and load onto as many GPUs at once.
+
+What you see
+    Attempting to deserialize object on CUDA device 1 but torch.cuda.device_count() is 1. Please use torch.load with
+    map_location to map your storages to an existing device.
+
+How it is found
+    The tag of every storage, as the pickle names it: some index is above 0. The state of random number generators is
+    left to D607.
+
+Repair
+    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead of every CUDA tag. Safe: only the tags change, not one
+    value; ``model.to("cuda")`` or ``map_location="cuda"`` brings the tensors to a GPU again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts import devices
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import tags, wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+SICK = (
+    Example(
+        "saved from the second GPU",
+        {"conv.weight": T((4, 3, 3, 3), device="cuda:1"), "fc.weight": T((2, 4), device="cuda:1")},
+    ),
+    Example(
+        "saved from the third GPU, before torch 1.6",
+        {"fc.weight": T((2, 4), device="cuda:2"), "fc.bias": T((2,), device="cuda:2")},
+        container="torch legacy",
+    ),
+)
+HEALTHY = (
+    Example("saved from the first GPU", {"fc.weight": T((2, 4), device="cuda:0")}),
+    Example("saved from the CPU", {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4))}),
+)
+
+
+@rule("D602", "cuda-index-out-of-range", Severity.ERROR)
+def cuda_index_out_of_range(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Storages on a CUDA device other than the first."""
+    tagged = devices.tagged(checkpoint)
+    cuda = [tag for tag in tagged if devices.is_cuda(tag)]
+    further = [tag for tag in cuda if devices.index(tag)]
+    if not further:
+        return
+    highest = max([devices.index(tag) or 0 for tag in further])
+    yield Problem(
+        message=f"{tags.are_tagged(tagged, further)}: loading needs {highest + 1:,} GPUs",
+        cause=(
+            f"Saved from GPU number {highest + 1:,} of another machine. On one with fewer GPUs torch.load needs "
+            'map_location="cpu".'
+        ),
+        torch_says=(
+            f"Attempting to deserialize object on CUDA device {highest} but torch.cuda.device_count() is {highest}. "
+            "Please use torch.load with map_location to map your storages to an existing device.",
+        ),
+        advice=_together(cuda),
+        keys=tags.paths(checkpoint, further),
+        fix=tags.to_cpu(cuda),
+    )
+
+
+def _together(cuda: list[str]) -> str:
+    if len(cuda) == 1:
+        return ""
+    return f"The repair retags {wording.count(len(cuda), 'CUDA device')} in all: {tags.named(cuda)}."

@@ -1,0 +1,71 @@
+"""Storages are tagged as lying on a CUDA device: saved from a model on the GPU.
+
+What it means
+    torch.save writes the device of each storage beside it. torch.load puts it back on that device, unless
+    ``map_location`` says otherwise.
+
+Why it matters
+    On a machine without CUDA the file does not load without ``map_location``. On one with CUDA everything lands on the
+    first GPU, together with whatever already is there.
+
+What you see
+    Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. If you are running on a
+    CPU-only machine, please use torch.load with map_location=torch.device('cpu') to map your storages to the CPU.
+
+How it is found
+    The tag of every storage, as the pickle names it: ``cuda`` or ``cuda:0``. Where some are on a further GPU, D602
+    speaks of all of them; of the state of random number generators D607 does.
+
+Repair
+    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead. Safe: only the tags change, not one value;
+    ``model.to("cuda")`` or ``map_location="cuda"`` brings the tensors to the GPU again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts import devices
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import tags
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+SICK = (
+    Example(
+        "saved from the first GPU",
+        {"conv.weight": T((4, 3, 3, 3), device="cuda:0"), "fc.weight": T((2, 4), device="cuda:0")},
+    ),
+    Example(
+        "saved from a GPU, before torch 1.6",
+        {"epoch": 2, "state_dict": {"fc.weight": T((2, 4), device="cuda:0"), "fc.bias": T((2,), device="cuda:0")}},
+        container="torch legacy",
+    ),
+)
+HEALTHY = (
+    Example("saved from the CPU", {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4))}),
+    Example("on the second GPU, of which D602 speaks", {"fc.weight": T((2, 4), device="cuda:1")}),
+)
+
+_SAYS = (
+    "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False. "
+    "If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') "
+    "to map your storages to the CPU."
+)
+
+
+@rule("D601", "cuda-tag", Severity.WARNING)
+def cuda_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Storages on the first CUDA device, where none is on another."""
+    tagged = devices.tagged(checkpoint)
+    cuda = [tag for tag in tagged if devices.is_cuda(tag)]
+    if not cuda or any(devices.index(tag) for tag in cuda):
+        return
+    yield Problem(
+        message=tags.are_tagged(tagged, cuda),
+        cause='Saved from a GPU. On a machine without CUDA torch.load needs map_location="cpu".',
+        torch_says=(_SAYS,),
+        keys=tags.paths(checkpoint, cuda),
+        fix=tags.to_cpu(cuda),
+    )

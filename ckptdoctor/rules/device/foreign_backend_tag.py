@@ -1,0 +1,82 @@
+"""Storages are tagged with a device of a backend that is neither CPU nor CUDA (TPU, Apple, Ascend, Gaudi …).
+
+What it means
+    torch.save writes the device of each storage beside it, and torch.load asks the backend of that name to put it
+    back: ``mps`` (Apple), ``xla:0`` (TPU), ``npu:0`` (Ascend), ``hpu`` (Gaudi), ``xpu:0`` (Intel).
+
+Why it matters
+    Where this backend is not installed, or has no such device, the file does not load without ``map_location``.
+
+What you see
+    don't know how to restore data location of torch.storage.UntypedStorage (tagged with xla:0)
+    torch.UntypedStorage(): Storage device not recognized: mps
+    The HPU device module is not registered. If you are running on a CPU-only machine, please use torch.load with …
+    Attempting to deserialize object on a XPU device but torch.xpu.is_available() is False. If you are running on …
+
+How it is found
+    The tag of every storage, as the pickle names it: anything but ``cpu``, ``cuda``, ``cuda:N`` and ``meta``. The
+    state of random number generators is left to D607.
+
+Repair
+    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead. Safe: only the tags change, not one value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts import devices
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import tags
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+SICK = (
+    Example("saved from a TPU", {"fc.weight": T((2, 4), device="xla:0"), "fc.bias": T((2,), device="xla:0")}),
+    Example("saved from an Apple GPU", {"fc.weight": T((2, 4), device="mps"), "fc.bias": T((2,), device="mps")}),
+    Example("saved from an Ascend card", {"model": {"fc.weight": T((2, 4), device="npu:0"), "b": T((2,))}}),
+)
+HEALTHY = (
+    Example("saved from the first GPU", {"fc.weight": T((2, 4), device="cuda:0")}),
+    Example("saved from the CPU", {"fc.weight": T((2, 4)), "fc.bias": T((2,))}),
+)
+
+_MAP = (
+    "If you are running on a CPU-only machine, please use torch.load with map_location=torch.device('cpu') "
+    "to map your storages to the CPU."
+)
+# backends that torch.serialization knows and whose module torch 2.13 always has; the others it knows it may lack
+_BUILT_IN = frozenset({"xpu", "mtia"})
+_PLUGGED_IN = frozenset({"hpu", "privateuseone"})
+_QUOTED = 3  # backends whose message is quoted
+
+
+@rule("D604", "foreign-backend-tag", Severity.ERROR)
+def foreign_backend_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Storages on devices that only a special build of torch knows."""
+    tagged = devices.tagged(checkpoint)
+    foreign = [tag for tag in tagged if tag not in (devices.CPU, devices.META) and not devices.is_cuda(tag)]
+    if foreign:
+        yield Problem(
+            message=tags.are_tagged(tagged, foreign),
+            cause='Saved from another kind of device. Where it is not there torch.load needs map_location="cpu".',
+            torch_says=tuple(dict.fromkeys(map(_says, foreign[:_QUOTED]))),
+            keys=tags.paths(checkpoint, foreign),
+            fix=tags.to_cpu(foreign),
+        )
+
+
+def _says(tag: str) -> str:
+    """What torch 2.13 says to a tag whose backend is not there (``torch.serialization``)."""
+    backend = devices.backend(tag)
+    if tag.startswith("mps"):
+        return f"torch.UntypedStorage(): Storage device not recognized: {backend}"
+    if backend in _PLUGGED_IN:
+        return f"The {backend.upper()} device module is not registered. {_MAP}"
+    if backend in _BUILT_IN:
+        name = backend.upper()
+        return (
+            f"Attempting to deserialize object on a {name} device but torch.{backend}.is_available() is False. {_MAP}"
+        )
+    return f"don't know how to restore data location of torch.storage.UntypedStorage (tagged with {tag})"

@@ -1,0 +1,114 @@
+"""Tensors that belong together are tagged with different devices.
+
+What it means
+    The storages of the file carry the tags of more than one accelerator, or one model's weights lie partly on the CPU
+    and partly on an accelerator: a model spread over GPUs, tensors gathered from several ranks, or a buffer that never
+    moved.
+
+Why it matters
+    torch.load puts each storage back on its own device. That needs all of these devices, and what is computed from the
+    loaded tensors afterwards fails where two devices meet.
+
+What you see
+    Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!
+
+How it is found
+    The tags of all storages, without the state of random number generators; and those of each model's tensors. An
+    optimizer's step counters on the CPU, an averaged copy kept on the CPU, and tensors without dimensions are no reason
+    to worry: torch lets them meet tensors of any device.
+
+Repair
+    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead of every other tag. Safe: only the tags change, not one
+    value.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.facts import devices
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import tags, wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+SICK = (
+    Example(
+        "a model on two GPUs",
+        {"part1.weight": T((4, 4), device="cuda:0"), "part2.weight": T((4, 4), device="cuda:1")},
+    ),
+    Example(
+        "a buffer that never moved",
+        {"fc.weight": T((2, 4), device="cuda:0"), "fc.bias": T((2,), device="cuda:0"), "scale": T((4,))},
+    ),
+)
+HEALTHY = (
+    Example(
+        "step counters and averages on the CPU",
+        {
+            "model": {"fc.weight": T((2, 4), device="cuda:0"), "fc.bias": T((2,), device="cuda:0")},
+            "ema": {"fc.weight": T((2, 4)), "fc.bias": T((2,))},
+            "optimizer": {
+                "state": {0: {"step": T(()), "exp_avg": T((2, 4), device="cuda:0")}},
+                "param_groups": [{"lr": 0.1, "params": [0]}],
+            },
+            "rng_state": T((5056,), "uint8"),
+        },
+    ),
+    Example("a scalar on the CPU", {"fc.weight": T((2, 4), device="cuda:0"), "temperature": T(())}),
+)
+
+
+@rule("D603", "mixed-device-tags", Severity.WARNING)
+def mixed_device_tags(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """More than one accelerator in the file, or CPU and accelerator in one model."""
+    tagged = devices.tagged(checkpoint)
+    accelerators = [tag for tag in tagged if tag not in (devices.CPU, devices.META)]
+    if len({_normal(tag) for tag in accelerators}) > 1:
+        yield _several(checkpoint, {tag: len(tagged[tag]) for tag in accelerators})
+        return
+    for state_dict in weights_among(checkpoint.state_dicts) if accelerators else ():
+        if state_dict.role is Role.MODEL:
+            yield from _partly_moved(state_dict)
+
+
+def _normal(tag: str) -> str:
+    return "cuda:0" if tag == "cuda" else tag
+
+
+def _several(checkpoint: Checkpoint, counts: dict[str, int]) -> Problem:
+    found = list(counts)
+    return Problem(
+        message=f"the storages are spread over {wording.count(len(counts), 'device')}: "
+        f"{tags.histogram(counts, 'storage')}",
+        cause=(
+            "A model spread over several devices, or tensors from several ranks. torch.load puts each back on its own "
+            "device, and computing with them fails where two devices meet."
+        ),
+        keys=tags.paths(checkpoint, found),
+        fix=tags.to_cpu(found),
+    )
+
+
+def _partly_moved(state_dict: StateDict) -> Iterator[Problem]:
+    """A model on the CPU and on one accelerator. Tensors without dimensions may meet those of any device."""
+    placed = [tensor for tensor in state_dict.tensors if tensor.storage is not None and tensor.shape]
+    counts = Counter([tensor.storage.device for tensor in placed if tensor.storage is not None])
+    counts.pop(devices.META, None)
+    if devices.CPU not in counts or len(counts) < 2:
+        return
+    rare = min(counts, key=lambda tag: counts[tag])
+    place = wording.of_place(state_dict.path)
+    yield Problem(
+        message=f"the weights{place} lie on {len(counts)} devices: {tags.histogram(counts, 'tensor')}",
+        cause=(
+            "Part of the model never moved to the accelerator, or back from it. torch.load puts each tensor back on "
+            "its own device, and computing with them fails where the two meet."
+        ),
+        keys=tuple([each.path for each in placed if each.storage is not None and each.storage.device == rare]),
+        location=Location(path=state_dict.path),
+        fix=tags.to_cpu([tag for tag in counts if tag != devices.CPU]),
+    )

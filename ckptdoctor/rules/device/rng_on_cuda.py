@@ -1,0 +1,103 @@
+"""The state of a random number generator is not a byte tensor on the CPU, where torch wants it.
+
+What it means
+    ``torch.get_rng_state()`` and ``torch.cuda.get_rng_state()`` give byte tensors on the CPU. A checkpoint that was
+    loaded with ``map_location="cuda"`` and saved again holds them tagged as CUDA tensors; one that went through
+    ``Optimizer.load_state_dict`` may hold them cast to floating point.
+
+Why it matters
+    Resuming fails when the state is set, though everything else loads.
+
+What you see
+    RNG state must be a torch.ByteTensor
+
+How it is found
+    A tensor of one dimension with 5,056, 816, 44 or 16 elements (the lengths of torch's generators) that is tagged
+    with another device than the CPU, or is not uint8: under a key like ``rng_state`` or ``random_state``, or 5,056
+    bytes under any key, or bytes beside these.
+
+Repair
+    ``ckptdoctor fix FILE --select D607`` writes ``cpu`` as the device of these tensors. Safe: only the tags change, not
+    one value. A state that was cast to another dtype cannot be repaired by its header; convert it when loading, with
+    ``state.to(torch.uint8)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
+from ckptdoctor.facts import devices
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import tags, wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_FC = T((2, 4))
+SICK = (
+    Example("saved again after map_location=cuda", {"model": {"w": _FC}, "rng_state": T((5056,), "uint8", "cuda:0")}),
+    Example(
+        "a list of states of two GPUs",
+        {"state_dict": {"w": _FC}, "cuda_rng": [T((16,), "uint8", "cuda:0"), T((16,), "uint8", "cuda:1")]},
+    ),
+    Example("a state that was cast", {"model": {"w": _FC}, "rng_state": T((5056,), "float32")}),
+)
+HEALTHY = (
+    Example(
+        "states on the CPU", {"model": {"w": _FC}, "rng_state": T((5056,), "uint8"), "cuda_rng": T((16,), "uint8")}
+    ),
+    Example("sixteen bytes of something else", {"model": {"lookup": T((16,), "uint8", "cuda:0")}}),
+)
+
+
+@rule("D607", "rng-on-cuda", Severity.ERROR)
+def rng_on_cuda(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """States of random number generators that torch will not take back."""
+    states = devices.rng_tensors(checkpoint)
+    moved = [each for each in states if each.dtype.name == "uint8" and _device(each) not in (devices.CPU, devices.META)]
+    if moved:
+        yield _moved(moved)
+    cast = [each for each in states if each.dtype.name != "uint8"]
+    if cast:
+        yield _cast(cast)
+
+
+def _moved(states: Sequence[Tensor]) -> Problem:
+    found = list(dict.fromkeys(map(_device, states)))
+    storages = tuple(dict.fromkeys([each.storage.key for each in states if each.storage is not None]))
+    return Problem(
+        message=f"{_are(states)} tagged {tags.named(found)}",
+        cause=(
+            "torch takes the state of a random number generator only as a byte tensor on the CPU, of a CUDA generator "
+            'too. Most often the file was loaded with map_location="cuda" and saved again.'
+        ),
+        torch_says=("RNG state must be a torch.ByteTensor",),
+        keys=tuple([each.path for each in states]),
+        location=Location(path=states[0].path),
+        fix=tags.to_cpu(found, storages, "--select D607"),
+    )
+
+
+def _cast(states: Sequence[Tensor]) -> Problem:
+    dtypes = wording.listed(list(dict.fromkeys([each.dtype.name for each in states])))
+    return Problem(
+        message=f"{_are(states)} {dtypes} instead of uint8",
+        cause=(
+            "torch takes the state of a random number generator only as a byte tensor. Optimizer.load_state_dict casts "
+            "the state that it loads to the dtype of the parameters."
+        ),
+        torch_says=("RNG state must be a torch.ByteTensor",),
+        advice="Convert it when loading: torch.set_rng_state(state.to(torch.uint8)).",
+        keys=tuple([each.path for each in states]),
+        location=Location(path=states[0].path),
+    )
+
+
+def _are(states: Sequence[Tensor]) -> str:
+    if len(states) == 1:
+        return f"the random number generator's state {show_path(states[0].path)} is"
+    return f"the states of {len(states):,} random number generators are"
+
+
+def _device(tensor: Tensor) -> str:
+    return tensor.storage.device if tensor.storage is not None else tensor.device

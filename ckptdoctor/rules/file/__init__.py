@@ -1,0 +1,1 @@
+"""F: whether the file is whole."""

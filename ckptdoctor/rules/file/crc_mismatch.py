@@ -1,0 +1,86 @@
+"""The bytes of a record do not fit its checksum: they are not the ones that were saved.
+
+What it means
+    A torch archive keeps a CRC-32 of every record. For this one the bytes in the file give another: bad memory or
+    disk, a network file system, a download joined from wrong parts, or an editor that changed bytes in place.
+
+Why it matters
+    ``torch.load`` never looks at the checksums. It loads the damaged weights without a word.
+
+What you see
+    Nothing: training or inference just gets worse, or NaN.
+
+How it is found
+    ``check --deep`` reads every byte. Where all checksums are 0 they were never computed
+    (``torch.serialization.set_crc32_options(False)``): then damage cannot be seen, which is told as information.
+
+Repair
+    None: the right bytes are not in the file. Take the named tensors from another copy, or download it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.facts.aliasing import paths_on
+from ckptdoctor.facts.integrity import Integrity
+from ckptdoctor.facts.notes import Noted, notes_of
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import problems
+
+_ONE = b"\x00\x00\x80\x3f"  # 1.0 in float32
+SICK = (
+    Example(
+        "one flipped bit",
+        {"w": T((100,), value=1.0)},
+        damage=lambda data: data.replace(_ONE, b"\x00\x00\x80\xbf", 1),
+        deep=True,
+    ),
+)
+HEALTHY = (Example("every bit as it was saved", {"w": T((100,), value=1.0)}, deep=True),)
+
+
+@rule("F009", "crc-mismatch", Severity.ERROR)
+def crc_mismatch(subject: Noted) -> Iterator[Problem]:
+    """Bytes that do not fit their checksum."""
+    if isinstance(subject, Integrity):
+        yield from _damaged(subject)
+        return
+    yield from problems(
+        notes_of(subject, NoteKind.CRC_MISMATCH),
+        otherwise="the bytes of a record do not fit its checksum",
+        cause="They are not the bytes that were saved. torch.load never looks at checksums and loads them.",
+        advice="Take the file from another copy, or download it again.",
+    )
+    yield from problems(
+        notes_of(subject, NoteKind.CRC_NOT_COMPUTED),
+        otherwise="no checksums were computed, so damage cannot be seen",
+        cause="Saved after torch.serialization.set_crc32_options(False), or by a writer that leaves checksums out.",
+        severity=Severity.INFO,
+    )
+
+
+def _damaged(integrity: Integrity) -> Iterator[Problem]:
+    # storages with holes are F010's: it says what happened to them
+    damaged = [each.storage for each in integrity.damage if each.computed is not None and not each.holes]
+    if not damaged:
+        return
+    keys = paths_on(integrity.checkpoint, damaged)
+    extent = damaged[0].extent
+    yield Problem(
+        message=(
+            f"the bytes of {wording.count(len(damaged), 'storage')} do not fit the checksum, "
+            f"so {wording.count(len(keys), 'tensor has', 'tensors have')} other values than were saved"
+        ),
+        cause=(
+            "The bytes changed after they were saved: bad memory or disk, or a badly joined download. "
+            "torch.load never looks at checksums and loads them."
+        ),
+        advice="Take these tensors from another copy, or download the file again.",
+        keys=keys,
+        location=Location(offset=extent.offset, length=extent.length) if extent is not None else Location(),
+    )

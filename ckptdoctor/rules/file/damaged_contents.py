@@ -1,0 +1,58 @@
+"""The contents cannot be read: the pickle or the archive around it is damaged.
+
+What it means
+    The file is recognised, but what stands in it breaks off or makes no sense at some byte: a record of the archive
+    lies outside the file or over another one, or the pickle uses what it never made.
+
+Why it matters
+    torch refuses the file or, worse, reads something else. What could not be read is not called healthy.
+
+What you see
+    PytorchStreamReader failed reading zip archive: …
+    Weights only load failed. … Unsupported operand 255
+    pickle data was truncated
+
+How it is found
+    The reader follows every header and every opcode, and checks each length before it believes it.
+
+Repair
+    None: take the file from another copy. The byte offset in the report says where the damage begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import problems
+
+# formats whose truncation has a rule of its own
+_OWN_RULE = (truncated_zip.FORMAT, truncated_legacy.FORMAT, truncated_safetensors.FORMAT)
+SICK = (
+    Example(
+        "an unknown opcode",
+        {"epoch": 42, "w": T((3,))},
+        "torch legacy",
+        damage=lambda data: data.replace(b"K\x2a", b"\xff\x2a"),
+    ),
+)
+HEALTHY = (Example("every opcode known", {"epoch": 42, "w": T((3,))}, "torch legacy"),)
+
+
+@rule("F014", "damaged-contents", Severity.ERROR)
+def damaged_contents(subject: Noted) -> Iterator[Problem]:
+    """A pickle or an archive that makes no sense."""
+    kinds = [NoteKind.PICKLE_DAMAGED, NoteKind.ZIP_DAMAGED]
+    if format_of(subject) not in _OWN_RULE:
+        kinds.append(NoteKind.TRUNCATED)
+    yield from problems(
+        notes_of(subject, *kinds),
+        otherwise="the contents are damaged",
+        cause="Bytes were lost or changed, or the file was edited by something that does not know the format.",
+        advice="Take the file from another copy, or use the checkpoint saved before it.",
+    )

@@ -1,0 +1,51 @@
+"""The file is empty: zero bytes.
+
+What it means
+    A save was interrupted before its first byte reached the disk, the disk was full, or the file was only created.
+    ``torch.save`` empties its target before it writes.
+
+Why it matters
+    There is nothing to load or to recover, and torch's message is empty too.
+
+What you see
+    EOFError
+    Ran out of input
+    Error while deserializing header: header too small
+
+How it is found
+    The file has no bytes.
+
+Repair
+    None: use the checkpoint saved before this one, or download the file again. Check the space left on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.facts.notes import notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import location
+from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
+
+SICK = (
+    Example("nothing at all", raw=b""),
+    Example("nothing at all in safetensors", raw=b"", suffix=".safetensors"),
+)
+HEALTHY = (Example("an empty dict", {}),)
+
+
+@rule("F004", "empty-file", Severity.ERROR)
+def empty_file(container: Container) -> Iterator[Problem]:
+    """Zero bytes."""
+    for note in notes_of(container, NoteKind.EMPTY):
+        yield Problem(
+            message="the file is empty",
+            cause="A save or a download broke off before the first byte was written, or the disk was full.",
+            torch_says=(f"{HEADER}header too small",) if is_safetensors_name(container) else ("EOFError",),
+            advice="Use the checkpoint saved before this one, or download the file again; df shows the space left.",
+            location=location(note),
+        )

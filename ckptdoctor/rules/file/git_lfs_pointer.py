@@ -1,0 +1,72 @@
+"""The file is a Git LFS pointer: three lines of text in the place of the checkpoint.
+
+What it means
+    The repository keeps large files in Git LFS. It was cloned (or downloaded as an archive) without them, so there is
+    only the pointer: a version line, the SHA-256 of the real file and its size.
+
+Why it matters
+    There are no weights in the file. torch ≥ 2.6 says that ``weights_only=False`` "will likely succeed": it will not.
+
+What you see
+    invalid load key, 'v'.
+    Unsupported operand 118
+    Error while deserializing header: header too large
+
+How it is found
+    The file begins with ``version https://git-lfs.github.com/spec/``.
+
+Repair
+    None can be made from the pointer. ``git lfs pull -I PATH`` fetches the file; compare its size with the one that the
+    pointer gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.facts.notes import notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import location
+from ckptdoctor.rules.refusals import torch_says
+
+POINTER = (
+    b"version https://git-lfs.github.com/spec/v1\n"
+    b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\n"
+    b"size 307200123\n"
+)
+SICK = (
+    Example("an LFS pointer", raw=POINTER),
+    Example("an LFS pointer named safetensors", raw=POINTER, suffix=".safetensors"),
+)
+HEALTHY = (Example("text in a checkpoint", {"version": "https://git-lfs.github.com/spec/v1"}),)
+
+
+@rule("F001", "git-lfs-pointer", Severity.ERROR)
+def git_lfs_pointer(container: Container) -> Iterator[Problem]:
+    """A pointer instead of the file."""
+    for note in notes_of(container, NoteKind.LFS_POINTER):
+        fields = _fields(container.head)
+        size = fields.get("size", "")
+        real = f" of {int(size):,} bytes" if size.isdecimal() and len(size) < 20 else ""
+        yield Problem(
+            message=f"this is a Git LFS pointer; the real file{real} was not downloaded",
+            cause="The repository was cloned without Git LFS: no weights are here. weights_only=False does not help.",
+            torch_says=torch_says(container),
+            advice=f"git lfs install && git lfs pull -I {_include(container.path)}",
+            location=location(note),
+        )
+
+
+def _fields(head: bytes) -> dict[str, str]:
+    lines = head[:1024].decode("ascii", "replace").splitlines()
+    return {name: value for name, _, value in (line.partition(" ") for line in lines)}
+
+
+def _include(path: str) -> str:
+    """The path as an argument for a shell; relative to the repository is what git expects."""
+    import shlex
+
+    return shlex.quote(path)

@@ -1,0 +1,77 @@
+"""A storage is missing, or has another length than the checkpoint says.
+
+What it means
+    The pickle says for each storage how many elements it has. Its record in the archive is not there, or shorter or
+    longer: the archive was edited or repacked, a header is damaged, or the pickle belongs to another archive.
+
+Why it matters
+    torch refuses to read it, or with ``mmap=True`` shows the bytes of the neighbour as values.
+
+What you see
+    PytorchStreamReader failed locating file data/0: file not found
+    record size (100 bytes) does not match expected size (20000 bytes = 20000 elements * 1 bytes/element) for dtype Byte
+    PytorchStreamReader failed reading file data/0: invalid header or archive is corrupted
+
+How it is found
+    The length of each record, and of what each tensor's storage must have, are compared.
+
+Repair
+    None: take the file from another copy. The tensors on other storages are whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, NoteKind, Storage
+from ckptdoctor.facts.aliasing import paths_on
+from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import location, sentence
+
+SICK = (
+    Example("a record under another name", {"w": T((42,))}, damage=lambda data: data.replace(b"/data/0", b"/data/7")),
+    Example(
+        "a record shorter than announced",
+        {"w": T((42,), storage_size=43)},
+        damage=lambda data: data.replace(b"cpuq\x06K\x2b", b"cpuq\x06K\x2c"),
+    ),
+)
+HEALTHY = (Example("every storage in its place", {"w": T((42,), storage_size=43)}),)
+
+
+@rule("F011", "storage-size-mismatch", Severity.ERROR)
+def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
+    """Storages whose bytes are missing, or too many or too few."""
+    notes = notes_of(subject, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE)
+    if not notes:
+        return
+    storages = _wrong(subject) if isinstance(subject, Checkpoint) else []
+    more = f", and {len(notes) - 1:,} more" if len(notes) > 1 else ""
+    yield Problem(
+        message=f"{sentence(notes[0], 'a storage does not have the length that it should')}{more}",
+        cause="The archive was edited or repacked, or a header is damaged; with mmap=True torch may show other bytes.",
+        torch_says=tuple(_line(storage) for storage in storages[:1] if format_of(subject) == "torch zip"),
+        advice="Take the file from another copy; the tensors on other storages are whole.",
+        keys=paths_on(subject, storages) if isinstance(subject, Checkpoint) else (),
+        location=location(notes[0]),
+    )
+
+
+def _wrong(checkpoint: Checkpoint) -> list[Storage]:
+    return [
+        storage
+        for storage in checkpoint.storages
+        if storage.extent is None or (storage.extent.length != storage.nbytes and not storage.compressed)
+    ]
+
+
+def _line(storage: Storage) -> str:
+    if storage.extent is None:
+        return f"PytorchStreamReader failed locating file data/{storage.key}: file not found."
+    return (
+        f"record size ({storage.extent.length} bytes) does not match expected size "
+        f"({storage.nbytes} bytes = {storage.nbytes} elements * 1 bytes/element) for dtype Byte"
+    )

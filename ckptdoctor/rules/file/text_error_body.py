@@ -1,0 +1,57 @@
+"""The file is a short text: a server's error message instead of the checkpoint.
+
+What it means
+    The download link answered with plain text or JSON, such as "Entry not found", "Invalid username or password" or
+    ``{"error": "…"}``, which was saved under the checkpoint's name.
+
+Why it matters
+    There are no weights in the file. torch ≥ 2.6 says that ``weights_only=False`` "will likely succeed": it will not.
+
+What you see
+    invalid load key, 'E'.
+    Unsupported operand 69
+    Error while deserializing header: header too large
+
+How it is found
+    The whole file is text, and short.
+
+Repair
+    None: download the file again; the text says what went wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.facts.notes import notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import location
+from ckptdoctor.rules.refusals import torch_says
+
+SICK = (
+    Example("a plain error message", raw=b"Entry not found"),
+    Example("an error in JSON", raw=b'{"error": "Repository not found"}'),
+)
+HEALTHY = (Example("text in a checkpoint", {"error": "Entry not found"}),)
+
+
+@rule("F003", "text-error-body", Severity.ERROR)
+def text_error_body(container: Container) -> Iterator[Problem]:
+    """An error message instead of the file."""
+    for note in notes_of(container, NoteKind.TEXT_BODY):
+        yield Problem(
+            message=f'this is text, not a checkpoint: "{_first_line(container.head)}"',
+            cause="The server answered the download with a message. weights_only=False does not help.",
+            torch_says=torch_says(container),
+            advice="Download the file again; the text says what went wrong the last time.",
+            location=location(note),
+        )
+
+
+def _first_line(head: bytes) -> str:
+    lines = head.decode("utf-8", "replace").strip().splitlines()
+    line = lines[0] if lines else ""
+    return line if len(line) <= 100 else f"{line[:99]}…"

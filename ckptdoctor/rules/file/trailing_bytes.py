@@ -1,0 +1,76 @@
+"""More bytes follow the end of the checkpoint.
+
+What it means
+    The file is longer than its contents: a download that was resumed at the wrong place, two files joined, or
+    something appended.
+
+Why it matters
+    safetensors refuses the file, with the same words as for a truncated one. torch reads archives from their end
+    record and ignores what follows it, so there it is only worth knowing.
+
+What you see
+    Error while deserializing header: incomplete metadata, file not fully covered
+
+How it is found
+    safetensors: the file is longer than eight bytes, the header and the last tensor. Others: bytes after the end.
+
+Repair
+    ``ckptdoctor fix FILE --select F008 --unsafe-fixes`` cuts a safetensors file where its tensors end. Unsafe: the
+    bytes behind may be of use to you, and the tensors themselves may be wrong if the download was joined badly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Note, NoteKind
+from ckptdoctor.edits import Fix, Safety, Truncate
+from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import location, sentence
+from ckptdoctor.rules.refusals import HEADER
+
+_MODEL = {"b": T((10,)), "w": T((100,))}
+SICK = (
+    Example(
+        "ten bytes too many",
+        _MODEL,
+        "safetensors",
+        ".safetensors",
+        metadata={"format": "pt"},
+        damage=lambda data: data + b"0123456789",
+    ),
+)
+HEALTHY = (Example("not a byte too many", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
+
+
+@rule("F008", "trailing-bytes", Severity.ERROR)
+def trailing_bytes(subject: Noted) -> Iterator[Problem]:
+    """Bytes after the end."""
+    for note in notes_of(subject, NoteKind.TRAILING_BYTES):
+        if format_of(subject) == "safetensors":
+            yield _refused(note)
+        else:
+            yield Problem(
+                message=sentence(note, "bytes follow the end of the checkpoint"),
+                cause="Something was appended, or a download was resumed at the wrong place. torch ignores it.",
+                location=location(note),
+                severity=Severity.INFO,
+            )
+
+
+def _refused(note: Note) -> Problem:
+    fix = None
+    if note.offset is not None:
+        title = f"cut the file after {note.offset:,} bytes, where the last tensor ends"
+        fix = Fix(title, (Truncate(note.offset),), Safety.UNSAFE, "--select F008")
+    return Problem(
+        message=sentence(note, "bytes follow the end of the last tensor"),
+        cause="A download was resumed at the wrong place, or something was appended; safetensors refuses the file.",
+        torch_says=(f"{HEADER}incomplete metadata, file not fully covered",),
+        advice="Download it again if you can: after a badly resumed download the tensors may be wrong as well.",
+        location=location(note),
+        fix=fix,
+    )

@@ -1,0 +1,54 @@
+"""The file is the beginning of a checkpoint in torch's old format: the last storages are missing.
+
+What it means
+    Before torch 1.6 checkpoints were a run of pickles followed by the storages, one after another. The file ends
+    before the storages that it announces do.
+
+Why it matters
+    torch refuses the whole file, although everything in front of the cut is there.
+
+What you see
+    unexpected EOF, expected 10199 more bytes. The file might be corrupted.
+
+How it is found
+    The pickles announce the storages with their lengths; the file is shorter than that.
+
+Repair
+    None yet: copy or download the file again, or use the checkpoint saved before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import problems
+
+FORMAT = "torch legacy"
+SICK = (
+    Example(
+        "half of a legacy file",
+        {"w": T((500,)), "b": T((5,))},
+        "torch legacy",
+        damage=lambda data: data[: len(data) // 2],
+    ),
+    Example("a legacy file without its last bytes", {"w": T((500,))}, "torch legacy", damage=lambda data: data[:-20]),
+)
+HEALTHY = (Example("a whole legacy file", {"w": T((500,))}, "torch legacy"),)
+
+
+@rule("F006", "truncated-legacy", Severity.ERROR)
+def truncated_legacy(subject: Noted) -> Iterator[Problem]:
+    """A legacy file without its last bytes."""
+    if format_of(subject) == FORMAT:
+        yield from problems(
+            notes_of(subject, NoteKind.TRUNCATED),
+            otherwise="the file was cut off: the last storages are missing",
+            cause="An interrupted download, copy or save, or a full disk.",
+            torch_says=("unexpected EOF, expected",),
+            advice="Copy or download it again and compare the sizes, or use the checkpoint saved before it.",
+        )

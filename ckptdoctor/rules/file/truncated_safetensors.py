@@ -1,0 +1,63 @@
+"""The safetensors file ends before its tensors do.
+
+What it means
+    The header says where each tensor lies; the file is shorter than the last of them, or even than its header.
+
+Why it matters
+    safetensors refuses the whole file, although the tensors in front of the cut are there.
+
+What you see
+    Error while deserializing header: incomplete metadata, file not fully covered
+    Error while deserializing header: invalid header length
+    Error while deserializing header: MetadataIncompleteBuffer
+
+How it is found
+    Eight bytes, the header's length and the end of the last tensor together exceed the length of the file.
+
+Repair
+    None yet: download or copy the file again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.refusals import HEADER
+
+FORMAT = "safetensors"
+_MODEL = {"b": T((10,)), "w": T((100,))}
+SICK = (
+    Example(
+        "a safetensors file without its last bytes", _MODEL, FORMAT, ".safetensors", damage=lambda data: data[:-10]
+    ),
+    Example("half of a safetensors header", _MODEL, FORMAT, ".safetensors", damage=lambda data: data[:60]),
+)
+HEALTHY = (Example("a whole safetensors file", _MODEL, FORMAT, ".safetensors", metadata={"format": "pt"}),)
+
+
+@rule("F007", "truncated-safetensors", Severity.ERROR)
+def truncated_safetensors(subject: Noted) -> Iterator[Problem]:
+    """A safetensors file without its last bytes."""
+    if format_of(subject) == FORMAT:
+        yield from problems(
+            notes_of(subject, NoteKind.TRUNCATED),
+            otherwise="the file ends before its tensors do",
+            cause="An interrupted download or copy, or a full disk.",
+            torch_says=(HEADER + _refusal(subject),),
+            advice="Download or copy it again and compare the sizes.",
+        )
+
+
+def _refusal(subject: Noted) -> str:
+    """What safetensors says depends on whether the header itself is cut."""
+    if isinstance(subject, Container) and len(subject.head) >= 8:
+        header = int.from_bytes(subject.head[:8], "little")
+        if 8 + header > subject.size:
+            return "invalid header length"
+    return "incomplete metadata, file not fully covered"

@@ -1,0 +1,55 @@
+"""The file is the beginning of a torch archive: its end, with the directory of the records, is missing.
+
+What it means
+    A torch checkpoint is a zip archive, and a zip archive has its directory at the end. The file begins like one but
+    was cut off: an interrupted download or copy, a full disk, a job killed while saving, or several processes that
+    wrote one path at once.
+
+Why it matters
+    torch cannot find any record without the directory, although most weights may still be in the file.
+
+What you see
+    PytorchStreamReader failed reading zip archive: failed finding central directory
+
+How it is found
+    The file begins with ``PK\\3\\4`` and has no end record in its last 64 KiB.
+
+Repair
+    None yet: copy or download the file again, or use the checkpoint saved before it. The records in front of the cut
+    are whole, each with its own checksum, so keep the file if there is no other copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import problems
+
+FORMAT = "torch zip"
+TORCH_SAYS = "PytorchStreamReader failed reading zip archive: failed finding central directory"
+SICK = (
+    Example("half of an archive", {"w": T((40_000,))}, damage=lambda data: data[: len(data) // 2]),
+    Example("an archive without its last bytes", {"w": T((40_000,))}, damage=lambda data: data[:-20]),
+)
+HEALTHY = (Example("a whole archive", {"w": T((100,))}),)
+
+
+@rule("F005", "truncated-zip", Severity.ERROR)
+def truncated_zip(subject: Noted) -> Iterator[Problem]:
+    """A torch archive without its end."""
+    if format_of(subject) == FORMAT:
+        yield from problems(
+            notes_of(subject, NoteKind.TRUNCATED),
+            otherwise="the archive was cut off: its end is missing",
+            cause="An interrupted download, copy or save, a full disk, or several processes that wrote one path.",
+            torch_says=(TORCH_SAYS,),
+            advice=(
+                "Copy or download it again and compare the sizes, or use the checkpoint saved before it. "
+                "Keep this file if there is no other: the records in front of the cut are whole."
+            ),
+        )

@@ -1,0 +1,1 @@
+"""M: metadata beside the tensors."""

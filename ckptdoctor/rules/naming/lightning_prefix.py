@@ -1,0 +1,79 @@
+"""One common prefix stands between the checkpoint's keys and the target's: ``model.``, ``net.`` or the like.
+
+What it means
+    A LightningModule, or any larger model, holds the real one in an attribute, so that its keys are
+    ``model.conv1.weight`` instead of ``conv1.weight``. The target is the inner model (strip the prefix), or the outer
+    one (add it).
+
+Why it matters
+    ``load_state_dict`` fails, or with ``strict=False`` loads nothing at all without a word.
+
+What you see
+    Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
+    Unexpected key(s) in state_dict: "model.conv1.weight", "model.bn1.weight", …
+
+How it is found
+    Only with a reference: every prefix with which some key gets a counterpart of the same shape is tried, and the one
+    that makes most keys fit, and more than fit without it, is named. Keys that do not begin with it are left over. A
+    prefix counts only if half of the keys have it, or if it makes half of the reference fit.
+
+Repair
+    ``ckptdoctor fix FILE --strip-prefix model.`` (or ``--add-prefix model.``), in the keys, in ``_metadata`` and in an
+    optimizer's ``param_names``. Safe where half of the reference fits only so, or every renamed key has its
+    counterpart: no value changes, and the opposite option takes it back. Otherwise unsafe. Never where two keys would
+    get one name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Mapping
+from ckptdoctor.facts.alignment import Comparison, prefix_code
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.prefixing import prefix_problem
+
+_BARE = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
+_MODEL = {f"model.{key}": value for key, value in _BARE.items()}
+SICK = (
+    Example(
+        "a Lightning checkpoint for the bare model",
+        {"pytorch-lightning_version": "2.6.0", "state_dict": {**_MODEL, "criterion.weight": T((2,))}},
+        like=_BARE,
+    ),
+    Example("bare weights for a larger model", _BARE, like=_MODEL),
+    Example(
+        "an encoder out of a larger model",
+        {**{f"encoder.{key}": value for key, value in _BARE.items()}, "decoder.fc.weight": T((9, 9))},
+        like=_BARE,
+    ),
+)
+HEALTHY = (
+    Example("the same keys", _MODEL, like=_MODEL),
+    Example("module. is another rule's", _BARE, like={f"module.{key}": value for key, value in _BARE.items()}),
+    Example(
+        "stripping would give two keys one name",
+        {**_BARE, "aux.fc.weight": T((2, 4))},
+        like={**_BARE, "head.weight": T((3, 3))},
+    ),
+)
+
+
+@rule("N409", "lightning-prefix", Severity.ERROR)
+def lightning_prefix(comparison: Comparison) -> Iterator[Problem]:
+    """One prefix to strip or to add."""
+    prefix, state_dict = comparison.prefix, comparison.state_dict
+    if prefix is not None and state_dict is not None and prefix_code(prefix) == "N409":
+        yield prefix_problem(comparison, state_dict, prefix, _cause(comparison, prefix.text[:-1], prefix.added))
+
+
+def _cause(comparison: Comparison, attribute: str, added: bool) -> str:
+    if added:
+        return f"The target holds this model in an attribute called {attribute}; the keys here lack its name."
+    tree = comparison.checkpoint.tree
+    top = {part for part, _ in tree.entries} if isinstance(tree, Mapping) else set()
+    if "pytorch-lightning_version" in top:
+        return f"Saved by Lightning, whose LightningModule holds the model in an attribute called {attribute}."
+    return f"Saved from a larger model that holds this one in an attribute called {attribute}."

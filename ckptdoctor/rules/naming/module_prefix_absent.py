@@ -1,0 +1,61 @@
+"""The target's keys begin with ``module.``, and those of the checkpoint do not.
+
+What it means
+    The target model is wrapped in DataParallel or DistributedDataParallel, which hold the real model in an attribute
+    called ``module``; the checkpoint was saved from the bare model.
+
+Why it matters
+    ``load_state_dict`` of the wrapped model fails, or with ``strict=False`` loads nothing at all without a word.
+
+What you see
+    Error(s) in loading state_dict for DataParallel:
+    Missing key(s) in state_dict: "module.conv1.weight", "module.bn1.weight", …
+    Unexpected key(s) in state_dict: "conv1.weight", "bn1.weight", …
+
+How it is found
+    Only with a reference: with ``module.`` before each key, more keys have a counterpart of the same shape than
+    without, and more than with any other prefix.
+
+Repair
+    ``ckptdoctor fix FILE --add-prefix module.``, or load into ``model.module`` instead, which needs no repair. Safe
+    where half of the reference fits only so, or every key has its counterpart: no value changes, and
+    ``--strip-module`` takes it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ckptdoctor.facts.alignment import Comparison, prefix_code
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, Odict, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.prefixing import prefix_problem
+
+_BARE = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
+_WRAPPED = {f"module.{key}": value for key, value in _BARE.items()}
+SICK = (
+    Example("bare weights for a wrapped model", Odict(dict(_BARE), {"": {"version": 1}}), like=_WRAPPED),
+    Example("a training checkpoint for a wrapped model", {"epoch": 3, "model": _BARE}, like={"model": _WRAPPED}),
+)
+HEALTHY = (
+    Example("bare weights for the bare model", _BARE, like=_BARE),
+    Example("wrapped weights for a wrapped model", _WRAPPED, like=_WRAPPED),
+    Example("another attribute", _BARE, like={f"model.{key}": value for key, value in _BARE.items()}),
+)
+
+
+@rule("N402", "module-prefix-absent", Severity.ERROR)
+def module_prefix_absent(comparison: Comparison) -> Iterator[Problem]:
+    """References whose keys begin with ``module.`` before the checkpoint's."""
+    prefix, state_dict = comparison.prefix, comparison.state_dict
+    if prefix is not None and state_dict is not None and prefix_code(prefix) == "N402":
+        problem = prefix_problem(
+            comparison,
+            state_dict,
+            prefix,
+            "The target is wrapped in DataParallel or DistributedDataParallel, and these weights were saved from the "
+            "bare model. Loading them fails, and with strict=False loads nothing.",
+        )
+        yield replace(problem, advice="Or load them into model.module, which needs no repair.")

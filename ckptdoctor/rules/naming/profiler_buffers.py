@@ -1,0 +1,96 @@
+"""Modules have ``total_ops`` and ``total_params`` buffers: the model was saved after thop.profile() counted it.
+
+What it means
+    ``thop.profile(model, …)`` registers two buffers of one float64, ``total_ops`` and ``total_params``, on the
+    modules that it counts, and older versions leave them there. Saved afterwards, they are in the state dict.
+
+Why it matters
+    A model that was not profiled does not know them: ``load_state_dict`` fails.
+
+What you see
+    Unexpected key(s) in state_dict: "total_ops", "total_params", "conv1.total_ops", …
+
+How it is found
+    Keys whose last token is exactly ``total_ops`` or ``total_params``, with one float64 element each, on at least
+    half as many modules as have tensors of their own. With a reference that has such keys nothing is wrong.
+
+Repair
+    ``ckptdoctor fix FILE --select N420`` drops them. Safe: they are counts that the model never reads, and
+    ``thop.profile`` makes them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
+from ckptdoctor.edits import Drop, Fix, Safety
+from ckptdoctor.facts import names
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.renames import share, weights
+
+_COUNT = T((1,), "float64", value=12)
+SICK = (
+    Example(
+        "a profiled model",
+        {
+            "total_ops": _COUNT,
+            "total_params": _COUNT,
+            "conv.weight": T((4, 3, 3, 3)),
+            "conv.total_ops": _COUNT,
+            "conv.total_params": _COUNT,
+            "fc.weight": T((2, 4)),
+            "fc.total_ops": _COUNT,
+            "fc.total_params": _COUNT,
+        },
+    ),
+)
+HEALTHY = (
+    Example("a buffer of the model's own", {"total_ops": T((1,)), "conv.weight": T((4, 3, 3, 3))}),
+    Example(
+        "one module that counts its operations",
+        {"a.weight": T((2, 2)), "b.weight": T((2, 2)), "c.weight": T((2, 2)), "meter.total_ops": _COUNT},
+    ),
+)
+
+
+@rule("N420", "profiler-buffers", Severity.WARNING)
+def profiler_buffers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """State dicts with the counters of a profiler."""
+    for state_dict in weights(subject, "N420"):
+        yield from _judged(state_dict)
+
+
+def _judged(state_dict: StateDict) -> Iterator[Problem]:
+    if not names.mentions(state_dict, names.COUNTERS):
+        return
+    found = [tensor for tensor in state_dict.tensors if tensor.key.endswith(names.COUNTERS) and _is_count(tensor)]
+    if not found:
+        return
+    counted = {_module(tensor) for tensor in found}
+    gone = set(map(id, found))
+    owners = {_module(tensor) for tensor in state_dict.tensors if id(tensor) not in gone}
+    if not owners or 2 * len(counted) < len(owners):
+        return
+    paths = tuple([tensor.path for tensor in found])
+    yield Problem(
+        message=f"{share(len(found), state_dict)} are counters of a profiler (total_ops, total_params)",
+        cause="thop.profile() left its counters in the model before it was saved; a model that was not profiled "
+        "does not know them.",
+        torch_says=(wording.unexpected_keys([tensor.key for tensor in found]),),
+        keys=paths,
+        location=Location(path=state_dict.path),
+        fix=Fix(f"drop {wording.count(len(found), 'counter')}", (Drop(paths),), Safety.SAFE, "--select N420"),
+    )
+
+
+def _is_count(tensor: Tensor) -> bool:
+    return names.is_counter(tensor.key) and tensor.dtype.name == "float64" and tensor.numel == 1
+
+
+def _module(tensor: Tensor) -> str:
+    return tensor.key.rpartition(".")[0]

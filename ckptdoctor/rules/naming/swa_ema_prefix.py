@@ -1,0 +1,165 @@
+"""The state dict is that of a wrapper which averages weights: AveragedModel, or an EMA class.
+
+What it means
+    ``torch.optim.swa_utils.AveragedModel`` holds the averaged copy of the model in an attribute called ``module`` and
+    counts its updates in a buffer called ``n_averaged``. Other EMA classes hold it in ``ema_model``, ``ema``,
+    ``shadow`` …, and some hold the trained weights beside it in ``online_model``.
+
+Why it matters
+    The bare model knows neither the prefix nor the counter: ``load_state_dict`` fails, or with ``strict=False`` loads
+    nothing at all without a word.
+
+What you see
+    Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
+    Unexpected key(s) in state_dict: "n_averaged", "module.conv1.weight", "module.bn1.weight", …
+
+How it is found
+    An ``n_averaged`` buffer of one int64, with ``module.`` before every other key: an AveragedModel (an error). Every
+    key begins with ``ema_model.``, ``model_ema.``, ``ema.``, ``averaged_model.`` or ``shadow.``, or with one of these
+    or ``online_model.``: an EMA class (a warning, since the class that wrote it can load it). With a reference that
+    has an ``n_averaged`` of its own nothing is wrong.
+
+Repair
+    ``ckptdoctor fix FILE --select N411``. For an AveragedModel it drops ``n_averaged`` and strips ``module.``, in the
+    keys and in ``_metadata``. Safe: every averaged value stays as it is, and ``n_averaged`` only matters to go on
+    averaging. For other classes it strips the prefix that all keys have, which is unsafe: it rests on a name. Where
+    averaged and trained weights are both there, choose: ``--keep 'ema_model.*' --strip-prefix ema_model.``, or the
+    same with ``online_model``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
+from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.facts import names
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Odict, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.renames import rename_fix, share, torch_lines, weights
+
+SICK = (
+    Example(
+        "an averaged model",
+        Odict(
+            {
+                "n_averaged": T((), "int64", value=3),
+                "module.fc.weight": T((2, 4)),
+                "module.fc.bias": T((2,)),
+            },
+            {"": {"version": 1}, "module": {"version": 1}, "module.fc": {"version": 1}},
+        ),
+    ),
+    Example(
+        "averaged beside trained weights",
+        {
+            "initted": T((), "bool", value=1),
+            "step": T((), "int64", value=9),
+            "online_model.fc.weight": T((2, 4)),
+            "ema_model.fc.weight": T((2, 4)),
+        },
+    ),
+    Example("one EMA prefix", {"ema.fc.weight": T((2, 4)), "ema.fc.bias": T((2,))}),
+)
+HEALTHY = (
+    Example("DataParallel counts nothing", {"module.fc.weight": T((2, 4)), "module.fc.bias": T((2,))}),
+    Example("a model with a counter of its own", {"n_averaged": T((), "int64"), "fc.weight": T((2, 4))}),
+    Example("a part called ema", {"ema.decay": T(()), "fc.weight": T((2, 4)), "fc.bias": T((2,))}),
+)
+
+# attributes that EMA classes hold averaged weights in (ema-pytorch, timm, LitEma and home-made ones)
+AVERAGED = ("ema_model", "model_ema", "averaged_model", "ema", "shadow")
+# the attribute in which ema-pytorch holds the weights that are being trained
+ONLINE = "online_model"
+
+
+@rule("N411", "swa-ema-prefix", Severity.ERROR)
+def swa_ema_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """State dicts of AveragedModel and of EMA classes."""
+    for state_dict in weights(subject, "N411"):
+        counter = names.averaged(state_dict)
+        if counter is not None:
+            yield _averaged_model(state_dict, counter)
+        else:
+            yield from _ema_class(state_dict)
+
+
+def _averaged_model(state_dict: StateDict, counter: Tensor) -> Problem:
+    old = [key for key in names.keys_of(state_dict) if key != counter.key]
+    fix, advice = rename_fix(
+        state_dict,
+        names.without_module,
+        f'drop {counter.key} and strip "module."',
+        Safety.SAFE,
+        "--select N411",
+        dropped=[counter],
+    )
+    where = show_path(state_dict.path) if state_dict.path else "the checkpoint"
+    return Problem(
+        message=f'{where} is an AveragedModel: {counter.key}, and {wording.count(len(old), "key")} in "module."',
+        cause=(
+            "Saved from torch.optim.swa_utils.AveragedModel, which holds the averaged model in an attribute called "
+            "module. Loading it into the bare model fails, and with strict=False loads nothing."
+        ),
+        torch_says=torch_lines(old, [counter.key]),
+        advice=advice,
+        keys=tuple([tensor.path for tensor in state_dict.tensors]),
+        location=Location(path=state_dict.path),
+        fix=fix,
+    )
+
+
+def _ema_class(state_dict: StateDict) -> Iterator[Problem]:
+    prefixes = _prefixes(state_dict)
+    averaged = [token for token in AVERAGED if token in prefixes]
+    if len(averaged) != 1 or not prefixes <= {averaged[0], ONLINE}:
+        return
+    prefix = f"{averaged[0]}."
+    led = [key for key in names.keys_of(state_dict) if key.startswith(prefix)]
+    both = ONLINE in prefixes
+    fix, advice = (None, _choice(prefix)) if both else _strip(state_dict, prefix)
+    yield Problem(
+        message=f'{share(len(led), state_dict)} {"begins" if len(led) == 1 else "begin"} with "{prefix}"'
+        + (f', the others with "{ONLINE}."' if both else ""),
+        cause=(
+            "Saved from a wrapper that averages weights (an EMA class), which holds the averaged model in an attribute "
+            f"called {averaged[0]}. The wrapper itself can load it; the bare model cannot."
+        ),
+        torch_says=(
+            wording.missing_keys([key[len(prefix) :] for key in led]),
+            wording.unexpected_keys(names.keys_of(state_dict)),
+        ),
+        advice=advice,
+        keys=tuple([(*state_dict.path, key) for key in led]),
+        location=Location(path=state_dict.path),
+        fix=fix,
+        severity=Severity.WARNING,
+    )
+
+
+def _prefixes(state_dict: StateDict) -> set[str]:
+    """The first tokens of the keys; counters (keys of one token, one element) do not matter."""
+    dotted = {key.partition(".")[0] for key in names.keys_of(state_dict) if "." in key}
+    counters = {tensor.key for tensor in state_dict.tensors if "." not in tensor.key and tensor.numel == 1}
+    return dotted | {tensor.key for tensor in state_dict.tensors if "." not in tensor.key} - counters
+
+
+def _strip(state_dict: StateDict, prefix: str) -> tuple[Fix | None, str]:
+    return rename_fix(
+        state_dict,
+        lambda key: key[len(prefix) :] if key.startswith(prefix) else key,
+        f'strip "{prefix}"',
+        Safety.UNSAFE,
+        "--select N411",
+    )
+
+
+def _choice(prefix: str) -> str:
+    return (
+        f"Averaged and trained weights are both here. Choose the averaged ones with ckptdoctor fix FILE "
+        f"--keep '{prefix}*' --strip-prefix {prefix}, or the trained ones with --keep '{ONLINE}.*' "
+        f"--strip-prefix {ONLINE}."
+    )

@@ -1,0 +1,47 @@
+"""Turns what a reader noticed into problems: one for each note, and a last one for all that would be too many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Note
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.framework import Problem
+
+MOST = 8  # notes of one kind that are told one by one
+
+
+def location(note: Note) -> Location:
+    """Where the note was made."""
+    return Location(member=note.member, offset=note.offset)
+
+
+def sentence(note: Note, otherwise: str) -> str:
+    """The note's own words as a finding's message (no full stop), or ``otherwise`` where it has none."""
+    return note.message.strip().rstrip(".") or otherwise
+
+
+def problems(
+    notes: Sequence[Note],
+    *,
+    otherwise: str,
+    cause: str,
+    advice: str = "",
+    torch_says: tuple[str, ...] = (),
+    severity: Severity | None = None,
+) -> Iterator[Problem]:
+    """A problem for each note; ``otherwise`` is the message of a note without words."""
+    for note in notes[:MOST]:
+        yield Problem(
+            message=sentence(note, otherwise),
+            cause=cause,
+            torch_says=torch_says,
+            advice=advice,
+            location=location(note),
+            severity=severity,
+        )
+    rest = notes[MOST:]
+    if rest:
+        message = f"{wording.count(len(rest), 'more place')} of this kind, the first: {sentence(rest[0], otherwise)}"
+        yield Problem(message, cause, torch_says, advice, location=location(rest[0]), severity=severity)

@@ -1,0 +1,1 @@
+"""P: what the pickle names, and whether it can be trusted."""

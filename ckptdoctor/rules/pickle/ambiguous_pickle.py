@@ -1,0 +1,51 @@
+"""The pickle is written in a way on which unpicklers disagree.
+
+What it means
+    The stream uses something that no pickler writes and that Python's two machines, torch's ``weights_only`` machine
+    and ``pickletools`` read differently: frames that end inside an opcode, odd spellings of numbers, values left over
+    at the end.
+
+Why it matters
+    What one program shows is not what another loads. Scanners have been passed this way.
+
+What you see
+    Nothing, or an error that depends on the program.
+
+How it is found
+    Our own machine follows the stream without running anything and marks each such place with its byte offset.
+
+Repair
+    None: take the file from its source again. It is not repaired either, since that would take sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.facts.notes import Noted, notes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import problems
+
+SICK = (
+    Example(
+        "an odd spelling of a number",
+        {"epoch": 42, "w": T((3,))},
+        "torch legacy",
+        damage=lambda data: data.replace(b"K\x2a", b"I4_2\n"),
+    ),
+)
+HEALTHY = (Example("a number as it is written", {"epoch": 42, "w": T((3,))}, "torch legacy"),)
+
+
+@rule("P213", "ambiguous-pickle", Severity.WARNING)
+def ambiguous_pickle(subject: Noted) -> Iterator[Problem]:
+    """Streams that unpicklers read differently."""
+    yield from problems(
+        notes_of(subject, NoteKind.PICKLE_AMBIGUOUS),
+        otherwise="unpicklers disagree about this pickle",
+        cause="No pickler writes this, and programs that read pickles take it differently.",
+        advice="Take the file from its source again; load it with weights_only=True only.",
+    )

@@ -1,0 +1,91 @@
+"""The file holds NumPy values, pickled under module names that differ between NumPy 1 and NumPy 2.
+
+What it means
+    A number such as the best accuracy was a NumPy scalar when it was saved, or there are NumPy arrays. Their pickles
+    name ``numpy.core.multiarray`` (NumPy 1) or ``numpy._core.multiarray`` (NumPy 2).
+
+Why it matters
+    torch refuses them since 2.6, and with ``weights_only=False`` a file saved under NumPy 2 does not load under an
+    early NumPy 1.
+
+What you see
+    Unsupported global: GLOBAL numpy._core.multiarray.scalar was not an allowed global by default.
+    No module named 'numpy._core'
+
+How it is found
+    Names of NumPy in the pickle, together with the values that they make.
+
+Repair
+    ``ckptdoctor fix FILE --select P202`` turns NumPy numbers, booleans and texts into Python's. Safe: the value is the
+    same, to the bit. Arrays stay: save them as tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, blocked_by, convertible
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import blocked as refused
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Obj, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+SICK = (
+    Example(
+        "NumPy numbers beside the weights",
+        {
+            "model": _WEIGHTS,
+            "best": Obj("numpy.float64", arguments=(0.75,)),
+            "step": Obj("numpy.int64", arguments=(-3,)),
+            "single": Obj("numpy.float32", arguments=(0.1,)),
+            "done": Obj("numpy.bool_", arguments=(True,)),
+        },
+    ),
+    Example("a NumPy array", {"model": _WEIGHTS, "mean": Obj("numpy.array", arguments=([0.5, 0.25],))}),
+)
+HEALTHY = (Example("Python's own numbers", {"model": _WEIGHTS, "best": 0.75, "step": -3, "done": True}),)
+
+
+@rule("P202", "numpy-module-drift", Severity.ERROR)
+def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """NumPy scalars and arrays."""
+    found = blocked_by(checkpoint, Cause.NUMPY)
+    if not found:
+        return
+    plain, values, rest = convertible(found)
+    if plain.places:
+        title = f"turn {wording.count(len(plain.places), 'NumPy value')} into Python's own"
+        yield Problem(
+            message=f"{_values(len(plain.places))} ({refused.places(plain.places)})",
+            cause="The value was a NumPy scalar when it was saved; float(value) would have avoided it.",
+            torch_says=_lines(plain),
+            keys=tuple([place.path for place in plain.places]),
+            location=refused.first_use(plain.blocked),
+            fix=refused.plain_fix(checkpoint, plain, values, title, "P202"),
+        )
+    if rest.blocked:
+        yield Problem(
+            message=f"NumPy objects that torch.load refuses: {refused.places(rest.places) or refused.classes(found)}",
+            cause="Arrays, dtypes and random states of NumPy are not on torch's list, and their module names drift.",
+            torch_says=_lines(rest),
+            advice="Save arrays as tensors (torch.from_numpy). A trusted file loads with weights_only=False.",
+            keys=tuple([place.path for place in rest.places]),
+            location=refused.first_use(rest.blocked),
+        )
+
+
+def _values(number: int) -> str:
+    return "a NumPy scalar" if number == 1 else f"{number:,} NumPy scalars"
+
+
+def _lines(objects: Objects) -> tuple[str, ...]:
+    first = sorted(objects.blocked, key=lambda each: each.first.offset)[:1]
+    drift = ("No module named 'numpy._core'",) if any(map(_is_new, objects.blocked)) else ()
+    return (*refused.lines(first), *drift)
+
+
+def _is_new(blocked: Blocked) -> bool:
+    return blocked.path.startswith("numpy._core.")

@@ -1,0 +1,79 @@
+"""The file holds ``pathlib`` paths, which load on one operating system only.
+
+What it means
+    A directory or file name was saved as a ``PosixPath`` (Linux, macOS) or a ``WindowsPath`` instead of as text.
+
+Why it matters
+    torch refuses it since 2.6. With ``weights_only=False`` a PosixPath cannot be made on Windows, nor the other way
+    round, and a path saved under Python 3.13 names a module that other versions do not have.
+
+What you see
+    WeightsUnpickler error: Unsupported global: GLOBAL pathlib.PosixPath was not an allowed global by default.
+    cannot instantiate 'PosixPath' on your system
+    No module named 'pathlib._local'
+
+How it is found
+    The pickle names a class of ``pathlib``.
+
+Repair
+    ``ckptdoctor fix FILE --select P203`` turns every path into its text. Safe: ``Path(text)`` is the same path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, blocked_by, convertible
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import blocked as refused
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Obj, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+SICK = (
+    Example(
+        "a path beside the weights",
+        {"model": _WEIGHTS, "resume": Obj("pathlib.PurePosixPath", arguments=("/data", "runs/a.pt"))},
+    ),
+    Example("a Windows path", {"model": _WEIGHTS, "root": Obj("pathlib.PureWindowsPath", arguments=("C:\\data", "a"))}),
+)
+HEALTHY = (Example("a path as text", {"model": _WEIGHTS, "resume": "/data/runs/a.pt"}),)
+
+
+@rule("P203", "path-object", Severity.ERROR)
+def path_object(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Paths that are objects instead of text."""
+    found = blocked_by(checkpoint, Cause.PATH)
+    if not found:
+        return
+    plain, values, rest = convertible(found)
+    for objects in (plain, rest):
+        if objects.blocked:
+            yield _problem(checkpoint, objects, values if objects is plain else [])
+
+
+def _problem(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> Problem:
+    number = len(objects.places)
+    what = refused.classes(objects.blocked)
+    several = f"{number:,} paths are objects ({what}): {refused.places(objects.places)}"
+    title = f"turn {wording.count(number, 'path')} into text"
+    return Problem(
+        message=f"{refused.where(objects.places[0])} is a {what}" if number == 1 else several,
+        cause="The path was saved as an object of pathlib; str(path) would have avoided it.",
+        torch_says=(*refused.lines(objects.blocked[:1]), *_elsewhere(objects.blocked[0])),
+        advice="" if values else f"If you trust the file: {refused.allow(objects.blocked)} before torch.load.",
+        keys=tuple([place.path for place in objects.places]),
+        location=refused.first_use(objects.blocked),
+        fix=refused.plain_fix(checkpoint, objects, values, title, "P203") if values else None,
+    )
+
+
+def _elsewhere(blocked: Blocked) -> tuple[str, ...]:
+    """What another operating system, or another Python, says with weights_only=False."""
+    name = blocked.path.rpartition(".")[2]
+    said = [f"cannot instantiate '{name}' on your system"] if name in ("PosixPath", "WindowsPath") else []
+    if blocked.path.startswith("pathlib._local."):
+        said.append("No module named 'pathlib._local'")
+    return tuple(said)

@@ -1,0 +1,96 @@
+"""Objects of other packages, or of the script that saved the file, lie beside the weights.
+
+What it means
+    A meter, a configuration, a logger or a callback was saved in the same dict as the state dict. Its class belongs to
+    the training script (``__main__``) or to a package that may not be installed here.
+
+Why it matters
+    torch refuses the whole file since 2.6. With ``weights_only=False`` it loads only where these classes can be
+    imported, although the weights themselves are plain tensors.
+
+What you see
+    WeightsUnpickler error: Unsupported global: GLOBAL __main__.RecorderMeter was not an allowed global by default.
+    Can't get attribute 'RecorderMeter' on <module '__main__' …
+    No module named 'utils'
+
+How it is found
+    Names in the pickle that are neither Python's, torch's nor NumPy's, outside of a pickled model.
+
+Repair
+    ``ckptdoctor fix FILE --select P205 --unsafe-fixes`` drops those objects that hold no tensors and stand under a key
+    of their own. Unsafe: what they hold is lost in the new file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Tensor, at, walk
+from ckptdoctor.edits import Drop, Fix, Safety
+from ckptdoctor.facts.blocked_globals import Blocked, Cause, Place, blocked_by, outermost
+from ckptdoctor.facts.globals import package
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import blocked as refused
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Obj, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.refusals import not_importable
+
+_WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+SICK = (
+    Example(
+        "a meter of the training script",
+        {"model": _WEIGHTS, "recorder": Obj("__main__.RecorderMeter", {"total_epoch": 90, "current_epoch": 3})},
+    ),
+    Example("a meter that holds a tensor", {"model": _WEIGHTS, "best": Obj("utils.meters.Best", {"loss": T()})}),
+)
+HEALTHY = (Example("the numbers instead of the meter", {"model": _WEIGHTS, "recorder": {"current_epoch": 3}}),)
+
+
+@rule("P205", "unimportable-class-junk", Severity.ERROR)
+def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Classes of other packages."""
+    found = blocked_by(checkpoint, Cause.FOREIGN)
+    if not found:
+        return
+    places = outermost(found)
+    fix = _drop(checkpoint, places)
+    yield Problem(
+        message=_message(found, places),
+        cause=f"The weights themselves do not need {_packages(found)}, but torch loads the file whole or not at all.",
+        torch_says=(*refused.lines(found[:1]), not_importable(found[0].path)),
+        advice=(
+            f"If you trust the file and have the code: {refused.allow(found)} before torch.load. "
+            "Next time save only what plain data can say."
+        ),
+        keys=tuple([place.path for place in places]),
+        location=refused.first_use(found),
+        fix=fix,
+    )
+
+
+def _message(found: Sequence[Blocked], places: Sequence[Place]) -> str:
+    what = refused.classes(found)
+    if not places:
+        return f"the pickle names {what}, which may not exist where it is loaded"
+    if len(places) == 1:
+        return f"{refused.where(places[0])} is of the class {what}, which may not exist where it is loaded"
+    return f"{wording.count(len(places), 'object')} ({refused.places(places)}) are of {what}, which may not exist"
+
+
+def _packages(found: Sequence[Blocked]) -> str:
+    names = dict.fromkeys([package(each.path) for each in found])
+    return wording.listed(["the training script" if name == "__main__" else name for name in names])
+
+
+def _drop(checkpoint: Checkpoint, places: Sequence[Place]) -> Fix | None:
+    """Dropping all of the objects, if each stands under a key of a dict and no tensor goes with it."""
+    for place in places:
+        if not place.path or not isinstance(at(checkpoint.tree, place.path[:-1]), Mapping):
+            return None
+        if any(isinstance(node, Tensor) for _, node in walk(place.node)):
+            return None
+    if not places:
+        return None
+    title = f"drop {refused.places(places)}"
+    return Fix(title, (Drop(tuple([place.path for place in places])),), Safety.UNSAFE, "--select P205")

@@ -1,0 +1,121 @@
+"""The file holds objects that ``torch.load`` refuses since torch 2.6.
+
+What it means
+    Beside tensors and plain data the checkpoint holds objects of other classes, such as the ``argparse.Namespace`` of
+    the command line. Since torch 2.6 ``weights_only=True`` is the default, which accepts a short list of classes only.
+
+Why it matters
+    The file does not load as it is. With ``weights_only=False`` it does, but then a file from a stranger can run any
+    command on your machine.
+
+What you see
+    Weights only load failed. …
+    WeightsUnpickler error: Unsupported global: GLOBAL argparse.Namespace was not an allowed global by default.
+
+How it is found
+    Every class and function that the pickle names is looked up in torch's own list; none is imported or called.
+    Other rules take the names that they can say more about: P202 NumPy, P203 paths, P204 whole models, P205 classes of
+    other packages, P206 dangerous ones.
+
+Repair
+    ``ckptdoctor fix FILE --select P201`` turns what is nothing but its attributes into plain data: a Namespace into a
+    dict, a date into its ISO text. Safe: nothing is guessed, and nothing inside is left out. Other objects stay: allow
+    their classes with ``torch.serialization.add_safe_globals``, or leave them out when saving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, Place, blocked_by, convertible
+from ckptdoctor.facts.globals import NEEDS_IMPORT
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import blocked as refused
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Obj, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+SICK = (
+    Example(
+        "the arguments of the command line",
+        {"model": _WEIGHTS, "epoch": 3, "args": Obj("argparse.Namespace", {"lr": 0.1, "betas": [0.9, 0.999]})},
+    ),
+    Example("a function", {"model": _WEIGHTS, "act": Obj("functools.partial", arguments=(len,))}),
+)
+HEALTHY = (
+    Example("tensors and plain data", {"model": _WEIGHTS, "args": {"lr": 0.1}, "when": "2024-05-01", "s": {1, 2}}),
+    Example("parameters of every common dtype", [T((2,), name, parameter=True) for name in ("float16", "bfloat16")]),
+)
+_CAUSE = "torch.load accepts only tensors, plain data and a short list of classes since 2.6 (weights_only=True)."
+
+
+@rule("P201", "weights-only-blocked-global", Severity.ERROR)
+def weights_only_blocked_global(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Classes and functions that are not on torch's list."""
+    found = blocked_by(checkpoint, Cause.OTHER)
+    later = tuple([each for each in found if each.path in NEEDS_IMPORT])
+    if later:
+        yield _needs_import(later)
+    plain, values, rest = convertible(tuple([each for each in found if each.path not in NEEDS_IMPORT]))
+    if plain.places:
+        yield _curable(checkpoint, plain, values)
+    if rest.blocked:
+        yield _incurable(rest)
+
+
+def _curable(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> Problem:
+    return Problem(
+        message=_message(objects),
+        cause=_CAUSE,
+        torch_says=refused.lines(objects.blocked),
+        advice=f"Or allow the class where you load it: {refused.allow(objects.blocked)}",
+        keys=tuple([place.path for place in objects.places]),
+        location=refused.first_use(objects.blocked),
+        fix=refused.plain_fix(
+            checkpoint, objects, values, f"turn {wording.count(len(objects.places), 'object')} into plain data", "P201"
+        ),
+    )
+
+
+def _incurable(objects: Objects) -> Problem:
+    return Problem(
+        message=_message(objects),
+        cause=_CAUSE,
+        torch_says=refused.lines(objects.blocked),
+        advice=(
+            f"If you trust the file: {refused.allow(objects.blocked)} before torch.load. "
+            "What such an object holds cannot be said in plain data; leave it out when you save."
+        ),
+        keys=tuple([place.path for place in objects.places]),
+        location=refused.first_use(objects.blocked),
+    )
+
+
+def _message(objects: Objects) -> str:
+    if not objects.places:
+        return f"the pickle names {refused.classes(objects.blocked)}, which torch.load refuses"
+    if len(objects.places) == 1:
+        return f"{refused.where(objects.places[0])} is {_what(objects.places[0], objects.blocked)}"
+    number = wording.count(len(objects.places), "object")
+    return f"{number} of {refused.classes(objects.blocked)} ({refused.places(objects.places)})"
+
+
+def _what(place: Place, blocked: Sequence[Blocked]) -> str:
+    """The class of the object itself: others that it refers to are told by torch's lines."""
+    name = next(each.path for each in blocked if place in each.places)
+    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _needs_import(found: tuple[Blocked, ...]) -> Problem:
+    modules = list(dict.fromkeys([NEEDS_IMPORT[each.path] for each in found]))
+    return Problem(
+        message=f"the file holds {refused.classes(found)}, which torch loads only after an import",
+        cause="The tensors are of kinds that torch makes known when their module is imported.",
+        torch_says=refused.lines(found),
+        advice=f"import {', '.join(modules)} before torch.load.",
+        keys=tuple(dict.fromkeys([place.path for each in found for place in each.places])),
+        location=refused.first_use(found),
+        severity=Severity.WARNING,
+    )

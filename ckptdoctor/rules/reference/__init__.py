@@ -1,0 +1,1 @@
+"""R: what does not fit a reference, and no narrower rule explains."""

@@ -1,0 +1,60 @@
+"""How torch 2.13 and safetensors 0.8 word their refusals."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import Container
+from ckptdoctor.facts.globals import BLOCKED_MODULES, NEEDS_IMPORT, torch_shows
+
+TENSOR_PARALLEL = "torch.distributed.tensor"
+HEADER = "Error while deserializing header: "  # how safetensors begins each refusal
+
+# the opcodes of torch._weights_only_unpickler.Unpickler.load
+_TORCH_OPCODES = b"().GJKMNQRUX]abcehjqrstu}\x80\x81\x85\x86\x87\x88\x89\x8a\x8f"
+# the opcodes of every pickle protocol (pickletools.opcodes)
+_PICKLE_OPCODES = b"().012BCFGIJKLMNPQRSTUVX]abcdeghijlopqrstu}" + bytes(range(0x80, 0x99))
+
+
+def is_safetensors_name(container: Container) -> bool:
+    """Whether people would open the file with safetensors."""
+    return container.path.lower().endswith(".safetensors")
+
+
+def torch_says(container: Container) -> tuple[str, ...]:
+    """How the library that the file's name calls for refuses a file that is no checkpoint: by its first byte.
+
+    Nothing where that byte is an opcode: then the message depends on what follows.
+    """
+    if is_safetensors_name(container):
+        return (f"{HEADER}header too large",)
+    if not container.head:
+        return ()
+    first = container.head[0]
+    # with weights_only=True (the default since torch 2.6), and with weights_only=False
+    strict = () if first in _TORCH_OPCODES else (f"Unsupported operand {first}",)
+    return strict if first in _PICKLE_OPCODES else (*strict, f"invalid load key, '{_escaped(first)}'.")
+
+
+def _escaped(byte: int) -> str:
+    """A byte as ``pickle`` shows it: itself, or ``\\x1f``."""
+    return chr(byte) if 0x20 <= byte < 0x7F and chr(byte) not in "'\\" else f"\\x{byte:02x}"
+
+
+def unsupported_global(path: str) -> str:
+    """How ``torch.load(weights_only=True)`` refuses a class or function (its full name in Python 3)."""
+    shown = torch_shows(path)
+    if path in NEEDS_IMPORT:
+        what = "nested jagged tensors (NJTs)" if NEEDS_IMPORT[path] != TENSOR_PARALLEL else "DTensors"
+        modules = f"``{TENSOR_PARALLEL}``" if what == "DTensors" else "``torch.nested`` and ``torch._dynamo``"
+        return f"{modules} must be imported to load {what}"
+    module = path.partition(".")[0]
+    if module in BLOCKED_MODULES:
+        return f"Trying to load unsupported GLOBAL {path} whose module {module} is blocked."
+    return f"Unsupported global: GLOBAL {shown} was not an allowed global by default."
+
+
+def not_importable(path: str) -> str:
+    """What ``pickle`` says, with weights_only=False, where the class does not exist in the program that loads it."""
+    module, _, name = path.rpartition(".")
+    if module == "__main__":
+        return f"Can't get attribute '{name}' on <module '__main__'"
+    return f"No module named '{module.partition('.')[0]}'"

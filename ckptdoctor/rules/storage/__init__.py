@@ -1,0 +1,1 @@
+"""A: how tensors lie in storages."""

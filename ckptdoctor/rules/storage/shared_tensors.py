@@ -1,0 +1,68 @@
+"""Two or more tensors of a state dict are one and the same memory.
+
+What it means
+    Tied weights, such as an output layer that is the input embedding, or views of one buffer. A torch checkpoint keeps
+    that: the storage is in the file once, and loading it makes tensors that share memory again.
+
+Why it matters
+    Nothing is wrong with the checkpoint. But ``safetensors.torch.save_file`` refuses to save it, and a program that
+    copies each tensor makes the file larger and the weights independent.
+
+What you see
+    Some tensors share memory, this will lead to duplicate memory on disk and potential differences when loading them
+    again: [{'embed.weight', 'head.weight'}].
+
+How it is found
+    Tensors of one state dict that view the same elements of the same storage.
+
+Repair
+    None is needed in torch. For safetensors use ``safetensors.torch.save_model``, which keeps one of the names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict
+from ckptdoctor.facts.aliasing import Shared, shared
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+SICK = (
+    Example("tied weights", {"embed.weight": T((8, 4), storage="e"), "head.weight": T((8, 4), storage="e")}),
+    Example(
+        "overlapping views of one buffer",
+        {"q": T((4, 4), storage="qkv"), "qk": T((8, 4), storage="qkv"), "v": T((4, 4), storage="qkv", offset=32)},
+    ),
+)
+HEALTHY = (
+    Example("tensors of their own", {"embed.weight": T((8, 4)), "head.weight": T((8, 4))}),
+    Example("neighbours in one storage", {"q": T((4, 4), storage="qk"), "k": T((4, 4), storage="qk", offset=16)}),
+)
+
+
+@rule("A701", "shared-tensors", Severity.INFO)
+def shared_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Tensors that share memory."""
+    for state_dict in checkpoint.state_dicts:
+        if state_dict.role in (Role.MODEL, Role.EMA):
+            groups = shared(state_dict.tensors)
+            if groups:
+                yield _problem(state_dict, groups)
+
+
+def _problem(state_dict: StateDict, groups: Sequence[Shared]) -> Problem:
+    names = sorted({tensor.key for tensor in groups[0].tensors})
+    number = sum(len(group.tensors) for group in groups)
+    tied = all(group.tied for group in groups)
+    which = f'"{names[0]}" and "{names[1]}"' if number == 2 and len(names) == 2 else wording.count(number, "tensor")
+    return Problem(
+        message=f"{which}{wording.of_place(state_dict.path)} {'are one tensor' if tied else 'share memory'}",
+        cause=("Tied weights are kept as they are by torch.save." if tied else "They are views of one buffer.")
+        + " safetensors.torch.save_file refuses them; save_model keeps one name of each.",
+        torch_says=("Some tensors share memory, this will lead to duplicate memory on disk",),
+        keys=tuple([tensor.path for group in groups for tensor in group.tensors]),
+        location=Location(path=state_dict.path),
+    )

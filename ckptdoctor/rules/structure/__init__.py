@@ -1,0 +1,1 @@
+"""W: the shape of the whole checkpoint."""

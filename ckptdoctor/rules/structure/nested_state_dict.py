@@ -1,0 +1,110 @@
+"""The weights lie inside a larger checkpoint, one or more keys deep.
+
+What it means
+    Training scripts and frameworks save the weights beside the epoch, the optimizer and their settings, under a key
+    like ``state_dict`` or ``model``. The file is fine; only the weights are not at its top.
+
+Why it matters
+    ``load_state_dict`` wants the inner dict. Given the whole one it fails, and so does a program that expects a bare
+    state dict.
+
+What you see
+    Missing key(s) in state_dict: "conv1.weight", "bn1.weight", …
+    Unexpected key(s) in state_dict: "epoch", "state_dict", "optimizer".
+
+How it is found
+    The top of the file is no state dict of a model, but something below it is. That alone is worth knowing and no
+    fault. With a reference that holds its weights at another place it is a warning; where several sets of weights lie
+    in the file, all are named.
+
+Repair
+    ``ckptdoctor fix FILE --root state_dict`` makes the inner dict the whole file. Unsafe: the epoch, the optimizer and
+    everything else beside it go. Not offered where more than one set of weights could be meant.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, StateDict, show_part, show_path
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.edits import Fix, Safety, TakeRoot
+from ckptdoctor.facts import names
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.contents import weight_sets
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+SICK = (
+    Example("weights in a training checkpoint", {"epoch": 3, "state_dict": _WEIGHTS, "lr": 0.1}),
+    Example("the target wants bare weights", {"epoch": 3, "model": _WEIGHTS}, like=_WEIGHTS),
+    Example("two networks", {"generator": _WEIGHTS, "discriminator": {"conv.weight": T((4, 3, 1, 1))}}),
+)
+HEALTHY = (
+    Example("bare weights", _WEIGHTS),
+    Example("the target is nested alike", {"epoch": 3, "model": _WEIGHTS}, like={"epoch": 1, "model": _WEIGHTS}),
+)
+
+_NAMED = 5  # sets of weights that are named before they are only counted
+
+
+@rule("W301", "nested-state-dict", Severity.INFO)
+def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Weights below the top of the file."""
+    if isinstance(subject, Comparison):
+        if subject.nested and subject.state_dict is not None and subject.cured.fits:
+            found = [subject.state_dict, *subject.rivals]
+            yield _problem(subject.checkpoint, found, Severity.WARNING, subject.reference)
+        return
+    sets = weight_sets(subject)
+    if sets and all(each.path for each in sets):
+        yield _problem(subject, sets, Severity.INFO)
+
+
+def _problem(
+    checkpoint: Checkpoint, found: Sequence[StateDict], severity: Severity, wanted: Reference | None = None
+) -> Problem:
+    first = found[0]
+    where = wording.listed([f'"{show_path(each.path)}"' for each in found[:_NAMED]])
+    more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+    several = len(found) > 1
+    sets = f"{wording.count(len(found), 'set')} of weights lie" if several else "the weights lie"
+    cause = "load_state_dict wants the inner dict."
+    if wanted is not None:
+        cause = f"{wanted.source} has its weights elsewhere. {cause}"
+    return Problem(
+        message=f"{sets} under {where}{more}",
+        cause=cause,
+        torch_says=(
+            wording.missing_keys(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first))),
+            wording.unexpected_keys(_top(checkpoint)),
+        ),
+        advice=(
+            "Which one is meant the file does not tell: choose with --root."
+            if several
+            else f"Load them with torch.load(path){_subscripts(first.path)}."
+        ),
+        keys=tuple([each.path for each in found]),
+        location=Location(path=first.path),
+        fix=None if several else _take(first.path),
+        severity=severity,
+    )
+
+
+def _take(path: KeyPath) -> Fix:
+    place = show_path(path)
+    return Fix(f"keep only {place}", (TakeRoot(path),), Safety.UNSAFE, f"--root {shlex.quote(place)}")
+
+
+def _top(checkpoint: Checkpoint) -> list[str]:
+    if isinstance(checkpoint.tree, Mapping):
+        return [show_part(part) for part, _ in checkpoint.tree.entries]
+    return []
+
+
+def _subscripts(path: KeyPath) -> str:
+    return "".join([f"[{part}]" if isinstance(part, int) else f'["{show_part(part)}"]' for part in path])

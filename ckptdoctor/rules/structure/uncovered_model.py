@@ -1,0 +1,80 @@
+"""Most of the target model finds no weights here, whatever prefix is stripped or added.
+
+What it means
+    After every cure that the other rules propose, less than half of the keys and of the parameters that the reference
+    expects have a counterpart of the same shape: these are the weights of another model, or of a small part of it.
+
+Why it matters
+    With ``strict=False`` it loads without a word, and the model keeps its random weights: the output is noise.
+
+What you see
+    Missing key(s) in state_dict: "conv1.weight", "bn1.weight", … (or nothing, with strict=False)
+    Unexpected key(s) in state_dict: "encoder.0.weight", …
+
+How it is found
+    Keys and shapes are compared as they are, without the names of wrappers, and with the best single prefix stripped or
+    added. Less than half of the reference's keys and parameters fit, and no more than half of the keys here. What is
+    missing and what is left over is then not listed key by key.
+
+Repair
+    None: no renaming makes these weights fit. Build the model that they belong to, or find the file that belongs to the
+    model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.alignment import Comparison, describe
+from ckptdoctor.facts.contents import empty_places, purpose, without_elements
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_WANTED = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
+SICK = (
+    Example("another model", {"encoder.0.weight": T((8, 8)), "encoder.1.weight": T((8, 8))}, like=_WANTED),
+    Example("no weights at all", {"epoch": 3, "loss": 0.1}, like=_WANTED),
+)
+HEALTHY = (
+    Example("the same model", _WANTED, like=_WANTED),
+    Example(
+        "the same model but for its head",
+        {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((5, 4)), "fc.bias": T((5,))},
+        like={"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))},
+    ),
+)
+
+
+@rule("W311", "uncovered-model", Severity.ERROR)
+def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
+    """Checkpoints that fit less than half of the reference."""
+    if not comparison.uncovered or _explained(comparison.checkpoint):
+        return
+    cured = comparison.cured
+    total = len(comparison.reference.tensors)
+    fits = f"{len(cured.fits):,}" if cured.fits else "none"
+    there = wording.percent(cured.parameters, comparison.total_parameters)
+    here = f"; {describe(comparison)} has {wording.count(len(cured.here), 'key')}" if comparison.state_dict else ""
+    yield Problem(
+        message=f"{fits} of {wording.count(total, 'key')} of {comparison.reference.source} "
+        f"({there} of its parameters) {'fits' if len(cured.fits) == 1 else 'fit'}{here}",
+        cause=(
+            "These are weights of another model, or of a small part of it. With strict=False they load without a word, "
+            "and the model keeps its random weights."
+        ),
+        torch_says=(
+            wording.missing_keys([*cured.missing, *cured.mismatched]),
+            *((wording.unexpected_keys(cured.unexpected),) if cured.unexpected else ()),
+        ),
+        advice="Build the model that this file belongs to, or find the file that belongs to the model.",
+        keys=tuple([tensor.path for tensor in cured.here.values()]),
+        location=Location(path=comparison.path),
+    )
+
+
+def _explained(checkpoint: Checkpoint) -> bool:
+    """Whether W303 (no model at all) or W310 (nothing in it) says why."""
+    return bool(purpose(checkpoint) or empty_places(checkpoint) or without_elements(checkpoint))

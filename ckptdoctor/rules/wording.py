@@ -1,0 +1,98 @@
+"""Words that rules share: counts, places, abridged lists, and the lines that torch prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+
+from ckptdoctor.checkpoint import KeyPath, show_path
+from ckptdoctor.facts import modules
+
+SHOWN = 3  # keys quoted in a line of torch's before it is abridged
+GROUPS = 4  # modules that a sentence names before it only counts them
+
+
+def count(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: ``1,124 storages``, ``1 key``."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
+
+
+def all_of(number: int, noun: str) -> str:
+    """Every one of them: ``all 320 keys``; ``both keys``; ``the only key``."""
+    if number == 1:
+        return f"the only {noun}"
+    return f"both {noun}s" if number == 2 else f"all {number:,} {noun}s"
+
+
+def of_place(path: KeyPath) -> str:
+    """The place as the end of a noun phrase: `` of state_dict``; nothing for the root."""
+    return f" of {show_path(path)}" if path else ""
+
+
+def in_place(path: KeyPath) -> str:
+    """The place as an adverbial: `` in state_dict``; nothing for the root."""
+    return f" in {show_path(path)}" if path else ""
+
+
+def listed(words: Sequence[str]) -> str:
+    """Words joined as people do: ``a``, ``a and b``, ``a, b and c``."""
+    if len(words) < 2:
+        return "".join(words)
+    return f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def abridged(words: Iterable[str], shown: int = SHOWN) -> str:
+    """The first few words, and ``…`` where there are more."""
+    first = list(islice(words, shown + 1))
+    return ", ".join([*first[:shown], "…"] if len(first) > shown else first)
+
+
+def percent(part: int, whole: int) -> str:
+    """A share, never rounded up to 100 % or down to 0 %: ``92.0 %``, ``> 99.9 %``."""
+    if part in (0, whole):
+        return "0 %" if part == 0 else "100 %"
+    share = 100 * part / whole
+    if share >= 99.95:
+        return "> 99.9 %"
+    return "< 0.1 %" if share < 0.05 else f"{share:.1f} %"
+
+
+def shape(sizes: Sequence[int]) -> str:
+    """A shape: ``[64, 3, 7, 7]``."""
+    return f"[{', '.join(map(str, sizes))}]"
+
+
+def missing_keys(keys: Iterable[str]) -> str:
+    """torch's line about missing keys (``Module.load_state_dict``), abridged."""
+    return f"Missing key(s) in state_dict: {_quoted(keys)}"
+
+
+def unexpected_keys(keys: Iterable[str]) -> str:
+    """torch's line about unexpected keys (``Module.load_state_dict``), abridged."""
+    return f"Unexpected key(s) in state_dict: {_quoted(keys)}"
+
+
+def size_mismatch(key: str, here: Sequence[int], there: Sequence[int]) -> str:
+    """torch's line about a key of another shape (``Module._load_from_state_dict``)."""
+    return (
+        f"size mismatch for {key}: copying a param with shape torch.Size({shape(here)}) from checkpoint, "
+        f"the shape in current model is torch.Size({shape(there)})."
+    )
+
+
+def groups(sizes: Mapping[str, int]) -> str:
+    """The modules that keys (with their elements) belong to, for people: ``fc (2 keys, 20,490 parameters)``."""
+    found = modules.grouped(sizes, GROUPS)
+    words = [
+        f"{group.module or group.keys[0]} ({count(len(group.keys), 'key')}, {count(group.parameters, 'parameter')})"
+        for group in found[:GROUPS]
+    ]
+    if len(found) > GROUPS:
+        words.append(count(len(found) - GROUPS, "more module"))
+    return listed(words)
+
+
+def _quoted(keys: Iterable[str]) -> str:
+    first = list(islice(keys, SHOWN + 1))
+    text = ", ".join([f'"{key}"' for key in first[:SHOWN]])
+    return f"{text}, …" if len(first) > SHOWN else f"{text}."

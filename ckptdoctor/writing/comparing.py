@@ -1,0 +1,38 @@
+"""Reads the written file again and holds it against the recipe, byte for byte."""
+
+from __future__ import annotations
+
+import os
+
+from ckptdoctor.errors import WriteError
+from ckptdoctor.writing.blocks import Original, blocks
+from ckptdoctor.writing.recipe import Recipe
+
+
+def compare(recipe: Recipe, source: int, target: int) -> None:
+    """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``source``."""
+    if os.fstat(target).st_size != recipe.size:
+        raise WriteError(
+            f"The output has {os.fstat(target).st_size} bytes instead of {recipe.size}; it was thrown away."
+        )
+    at = 0
+    for block in blocks(recipe.segments, Original(source)):
+        if _read(target, len(block), at) != block:
+            raise WriteError(
+                f"The output differs from what was meant within {len(block)} bytes from byte {at};"
+                " it was thrown away. The disk or the memory may be faulty.",
+                offset=at,
+            )
+        at += len(block)
+    if at != recipe.size:
+        raise WriteError(f"{at} bytes were verified instead of {recipe.size}; the output was thrown away.")
+
+
+def _read(fd: int, length: int, offset: int) -> bytes:
+    data = os.pread(fd, length, offset)
+    while len(data) < length:
+        more = os.pread(fd, length - len(data), offset + len(data))
+        if not more:
+            return data
+        data += more
+    return data

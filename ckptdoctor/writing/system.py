@@ -1,0 +1,87 @@
+"""Calls that not every platform or file system offers: each is tried, and does nothing where it is missing."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+# what a file system says of a call that it does not have, or not for these two files
+UNSUPPORTED = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY})
+# what FAT, some network file systems and sandboxes answer to link()
+NO_LINKS = UNSUPPORTED | {errno.EPERM, errno.EACCES, errno.EMLINK}
+# what a directory that cannot be opened or synced answers (Windows, some network file systems)
+NO_DIRECTORY_SYNC = UNSUPPORTED | {errno.EACCES, errno.EPERM, errno.EISDIR, errno.EBADF}
+
+BINARY = getattr(os, "O_BINARY", 0)
+_FICLONE = 0x40049409  # linux/fs.h: share all blocks of one file with another
+
+
+def preallocate(fd: int, size: int) -> bool:
+    """Reserve ``size`` bytes for the file. False where the file system cannot; raises OSError on a full disk."""
+    if not size or not hasattr(os, "posix_fallocate"):
+        return False
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno in UNSUPPORTED:
+            return False
+        raise
+    return True
+
+
+def clone(source: int, target: int) -> bool:
+    """Make ``target`` share every block of ``source`` (btrfs, XFS, bcachefs). False where that cannot be done."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:
+        return False
+    return True
+
+
+def copy_range(source: int, target: int, count: int, source_offset: int, target_offset: int) -> int:
+    """Bytes copied by the kernel, at most ``count``; 0 where it cannot copy these."""
+    if not hasattr(os, "copy_file_range"):
+        return 0
+    try:
+        return os.copy_file_range(source, target, count, source_offset, target_offset)
+    except OSError as error:
+        if error.errno in UNSUPPORTED:
+            return 0
+        raise
+
+
+def sync_data(fd: int) -> None:
+    """Wait until the file's bytes, and what is needed to find them, are on the disk."""
+    getattr(os, "fdatasync", os.fsync)(fd)
+
+
+def sync_directory(path: str) -> None:
+    """Wait until the names in the directory are on the disk, where directories can be synced."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError as error:
+        if error.errno in NO_DIRECTORY_SYNC:
+            return
+        raise
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        if error.errno not in NO_DIRECTORY_SYNC:
+            raise
+    finally:
+        os.close(fd)
+
+
+def free_bytes(directory: str) -> int | None:
+    """Bytes that may still be written in the directory's file system; None where it does not say."""
+    if not hasattr(os, "statvfs"):
+        return None
+    try:
+        status = os.statvfs(directory)
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize

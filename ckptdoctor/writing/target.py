@@ -1,0 +1,63 @@
+"""Where the output goes: which path is really meant, and whether it may be written at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+
+from ckptdoctor.errors import WriteError
+
+# What the names of temporary files hold: one left behind by a crash is recognised, and may be deleted
+MARK = "ckptdoctor-tmp"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """``path`` with symbolic links resolved. ``replaces``: a file is there that will be replaced."""
+
+    path: str
+    directory: str
+    replaces: bool
+
+
+def resolve(output: str, source: os.stat_result, *, force: bool = False, break_links: bool = False) -> Target:
+    """Where ``output`` leads. ``source`` is the status of the original.
+
+    Raises WriteError for a missing directory, for anything but a regular file, for an existing file unless ``force``,
+    and for one with several names (hard links) unless ``break_links``.
+    """
+    path = os.path.realpath(output)
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        raise WriteError(f"{output} cannot be written: there is no directory {directory}.")
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:
+        return Target(path, directory, replaces=False)
+    except OSError as error:
+        raise WriteError(f"{output} cannot be written: {error.strerror}.") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise WriteError(f"{output} is not a regular file; give another output path.")
+    if not force:
+        raise WriteError(_exists(output, os.path.samestat(status, source)))
+    if status.st_nlink > 1 and not break_links:
+        raise WriteError(
+            f"{output} is one of {status.st_nlink} names (hard links) of a file, and the others would keep the old"
+            " contents; delete this name first, or give another output path."
+        )
+    return Target(path, directory, replaces=True)
+
+
+def _exists(output: str, is_source: bool) -> str:
+    if is_source:
+        return f"{output} is the original itself; give another output path, or replace the original with --force."
+    return f"{output} exists already; give another output path, or replace it with --force."
+
+
+def temporary_name(target: Target) -> str:
+    """A new hidden name beside the target, with its suffix, since some checks look at that."""
+    stem, suffix = os.path.splitext(os.path.basename(target.path))
+    room = 255 - len(os.fsencode(suffix)) - len(MARK) - 20  # file systems allow 255 bytes
+    stem = os.fsdecode(os.fsencode(stem)[:room]) if len(os.fsencode(stem)) > room else stem
+    return os.path.join(target.directory, f".{stem}.{os.urandom(6).hex()}.{MARK}{suffix}")

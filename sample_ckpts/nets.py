@@ -1,0 +1,58 @@
+"""The small networks that the samples are taken from."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    """A convolution, a batch norm and a classifier: 12,470 parameters for ten classes."""
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.bn1 = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 16, 3, stride=2, padding=1)
+        self.bn2 = nn.BatchNorm2d(16)
+        self.fc = nn.Linear(16 * 4 * 4, classes)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (N, classes) of images (N, 3, 32, 32)."""
+        hidden = torch.relu(self.bn1(self.conv1(images)))
+        hidden = torch.relu(self.bn2(self.conv2(hidden)))
+        return self.fc(nn.functional.adaptive_avg_pool2d(hidden, 4).flatten(1))
+
+
+class TiedLM(nn.Module):
+    """A language model of two layers whose output head is its embedding."""
+
+    def __init__(self, vocabulary: int = 50, width: int = 16) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(vocabulary, width)
+        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(2)])
+        self.lm_head = nn.Linear(width, vocabulary, bias=False)
+        self.lm_head.weight = self.embed_tokens.weight
+
+
+def settled(model: nn.Module) -> nn.Module:
+    """The model with the same weights on every machine: random numbers differ with the processor's vector width."""
+    for parameter in model.parameters():
+        counted = torch.arange(parameter.numel(), dtype=torch.float32).remainder(97) - 48
+        parameter.data.copy_((counted / 97).reshape(parameter.shape))
+    return model
+
+
+def net(classes: int = 10) -> nn.Module:
+    """The network with the same weights every time."""
+    return settled(Net(classes))
+
+
+def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The network and its AdamW optimizer after a step with given gradients."""
+    model = net()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 0.25)
+    optimizer.step()
+    return model, optimizer

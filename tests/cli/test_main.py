@@ -1,0 +1,67 @@
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ckptdoctor.cli.main import COMMANDS, cli
+from ckptdoctor.engine.catalogue import all_rules
+from tests.cli.files import run
+
+
+def invoke(*arguments):
+    """The command line within this process."""
+    return CliRunner().invoke(cli, arguments)
+
+
+def test_version(shelf):
+    """--version tells the installed version."""
+    assert run("--version", cwd=shelf).stdout.startswith(b"ckptdoctor, version ")
+
+
+def test_help_lists_the_commands():
+    """The commands are listed in the order in which they are documented, each with its first sentence in full."""
+    lines = invoke("--help").output.split("\n")
+    start = lines.index("Commands:") + 1
+    listed = [line for line in lines[start:] if line.strip()]
+    assert [line.split()[0] for line in listed] == list(COMMANDS)
+    assert not any(line.endswith("...") for line in listed)
+
+
+@pytest.mark.parametrize("name", ["N401", "n401", "module-prefix"])
+def test_explain(name):
+    """explain prints the page of a rule, found by code or name."""
+    result = invoke("explain", name)
+    assert result.output.startswith("N401 module-prefix · error\n")
+    for section in ("What it means", "Why it matters", "What you see", "How it is found", "Repair"):
+        assert f"\n{section}\n" in result.output
+
+
+def test_explain_what_is_not_there(shelf):
+    """An unknown code is status 2, and a near name is offered."""
+    result = run("explain", "module-prefxi", cwd=shelf)
+    assert result.returncode == 2
+    assert b"Did you mean module-prefix" in result.stderr
+
+
+def test_rules_lists_every_rule():
+    """rules has a line for every rule, and the same as JSON with its documentation."""
+    assert [line.split()[0] for line in invoke("rules").output.strip().split("\n")] == [
+        rule.code for rule in all_rules()
+    ]
+    document = json.loads(invoke("rules", "--format", "json").output)
+    assert [rule["code"] for rule in document["rules"]] == [rule.code for rule in all_rules()]
+    assert all(rule["documentation"] for rule in document["rules"])
+
+
+def test_a_bare_path_suggests_check(shelf):
+    """A path in the place of a command is answered with the command that was probably meant."""
+    result = run("sick.pt", cwd=shelf)
+    assert result.returncode == 2
+    assert b"Did you mean: ckptdoctor check sick.pt" in result.stderr
+
+
+def test_an_unknown_command_is_refused(shelf):
+    """A word that is neither command nor path is a usage error."""
+    result = run("chekc", "sick.pt", cwd=shelf)
+    assert result.returncode == 2
+    assert b"No such command" in result.stderr

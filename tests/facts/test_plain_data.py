@@ -1,0 +1,129 @@
+"""Objects as plain data, from what the pickle says of them."""
+
+from __future__ import annotations
+
+import datetime
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckptdoctor.checkpoint import Cycle, Mapping, Named, Opaque, Sequence, Special, Tensor
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.facts.plain_data import NotPlainError, as_plain
+
+TENSOR = Tensor(("w",), BY_NAME["float32"], (1,), (1,), None)
+
+
+def dtype(code, order="<"):
+    return Opaque("numpy.dtype", (code, False, True), Sequence("tuple", (3, order, None, None, None, -1, -1, 0)))
+
+
+def encoded(data):
+    return Opaque("_codecs.encode", (data.decode("latin-1"), "latin1"))
+
+
+def scalar(code, data, order="<", module="numpy._core.multiarray"):
+    return Opaque(f"{module}.scalar", (dtype(code, order), encoded(data)))
+
+
+def namespace(**entries):
+    return Opaque("argparse.Namespace", (), Mapping("dict", tuple(entries.items())))
+
+
+def test_a_namespace_is_its_attributes():
+    """Nested too, and with lists, tuples, dicts, bytes and paths inside."""
+    inner = namespace(
+        lr=0.1, betas=Sequence("tuple", (0.9, 0.999)), save=Opaque("pathlib.PosixPath", ("/", "runs", "a"))
+    )
+    node = namespace(optim=inner, names=Sequence("list", ("a", None, True, b"x")), by_id=Mapping("dict", ((1, "x"),)))
+    assert as_plain(node) == {
+        "optim": {"lr": 0.1, "betas": (0.9, 0.999), "save": "/runs/a"},
+        "names": ["a", None, True, b"x"],
+        "by_id": {1: "x"},
+    }
+    assert as_plain(Opaque("argparse.Namespace")) == {}
+
+
+@pytest.mark.parametrize("path", ["/", "a", "/data/runs/a.pt", "../x/..", "a b/ü"])
+def test_a_posix_path_is_its_text(path):
+    """The same text that str gives, from the parts that pickle writes."""
+    parts = pathlib.PurePosixPath(path).parts
+    assert as_plain(Opaque("pathlib.PosixPath", parts)) == str(pathlib.PurePosixPath(path))
+
+
+@pytest.mark.parametrize("path", ["C:\\data\\a.pt", "\\\\host\\share\\x", "a\\b"])
+def test_a_windows_path_is_its_text(path):
+    """Also on a machine that is no Windows, and as Python 3.13 names its class."""
+    parts = pathlib.PureWindowsPath(path).parts
+    assert as_plain(Opaque("pathlib._local.WindowsPath", parts)) == str(pathlib.PureWindowsPath(path))
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.sampled_from([np.float64, np.float32, np.float16, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint64]),
+    st.binary(min_size=8, max_size=8),
+    st.sampled_from("<>"),
+)
+def test_a_numpy_number_is_python_s(kind, data, order):
+    """The value is NumPy's own item(), bit for bit, in both byte orders."""
+    element = np.dtype(kind).newbyteorder(order)
+    data = data[: element.itemsize]
+    value = as_plain(scalar(element.str[1:], data, order))
+    expected = np.frombuffer(data, element)[0].item()
+    assert type(value) is type(expected)
+    assert value == expected or (value != value and expected != expected)
+
+
+def test_booleans_and_texts_of_numpy():
+    """A NumPy boolean is True or False, a NumPy text its text; NumPy 1's module name is known as well."""
+    assert as_plain(scalar("b1", b"\1", "|")) is True
+    assert as_plain(scalar("U3", "añ".encode("utf-32-le") + bytes(4))) == "añ"
+    assert as_plain(scalar("f8", struct.pack("<d", 0.1), module="numpy.core.multiarray")) == 0.1
+
+
+def test_a_date_is_its_iso_text():
+    """Without a time zone: with one the text would not say which class it had."""
+    when = datetime.datetime(2024, 5, 1, 12, 30, 15, 7)
+    assert as_plain(Opaque("datetime.datetime", (encoded(when.__reduce__()[1][0]),))) == when.isoformat()
+    day = datetime.date(2024, 5, 1)
+    assert as_plain(Opaque("datetime.date", (day.__reduce__()[1][0],))) == "2024-05-01"
+
+
+@pytest.mark.parametrize(
+    ("node", "why"),
+    [
+        (TENSOR, "a tensor"),
+        (namespace(w=TENSOR), "a tensor"),
+        (Sequence("set", (1,)), "a set"),
+        (Cycle(()), "not read"),
+        (Named("torch.float32"), "a class or function"),
+        (Mapping("dict", ((Special("(1, 2)"), 3),)), "keys"),
+        (Mapping("dict", (), Mapping("dict", (("_metadata", 1),))), "attributes"),
+        (namespace(x=Opaque("utils.Meter")), "utils.Meter"),
+        (namespace(x=Mapping("easydict.EasyDict", ())), "easydict.EasyDict"),
+        (scalar("c16", bytes(16)), "c16"),
+        (scalar("f8", bytes(4)), "f8"),
+        (Opaque("numpy._core.multiarray.scalar", (1, 2)), "usual way"),
+        (Opaque("argparse.Namespace", (1,)), "usual way"),
+        (Opaque("pathlib.PosixPath", (1,)), "usual way"),
+        (Opaque("datetime.datetime", (b"junk",)), "no sense"),
+        (Opaque("datetime.datetime", (b"junk", Opaque("datetime.timezone"))), "time zone"),
+    ],
+)
+def test_what_is_not_plain_says_why(node, why):
+    """Nothing is guessed and nothing left out: the whole value is refused."""
+    with pytest.raises(NotPlainError, match=why):
+        as_plain(node)
+
+
+def test_deep_nesting_is_refused():
+    """A tree built to exhaust the reader is no configuration."""
+    node = 1
+    for _ in range(10_000):
+        node = Sequence("list", (node,))
+    with pytest.raises(NotPlainError, match="levels"):
+        as_plain(node)

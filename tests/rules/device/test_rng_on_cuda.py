@@ -1,0 +1,72 @@
+"""D607 rng-on-cuda."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ckptdoctor.edits import Retag, Safety
+from ckptdoctor.rules.device.cuda_tag import cuda_tag
+from ckptdoctor.rules.device.rng_on_cuda import rng_on_cuda
+from ckptdoctor.rules.examples import T
+from tests.rules import nouns
+
+W = T((2, 2))
+
+
+def test_torch_says_it() -> None:
+    """What the finding quotes is what torch says to a state of another dtype."""
+    state = torch.get_rng_state().to(torch.float32)
+    with pytest.raises(TypeError) as caught:
+        torch.set_rng_state(state)
+    [found] = nouns.findings(rng_on_cuda, {"model": {"weight": W}, "rng": T(tuple(state.shape), "float32")})
+    assert found.torch_says == (str(caught.value),)
+    assert found.fix is None
+    assert "to(torch.uint8)" in found.advice
+
+
+def test_only_the_states_are_retagged() -> None:
+    """The repair names the storages of the states, and leaves the weights where they are."""
+    contents = {"model": {"weight": T((2, 2), device="cuda:0")}, "rng_state": T((5056,), "uint8", "cuda:0")}
+    [found] = nouns.findings(rng_on_cuda, contents)
+    assert found.message == "the random number generator's state rng_state is tagged cuda:0"
+    assert found.fix is not None
+    assert found.fix.safety is Safety.SAFE
+    assert found.fix.edits == (Retag("cpu", ("cuda:0",), ("1",)),)
+
+
+def test_a_state_on_the_gpu_is_one_finding() -> None:
+    """Where only the generator's state is tagged cuda, D601 does not say it again."""
+    contents = {"model": {"weight": W}, "rng_state": T((5056,), "uint8", "cuda:0")}
+    assert nouns.findings(cuda_tag, contents) == []
+    assert len(nouns.findings(rng_on_cuda, contents)) == 1
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        {"rng_state": T((5056,), "uint8")},
+        {"rng_state": T((5055,), "uint8", "cuda:0")},
+        {"rng_state": T((16, 1), "uint8", "cuda:0")},
+        {"orange": T((16,), "uint8", "cuda:0")},
+        {"lookup": T((816,), "float32", "cuda:0")},
+        {"random_projection": {"bias": T((16,), "float32", "cuda:0")}},
+        {"rng_state": T((5056,), "uint8"), "head": {"bias": T((16,), "float32", "cuda:0")}},
+    ],
+)
+def test_other_tensors_are_left_alone(contents: dict[str, object]) -> None:
+    """States on the CPU, other lengths, and sixteen bytes under other names are no concern of the rule."""
+    assert nouns.findings(rng_on_cuda, {"model": {"weight": W}, **contents}) == []
+
+
+@pytest.mark.parametrize("name", ["rng", "cuda_rng_state", "torch_rng", "rngs", "random_state", "RNG"])
+def test_states_are_told_by_their_names(name: str) -> None:
+    """Sixteen bytes are a CUDA generator's state where the key says so."""
+    assert nouns.findings(rng_on_cuda, {"model": {"weight": W}, name: T((16,), "uint8", "cuda:0")})
+
+
+def test_states_are_told_by_their_company() -> None:
+    """Beside the state of the CPU's generator, the lists of bytes are those of the GPUs."""
+    contents = {"cpu": T((5056,), "uint8"), "cuda": [T((16,), "uint8", "cuda:0"), T((16,), "uint8", "cuda:1")]}
+    [found] = nouns.findings(rng_on_cuda, contents)
+    assert found.keys == (("cuda", 0), ("cuda", 1))

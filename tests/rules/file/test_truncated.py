@@ -1,0 +1,57 @@
+"""F005, F006 and F007: files that end too early."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
+from tests.builders import build
+from tests.rules.examined import find_one, found, safetensors_error, torch_error
+
+
+@pytest.mark.parametrize("example", truncated_zip.SICK, ids=lambda example: example.title)
+def test_a_cut_archive(tmp_path, example):
+    """torch's words about the missing directory, with and without mmap."""
+    finding = find_one(example, tmp_path, "F005")
+    path = build(example, tmp_path)
+    for line in finding.torch_says:
+        assert line in torch_error(path)
+        assert line in torch_error(path, mmap=True)
+
+
+@pytest.mark.parametrize("example", truncated_legacy.SICK, ids=lambda example: example.title)
+def test_a_cut_legacy_file(tmp_path, example):
+    """torch's words about the bytes that are missing."""
+    finding = find_one(example, tmp_path, "F006")
+    for line in finding.torch_says:
+        assert line in torch_error(build(example, tmp_path))
+
+
+@pytest.mark.parametrize("cut", [5, 30, 200, -10, -1])
+def test_a_cut_safetensors_file(tmp_path, cut):
+    """safetensors says different things to a cut header and to cut tensors, and so does the finding."""
+    example = Example("cut", {"w": T((100,))}, "safetensors", ".safetensors", damage=lambda data: data[:cut])
+    findings = found(build(example, tmp_path), "F007")
+    if findings:  # a file that is cut within its first eight bytes is no safetensors file to anyone
+        (finding,) = findings
+        for line in finding.torch_says:
+            assert line in safetensors_error(build(example, tmp_path))
+    else:
+        assert cut < 8
+
+
+def test_each_format_has_its_own_rule(tmp_path):
+    """One cause, one finding: a cut archive is not also a cut safetensors file, nor damaged contents."""
+    for example, code in ((truncated_zip.SICK[0], "F005"), (truncated_safetensors.SICK[0], "F007")):
+        path = build(example, tmp_path)
+        codes = {finding.code for family in "F" for finding in _all(path, family)}
+        assert codes == {code}
+
+
+def _all(path, family):
+    from ckptdoctor.engine.diagnose import check
+    from ckptdoctor.engine.selection import Selection
+    from ckptdoctor.engine.settings import Settings
+
+    return check(str(path), Settings(selection=Selection(select=(family,)))).findings

@@ -1,0 +1,172 @@
+"""R001 missing-keys, R002 unexpected-keys, R003 shape-mismatch and R004 dtype-mismatch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ckptdoctor.checkpoint import Mapping
+from ckptdoctor.edits import Drop, Safety
+from ckptdoctor.facts.alignment import compare
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Odict, T
+from ckptdoctor.rules.reference.dtype_mismatch import dtype_mismatch
+from ckptdoctor.rules.reference.missing_keys import missing_keys
+from ckptdoctor.rules.reference.shape_mismatch import shape_mismatch
+from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys
+from tests.rules import nouns
+
+BODY = {f"layer{number}.weight": T((4, 4)) for number in range(6)}
+ALL = (missing_keys, unexpected_keys, shape_mismatch, dtype_mismatch)
+
+
+def _net(classes: int, *, extra: bool = False) -> torch.nn.Module:
+    layers = [torch.nn.Linear(3, 3), torch.nn.Linear(3, 3), torch.nn.Linear(3, classes)]
+    return torch.nn.Sequential(*layers, *([torch.nn.Linear(1, 1)] if extra else []))
+
+
+def test_the_lines_are_those_of_torch() -> None:
+    """Missing, unexpected and mismatched keys are quoted as torch says them."""
+    small, large = _net(2), _net(2, extra=True)
+    for rule, model, saved in (
+        (missing_keys, large, small.state_dict()),
+        (unexpected_keys, small, large.state_dict()),
+        (shape_mismatch, _net(5), small.state_dict()),
+    ):
+        [found] = nouns.findings(rule, nouns.described(saved), nouns.described(model.state_dict()))
+        error = nouns.torch_error(model, saved)
+        assert found.torch_says
+        assert all(line in error for line in found.torch_says)
+
+
+def test_nothing_is_said_of_what_other_rules_explain() -> None:
+    """After the proposed renames everything fits, so R has nothing to add."""
+    contents = {"state_dict": {f"module.model.{key}": value for key, value in BODY.items()}}
+    assert [found for rule in ALL for found in nouns.findings(rule, contents, BODY)] == []
+
+
+def test_nothing_is_listed_where_the_model_is_another() -> None:
+    """Where W311 speaks, hundreds of missing keys would only be noise."""
+    contents = {f"other{number}.weight": T((9, 9)) for number in range(6)}
+    assert [found for rule in ALL for found in nouns.findings(rule, contents, BODY)] == []
+
+
+def test_missing_keys_are_grouped_and_weighed() -> None:
+    """Counts by module, the share of the parameters, and the nearest key of the same shape."""
+    like = {**BODY, "fc.weight": T((1000, 4)), "fc.bias": T((1000,)), "aux.weight": T((2, 2))}
+    [found] = nouns.findings(missing_keys, {"model": {**BODY, "head.weight": T((1000, 4))}}, {"model": like})
+    assert found.message == "3 of 9 keys of like.pt are missing in model (98.1 % of its parameters)"
+    assert "fc (2 keys, 5,000 parameters) and aux (1 key, 4 parameters)" in found.cause
+    assert found.advice == "The nearest keys here of the same shape: head.weight [1000, 4] for fc.weight."
+    assert found.keys == (("model", "fc.weight"), ("model", "fc.bias"), ("model", "aux.weight"))
+
+
+@pytest.mark.parametrize(("version", "missed"), [(None, False), (1, False), (2, True)])
+def test_the_counter_of_batchnorm_is_missed_as_torch_misses_it(version: int | None, missed: bool) -> None:
+    """``num_batches_tracked`` is missing where ``_metadata`` gives BatchNorm version 2, and only there."""
+    model = torch.nn.Sequential()
+    model.add_module("bn", torch.nn.BatchNorm1d(3))
+    saved = {key: value for key, value in model.state_dict().items() if not key.endswith("num_batches_tracked")}
+    metadata = {"": {"version": 1}, "bn": {"version": version}} if version is not None else None
+    state_dict = torch.nn.modules.module.OrderedDict(saved)
+    state_dict._metadata = metadata or {}
+    assert bool(model.load_state_dict(state_dict, strict=False).missing_keys) is missed
+    checkpoint = nouns.checkpoint(Odict(nouns.described(saved), metadata))
+    wanted = nouns.reference(nouns.described(model.state_dict()))
+    found = list(missing_keys.run(compare(checkpoint, wanted)))
+    assert bool(found) is missed
+    assert all(isinstance(each.metadata, Mapping) is (metadata is not None) for each in checkpoint.state_dicts)
+
+
+def test_unexpected_keys_can_be_dropped_when_asked() -> None:
+    """The command names patterns that match them and nothing else; the keys are those of the file."""
+    contents = {f"module.{key}": value for key, value in BODY.items()} | {
+        "module.loss.a.weight": T((1,)),
+        "module.loss.b.weight": T((1,)),
+        "module.layer0.bias": T((4,)),
+    }
+    [found] = nouns.findings(unexpected_keys, contents, BODY)
+    assert found.message == "3 of 9 keys are unknown to like.pt"
+    assert found.fix is not None
+    assert found.fix.safety is Safety.UNSAFE
+    assert found.fix.option == "--drop 'module.loss.*' --drop module.layer0.bias"
+    assert found.fix.edits == (Drop((("module.loss.a.weight",), ("module.loss.b.weight",), ("module.layer0.bias",))),)
+
+
+def test_many_unexpected_keys_do_not_make_an_endless_command() -> None:
+    """Beyond a few patterns no repair is offered."""
+    contents = {**BODY, **{f"x{number}.y": T((1,)) for number in range(6)}, **{f"z{n}.y": T((1,)) for n in range(6)}}
+    [found] = nouns.findings(unexpected_keys, contents, BODY)
+    assert found.fix is None
+    assert "12 options such as --drop 'x0.*'" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("key", "here", "there", "says"),
+    [
+        ("fc.weight", (5, 4), (2, 4), "The checkpoint has 5 classes or outputs, the target 2."),
+        ("embed_tokens.weight", (32001, 4), (32000, 4), "has 32,001 tokens in its vocabulary, the target 32,000"),
+        ("pos_embedding", (197, 4), (577, 4), "The checkpoint has 197 positions, the target 577."),
+        ("fc.weight", (5, 9), (2, 4), "different sizes"),
+        ("fc.weight", (5, 9, 1), (2, 4), "different sizes"),
+    ],
+)
+def test_the_hyper_parameter_is_named_where_it_is_plain(
+    key: str, here: tuple[int, ...], there: tuple[int, ...], says: str
+) -> None:
+    """Names and sizes tell classes, vocabulary and positions; where they do not, nothing is guessed."""
+    [found] = nouns.findings(shape_mismatch, {**BODY, key: T(here)}, {**BODY, key: T(there)})
+    assert says in found.cause
+    assert f"{key} {list(here)} here, {list(there)} there" in found.message
+
+
+def test_the_versions_follow_renamed_modules() -> None:
+    """The version of a module is looked up under the name that it was saved with."""
+    saved = Odict(
+        {"model.fc.weight": T((2, 4)), "model.fc.bias": T((2,)), "model.bn.weight": T((3,))},
+        {"model.bn": {"version": 2}},
+    )
+    like = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.weight": T((3,)), "bn.num_batches_tracked": T((), "int64")}
+    [found] = nouns.findings(missing_keys, saved, like)
+    assert found.keys == (("bn.num_batches_tracked",),)
+
+
+def test_input_channels_are_named() -> None:
+    """The first weight's second size counts the channels of the input."""
+    [found] = nouns.findings(
+        shape_mismatch, {"a.weight": T((4, 1, 3, 3)), **BODY}, {"a.weight": T((4, 3, 3, 3)), **BODY}
+    )
+    assert "1 input channel, the target 3" in found.cause
+
+
+def test_one_size_that_explains_many_layers_is_said() -> None:
+    """Another width everywhere is one cause."""
+    here = {**BODY, "a.weight": T((8, 4)), "b.weight": T((4, 8)), "c.bias": T((8,))}
+    there = {**BODY, "a.weight": T((6, 4)), "b.weight": T((4, 6)), "c.bias": T((6,))}
+    [found] = nouns.findings(shape_mismatch, here, there)
+    assert found.cause == "One size explains all of them: 8 here, 6 there."
+
+
+@pytest.mark.parametrize(
+    ("here", "there", "severity"),
+    [
+        ("float32", "float16", Severity.WARNING),
+        ("float16", "float32", Severity.INFO),
+        ("bfloat16", "float16", Severity.WARNING),
+        ("int8", "float32", Severity.INFO),
+        ("int64", "float32", Severity.WARNING),
+    ],
+)
+def test_a_cast_is_a_warning_where_it_loses_values(here: str, there: str, severity: Severity) -> None:
+    """A cast that keeps every value is worth knowing; one that does not is a warning."""
+    contents = {key: T(value.shape, here) for key, value in BODY.items()}
+    [found] = nouns.findings(dtype_mismatch, contents, {key: T(value.shape, there) for key, value in BODY.items()})
+    assert found.severity is severity
+    assert found.message == f"6 keys are {here} here and {there} in like.pt"
+
+
+def test_each_pair_of_dtypes_is_one_finding() -> None:
+    """Weights and counters that are cast differently are two findings."""
+    contents = {**BODY, "n": T((), "int32")}
+    like = {**{key: T(value.shape, "float64") for key, value in BODY.items()}, "n": T((), "int64")}
+    assert len(nouns.findings(dtype_mismatch, contents, like)) == 2

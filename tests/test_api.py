@@ -1,0 +1,61 @@
+import importlib.metadata
+
+import pytest
+import torch
+
+import ckptdoctor
+from ckptdoctor import errors
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A DataParallel checkpoint."""
+    path = tmp_path / "model.pt"
+    torch.save({"module.fc.weight": torch.ones(2, 3), "module.fc.bias": torch.zeros(2)}, path)
+    return path
+
+
+def test_every_public_name_exists():
+    """Each name of __all__ can be had, is listed by dir(), and nothing else is promised."""
+    assert all(getattr(ckptdoctor, name) is not None for name in ckptdoctor.__all__)
+    assert set(ckptdoctor.__all__) <= set(dir(ckptdoctor))
+    assert set(ckptdoctor._HOMES) | {"__version__"} == set(ckptdoctor.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = ckptdoctor.nonsense
+
+
+def test_the_version_is_the_installed_one():
+    """The version is told by the package's metadata."""
+    assert ckptdoctor.__version__ == importlib.metadata.version("ckptdoctor")
+
+
+def test_open_reads_headers(path):
+    """open gives the checkpoint by path, as text or as a path object."""
+    for name in (path, str(path)):
+        checkpoint = ckptdoctor.open(name)
+        assert [tensor.key for tensor in checkpoint.tensors] == ["module.fc.weight", "module.fc.bias"]
+
+
+def test_check_gives_findings(path):
+    """check finds what is wrong and obeys its choices."""
+    assert "N401" in [finding.code for finding in ckptdoctor.check(path).findings]
+    assert ckptdoctor.check(path, select=["D"]).findings == ()
+    assert ckptdoctor.check(path, like=path, select=["module-prefix"]).findings == ()
+    with pytest.raises(errors.UsageError):
+        ckptdoctor.check(path, select=["Q999"])
+
+
+def test_check_of_a_missing_file_is_a_report(tmp_path):
+    """A file that cannot be examined gives a report whose error says why."""
+    assert "No such file" in ckptdoctor.check(tmp_path / "missing.pt").error
+
+
+def test_fix_writes_a_verified_file(path):
+    """fix writes a new file that torch loads under the bare keys."""
+    report = ckptdoctor.fix(path, strip_module=True)
+    assert list(torch.load(report.output)) == ["fc.weight", "fc.bias"]
+
+
+def test_load_gives_plain_python(path):
+    """load gives the contents as plain Python with CPU tensors."""
+    assert torch.equal(ckptdoctor.load(path)["module.fc.weight"], torch.ones(2, 3))

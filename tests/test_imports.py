@@ -1,0 +1,162 @@
+"""Who may import whom, held against every import of every module; and what is really loaded while commands run."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "ckptdoctor"
+
+# the nouns: everything may import them, and they import nothing but themselves
+NOUNS = {"checkpoint", "errors"}
+
+# part of the house → the parts it may import
+LAW = {
+    "checkpoint": set(),
+    "errors": set(),
+    "edits": set(),
+    "findings": {"edits"},
+    "pickles": set(),
+    "writing": set(),
+    "facts": set(),
+    "formats": {"pickles", "writing", "edits"},
+    "reference": {"formats"},
+    "loading": {"formats"},
+    "rules": {"facts", "findings", "edits"},
+    "engine": {"formats", "facts", "reference", "rules", "findings", "edits", "writing", "config"},
+    "report": {"findings", "edits"},
+    "cli": {"engine", "report", "config", "findings"},
+    "config": set(),
+    # the doors: what they open is imported inside functions, or when a name is asked for
+    "api": {"engine", "formats", "findings"},
+    "__init__": {"api", "findings", "loading"},
+    "__main__": {"cli"},
+}
+
+# only these may import these, and only inside functions
+HEAVY = {"torch": {"loading"}, "numpy": set(), "safetensors": set(), "textual": set(), "rich": set()}
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part(module):
+    """The part of the house that a dotted name or a path belongs to."""
+    steps = module.relative_to(PACKAGE).with_suffix("").parts if isinstance(module, Path) else module.split(".")[1:]
+    return steps[0] if steps else "__init__"
+
+
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+def imports(path):
+    """Every import statement of a file: the dotted name, and whether it is carried out when the file is imported."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    waiting = {id(node) for each in ast.walk(tree) if waits(each) for node in ast.walk(each)}
+    for node in ast.walk(tree):
+        at_once = id(node) not in waiting
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, at_once) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} has a relative import: the law reads absolute ones"
+            if node.module == "ckptdoctor":
+                names = [alias.name for alias in node.names if alias.name != "__version__"]
+                yield from ((f"ckptdoctor.{name}", at_once) for name in names)
+            elif node.module:
+                yield node.module, at_once
+
+
+def waits(node):
+    """Whether what stands below is not carried out on import: functions, and blocks for type checkers."""
+    if isinstance(node, FUNCTIONS):
+        return True
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def test_the_law_names_every_part():
+    """A new part of the house has to say what it may import."""
+    assert {part(path) for path in MODULES} == set(LAW)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_obey_the_law(path):
+    """Every import of another part is one that the law allows."""
+    own = part(path)
+    allowed = LAW[own] | NOUNS | {own}
+    strays = {name for name, _ in imports(path) if name.split(".")[0] == "ckptdoctor" and part(name) not in allowed}
+    assert not strays
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_heavy_libraries_wait_until_they_are_needed(path):
+    """torch is imported by loading alone, inside functions; numpy, safetensors, textual and rich by nothing."""
+    for name, at_once in imports(path):
+        library = name.split(".")[0]
+        if library in HEAVY:
+            assert part(path) in HEAVY[library], f"{path.name} imports {library}"
+            assert not at_once, f"{path.name} imports {library} before it is needed"
+
+
+@pytest.mark.parametrize("path", [path for path in MODULES if part(path) == "checkpoint"], ids=lambda path: path.stem)
+def test_the_nouns_need_the_standard_library_only(path):
+    """The package of nouns imports nothing but the standard library and itself."""
+    roots = {name.split(".")[0] for name, _ in imports(path)}
+    assert roots <= sys.stdlib_module_names | {"ckptdoctor"}
+
+
+def loaded_after(arguments, folder):
+    """The modules in memory after a command line, run in a process of its own."""
+    code = (
+        "import sys\n"
+        "from ckptdoctor.cli.main import main\n"
+        "try:\n"
+        f"    main({arguments!r})\n"
+        "except SystemExit as end:\n"
+        "    print('status', end.code, file=sys.stderr)\n"
+        "print('modules', *sys.modules, file=sys.stderr)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    *_, status, modules = result.stderr.strip().split("\n")
+    assert status in ("status 0", "status 1"), result.stderr
+    return {name.split(".")[0] for name in modules.split()[1:]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A directory with a DataParallel checkpoint in both formats."""
+    import safetensors.torch
+    import torch
+
+    path = tmp_path_factory.mktemp("checkpoints")
+    tensors = {"module.conv.weight": torch.ones(4, 3), "module.conv.bias": torch.zeros(4)}
+    torch.save(tensors, path / "model.pt")
+    safetensors.torch.save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    return path
+
+
+COMMANDS = [
+    ["check"],
+    ["check", "--format", "json"],
+    ["check", "--deep"],
+    ["check", "--like", "model.pt"],
+    ["show"],
+    ["show", "--format", "json"],
+    ["fix", "--strip-module", "--force"],
+]
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.safetensors"])
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_heavy_library_is_loaded(folder, command, name):
+    """Neither torch, numpy, safetensors, textual nor rich is in memory after check, show or fix."""
+    assert not loaded_after([command[0], name, *command[1:]], folder) & set(HEAVY)
+
+
+def test_importing_the_package_loads_nothing():
+    """``import ckptdoctor`` costs next to nothing: no other module of the package is loaded."""
+    code = "import ckptdoctor, sys; print(*[name for name in sys.modules if name.startswith('ckptdoctor')])"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["ckptdoctor"]

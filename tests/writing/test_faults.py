@@ -1,0 +1,89 @@
+"""One fault at every system call in turn: nothing may be lost, and nothing may be left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from ckptdoctor.errors import WriteError
+from ckptdoctor.writing import publish
+from tests.writing.helpers import Case, leftovers, make_case
+
+CALLS = (
+    *("open", "fstat", "lstat", "posix_fallocate", "copy_file_range", "pread", "pwrite", "fsync", "fdatasync"),
+    *("fchown", "fchmod", "listxattr", "getxattr", "setxattr", "link", "replace", "ftruncate", "statvfs"),
+)
+
+
+class Faults:
+    """Counts every call of ``CALLS``, and makes the one numbered ``at`` fail."""
+
+    def __init__(self, monkeypatch, number: int, at: int) -> None:
+        self.count = 0
+        self.failed: str | None = None
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self._wrapped(name, getattr(os, name), number, at))
+
+    def _wrapped(self, name, real, number: int, at: int):
+        def call(*arguments, **named):
+            self.count += 1
+            if self.count == at:
+                self.failed = name
+                raise OSError(number, os.strerror(number))
+            return real(*arguments, **named)
+
+        return call
+
+
+def attempt(case: Case, output: Path, number: int, at: int, force: bool) -> tuple[str | None, bool]:
+    """The call that failed (None: there are fewer than ``at``), and whether the output was published all the same."""
+    with pytest.MonkeyPatch.context() as patch:
+        faults = Faults(patch, number, at)
+        try:
+            publish(case.recipe, str(output), force=force)
+        except WriteError:
+            return faults.failed, False
+    return faults.failed, True
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EACCES])
+@pytest.mark.parametrize("target", ["new", "existing", "original"])
+def test_a_fault_at_any_call_loses_nothing(tmp_path: Path, number: int, target: str):
+    """The original and an existing output stay as they are, or the complete new file is there; no temporary file."""
+    met = set()
+    for at in range(1, 1000):
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        case = make_case(folder)
+        before = case.source.read_bytes()
+        output = case.source if target == "original" else folder / "out.pt"
+        if target == "existing":
+            output.write_bytes(b"old")
+        old = output.read_bytes() if output.exists() else None
+        failed, published = attempt(case, output, number, at, force=target != "new")
+        if failed is None:
+            assert published
+            break
+        met.add(failed)
+        now = output.read_bytes() if output.exists() else None
+        assert now == case.wanted if published else now in (old, case.wanted)
+        assert target == "original" or case.source_is_intact(before)
+        assert leftovers(folder) == []
+    assert {"open", "pread", "pwrite", "fsync", "copy_file_range", "fchmod"} <= met
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_fault_of_the_background_sync_is_not_lost(tmp_path: Path, monkeypatch, number: int):
+    """A write-back error is reported once, and perhaps to the background thread: the output must not be published."""
+
+    def failing(fd: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    case = make_case(tmp_path, scale=150)
+    monkeypatch.setattr(os, "fdatasync", failing)
+    with pytest.raises(WriteError):
+        publish(case.recipe, str(tmp_path / "out"))
+    assert os.listdir(tmp_path) == ["source.pt"]

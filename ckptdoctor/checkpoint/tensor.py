@@ -44,10 +44,11 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the elements take when stored without gaps; for tensors made of parts, the parts' bytes."""
-        if self.parts:
-            return sum(part.nbytes for part in self.parts)
-        return (self.numel * self.dtype.bits + 7) // 8
+        """Bytes that the elements take when stored without gaps, those of the parts included."""
+        inner = sum(part.nbytes for part in self.parts)
+        if self.parts and self.storage is None:
+            return inner
+        return inner + (self.numel * self.dtype.bits + 7) // 8
 
     @property
     def key(self) -> str:

@@ -10,14 +10,14 @@ import click
 from ckptdoctor import config
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import codes, color
+from ckptdoctor.cli.options import SHORT_HELP, codes, color
 from ckptdoctor.engine.examine import examine_all
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import FileReport, Report, Severity
 
 
-@click.command("check")
+@click.command("check", context_settings=SHORT_HELP)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--deep", is_flag=True, help="Also read every byte: checksums of all records, zero-filled regions.")
 @click.option("--like", metavar="CKPT", help="Compare keys and shapes with those of another checkpoint.")

@@ -6,12 +6,12 @@ import click
 
 from ckptdoctor.cli.console import emit, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import as_json
+from ckptdoctor.cli.options import SHORT_HELP, as_json
 from ckptdoctor.engine.catalogue import look_up
 from ckptdoctor.report import rule_table
 
 
-@click.command("explain")
+@click.command("explain", context_settings=SHORT_HELP)
 @click.argument("code")
 @as_json
 def command(code: str, style: str) -> ExitStatus:

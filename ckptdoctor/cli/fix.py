@@ -10,14 +10,14 @@ import click
 from ckptdoctor import config
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import as_json, codes, color
+from ckptdoctor.cli.options import SHORT_HELP, as_json, codes, color
 from ckptdoctor.engine.request import FixRequest, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.findings import RepairReport
 
 
-@click.command("fix")
+@click.command("fix", context_settings=SHORT_HELP)
 @click.argument("path")
 @click.option("-o", "--output", metavar="OUT", help="The file to write, or a directory.  [default: PATH.fixed.EXT]")
 @click.option("--strip-module", is_flag=True, help='Strip what training wrappers put before keys: "module." and such.')

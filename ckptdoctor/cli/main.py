@@ -12,6 +12,7 @@ import click
 from ckptdoctor.cli.console import complain, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.lazy import LazyGroup
+from ckptdoctor.cli.options import SHORT_HELP
 from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.errors import CkptDoctorError
 
@@ -28,16 +29,21 @@ COMMANDS = {
 }
 
 
-@click.group(cls=LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, modules=COMMANDS, context_settings=SHORT_HELP)
 @click.version_option(package_name="ckptdoctor")
 def cli() -> None:
     """Open a checkpoint without running it, say what is wrong, and repair it losslessly."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line (None: ``sys.argv``) and end the process with an ``ExitStatus``."""
+    """Run the command line (None: ``sys.argv``) and end with SystemExit and an ``ExitStatus``."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line (None: ``sys.argv``); returns the exit status."""
     gc.set_threshold(*_COLLECTOR)
-    sys.exit(_status(arguments))
+    return _status(arguments)
 
 
 def _shown(error: click.ClickException) -> str:

@@ -7,6 +7,9 @@ from typing import Any
 
 import click
 
+# context settings of every command, so that its help is the same whether it is run through the group or by itself
+SHORT_HELP: dict[str, Any] = {"help_option_names": ["-h", "--help"]}
+
 color = click.option(
     "--color",
     type=click.Choice(["auto", "always", "never"]),

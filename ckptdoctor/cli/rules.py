@@ -6,12 +6,12 @@ import click
 
 from ckptdoctor.cli.console import emit, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import as_json
+from ckptdoctor.cli.options import SHORT_HELP, as_json
 from ckptdoctor.engine.catalogue import all_rules
 from ckptdoctor.report import rule_table
 
 
-@click.command("rules")
+@click.command("rules", context_settings=SHORT_HELP)
 @as_json
 def command(style: str) -> ExitStatus:
     """List every rule: code, name, severity, and what it finds."""

@@ -9,12 +9,12 @@ import click
 
 from ckptdoctor.cli.console import emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import as_json, color
+from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.engine.contents import Part, read_part
 from ckptdoctor.engine.paths import STANDARD_INPUT, spooled
 
 
-@click.command("show")
+@click.command("show", context_settings=SHORT_HELP)
 @click.argument("path")
 @click.option("--keys", "what", flag_value="keys", help="A flat list: one tensor a line.")
 @click.option("--devices", "what", flag_value="devices", help="Which tensors lie on which device tag.")

@@ -68,11 +68,10 @@ def with_storages(checkpoint: Checkpoint, changes: dict[str, Storage], device: s
 def _on_new_storage(tensor: Tensor, changes: dict[str, Storage], device: str | None) -> Tensor:
     if tensor.parts:
         parts = tuple([_on_new_storage(part, changes, device) for part in tensor.parts])
-        if all(new is old for new, old in zip(parts, tensor.parts, strict=True)):
-            return tensor
-        if device is not None and tensor.device == tensor.parts[0].device:
-            return replace(tensor, parts=parts, device=device)
-        return replace(tensor, parts=parts)
+        if any(new is not old for new, old in zip(parts, tensor.parts, strict=True)):
+            # a tensor without bytes of its own (sparse, a subclass) lies where its parts lie
+            follows = device is not None and tensor.storage is None and tensor.device == tensor.parts[0].device
+            tensor = replace(tensor, parts=parts, device=parts[0].device if follows else tensor.device)
     new = changes.get(tensor.storage.key) if tensor.storage is not None else None
     if new is None:
         return tensor

@@ -102,7 +102,8 @@ def _resized(storage: Storage, key: str, nbytes: int) -> Storage:
 def _shifted(tensor: Tensor, storages: dict[str, Storage], kept: dict[str, tuple[Piece, ...]]) -> Tensor:
     if tensor.parts:
         parts = tuple([_shifted(part, storages, kept) for part in tensor.parts])
-        return tensor if all(a is b for a, b in zip(parts, tensor.parts, strict=True)) else replace(tensor, parts=parts)
+        if any(new is not old for new, old in zip(parts, tensor.parts, strict=True)):
+            tensor = replace(tensor, parts=parts)
     if tensor.storage is None or tensor.storage.key not in storages:
         return tensor
     storage = storages[tensor.storage.key]

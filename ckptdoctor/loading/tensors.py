@@ -37,7 +37,7 @@ def _bare(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert:
     if tensor.parts or tensor.layout != "strided":
         return _inert(tensor, storages)
     if tensor.storage is None:
-        return _meta(tensor)
+        return _meta(tensor) if tensor.device == "meta" else _inert(tensor, storages)  # XLA: values in the pickle
     return _strided(tensor, storages)
 
 

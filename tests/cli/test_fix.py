@@ -182,7 +182,7 @@ def test_torch_is_never_imported(tmp_path: Path):
     save(training("module"), tmp_path / "m.pt")
     save_file({"module.a": torch.ones(2)}, tmp_path / "m.safetensors")
     code = (
-        "import sys\nfrom ckptdoctor.__main__ import main\n"
+        "import sys\nfrom ckptdoctor.cli.main import main\n"
         "try:\n    main(['fix', sys.argv[1], '--strip-module'])\n"
         "except SystemExit as end:\n    print(end.code, sorted({'torch', 'numpy', 'textual'} & set(sys.modules)))"
     )

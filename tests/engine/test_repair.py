@@ -18,6 +18,7 @@ from ckptdoctor.engine.repair import Outcome, repair
 from ckptdoctor.engine.request import FixRequest, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import RefusedError, WriteError
+from tests.builders import saving_tags, tagged
 from tests.engine.checkpoints import every_way, load, prefixed, save, training
 from tests.engine.same import assert_same
 from tests.writing.helpers import leftovers
@@ -398,3 +399,16 @@ def test_a_file_that_changed_after_the_plan_is_not_repaired(tmp_path: Path):
     with pytest.raises(WriteError, match="changed"):
         repair(planned)
     assert os.listdir(tmp_path) == ["run.pt"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_quantized_tensors_and_their_scales_move_to_the_cpu(tmp_path: Path):
+    """A per-channel quantized tensor has a storage of its own and parts with theirs: all are retagged, and verified."""
+    values = torch.arange(12.0).reshape(3, 4)
+    scales, zeros = torch.tensor([0.1, 0.2, 0.3]), torch.zeros(3)
+    with saving_tags():
+        quantized = torch.quantize_per_channel(values, scales, zeros, 0, torch.qint8)
+        torch.save({"q": tagged(quantized, "cuda:0"), "w": tagged(torch.ones(2), "cuda:0")}, tmp_path / "q.pt")
+    outcome = fixed(tmp_path / "q.pt", to_cpu=True)
+    result = torch.load(outcome.plan.output, weights_only=True)
+    assert torch.equal(result["q"].int_repr(), quantized.int_repr())

@@ -136,7 +136,7 @@ def _droppable(found: Children, part: Part, parent: KeyPath) -> list[Child]:
     each = found.get(part)
     if each is None:
         raise RefusedError(f"There is nothing at {show_path((*parent, part))} to drop.")
-    if any(child.width == 0 for child in each):
+    if any(child.first is None for child in each):
         raise RefusedError(f"{show_path((*parent, part))} belongs to a tuple or a call, and cannot be dropped alone.")
     return each
 

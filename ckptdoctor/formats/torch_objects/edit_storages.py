@@ -69,12 +69,11 @@ class StorageEdits:
             claim = claim_of(reference)
             if claim is None:
                 continue
-            slot = Slot(self._own_id(reference), _LOCATION)
-            location = bare(slot.value)
-            if claim.device == edit.to and shared is None and isinstance(location, Text):
-                shared = location
+            if claim.device == edit.to and shared is None:
+                location = bare((items(reference.id) or [])[_LOCATION])
+                shared = location if isinstance(location, Text) else None
             if _is_meant(edit, claim.device, claim.key):
-                slots.append(slot)
+                slots.append(Slot(self._own_id(reference), _LOCATION))
         if slots:
             self._retag_wrappers(edit)
             self._put_location(slots, edit.to, shared)
@@ -220,10 +219,6 @@ class StorageEdits:
 
     def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
         """The plan for every storage of the output, with its key."""
-        if (
-            renumber is not Numbering.ALWAYS and not self._graph.is_rebuilt
-        ):  # nothing came or went: all storages are as they were
-            return tuple([whole(storage) for storage in self._old.values()])
         keys = self._keys_in_use()
         names = {key: key for key in keys}
         if renumber is Numbering.ALWAYS or set(keys) != set(self._old):

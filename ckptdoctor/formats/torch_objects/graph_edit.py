@@ -62,14 +62,11 @@ class GraphEdit:
         """Every persistent id, in the order in which the stream loads them."""
         return [node for node in self.nodes() if type(node) is PersistentId]
 
-    def forget_counts(self) -> None:
-        """References were changed in other ways than by this class."""
-        self._scan = None
-
-    @property
-    def is_rebuilt(self) -> bool:
-        """Whether nodes came or went since the beginning."""
-        return self._rebuilt
+    def recount(self, node: Node, change: int) -> None:
+        """So many more places (fewer, where negative) lead to a node that holds no others."""
+        scanned = self._scanned()
+        scanned.counts[id(node)] = scanned.counts.get(id(node), 0) + change
+        scanned.kept.append(node)
 
     def rebuilt(self) -> None:
         """Nodes came or went."""
@@ -145,8 +142,9 @@ class GraphEdit:
         """Take children out of what holds them, and the steps of ``owners`` that are empty then."""
         by_holder: dict[int, tuple[list[Value], set[int]]] = {}
         for child in dropped:
-            holder, gone = by_holder.setdefault(id(child.value.holder), (child.value.holder, set()))
-            gone.update(range(child.first, child.first + child.width))
+            if child.first is not None:
+                holder, gone = by_holder.setdefault(id(child.first.holder), (child.first.holder, set()))
+                gone.update(range(child.first.index, child.first.index + child.width))
         for holder, gone in by_holder.values():
             holder[:] = [value for index, value in enumerate(holder) if index not in gone]
         for owner in owners:

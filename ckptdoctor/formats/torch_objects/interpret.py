@@ -20,8 +20,7 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
     tree = builder.build()
     shown = len(registry.storages)
     if builder.incomplete or reader.hidden or reader.notes or pickle.discards_calls:
-        for reference in storage_references(pickle.root):
-            registry.get(reference)
+        registry.complete(storage_references(pickle.root))
     unseen = len(registry.storages) - shown
     notes = [*builder.notes, *reader.notes, *registry.notes]
     if unseen:

@@ -17,12 +17,14 @@ class Scan:
     """``nodes`` are all nodes that hold others, parents before children, in stream order.
 
     ``counts`` says by id from how many places the graph leads to a node, not counting places inside the node itself;
-    ``looping`` has the ids of those that such places lead back to.
+    ``looping`` has the ids of those that such places lead back to; ``kept`` keeps nodes alive that were counted and may
+    have gone since, so that no other gets their id.
     """
 
     nodes: list[Node] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
     looping: set[int] = field(default_factory=set)
+    kept: list[Node] = field(default_factory=list)
 
 
 def scan(root: Value) -> Scan:

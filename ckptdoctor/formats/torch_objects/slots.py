@@ -36,19 +36,15 @@ class Child:
     """One child of a node: the slot of its value, and of its key in a dict.
 
     ``via`` are the slots that lead from the node to the one that holds the child: to the state of an object, to the
-    tuple of its arguments. ``width`` counts what is to be taken out of the holder, from the key on, to drop the child;
-    0: it cannot be dropped.
+    tuple of its arguments. To drop the child, ``width`` values are taken out from the slot ``first`` on (the key and
+    the value, the item, or the pair); None: it cannot be dropped.
     """
 
     value: Slot
     key: Slot | None = None
     via: tuple[Slot, ...] = ()
+    first: Slot | None = None
     width: int = 0
-
-    @property
-    def first(self) -> int:
-        """Where in the holder the ``width`` values begin."""
-        return self.value.index + 1 - self.width
 
 
 Children = dict[Part, list[Child]]
@@ -87,19 +83,32 @@ def _sequence(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
     if shape.filled is node:
         yield from enumerate(_items(node))
     elif isinstance(shape.filled, (Made, Tuple)):
-        yield from _children(shape.filled)
+        way = _way_to_argument(node)
+        for part, child in _children(shape.filled):
+            yield part, Child(child.value, None, way, child.first, child.width)
 
 
 def _mapping(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
     if shape.pairs is not None:
         parts, repeats = parts_of(shape.found.keys)
-        for index, pair in enumerate(shape.pairs):
+        listed = [each[-1].value for each in children(shape.filled).values()]
+        for index, (pair, slot) in enumerate(zip(shape.pairs, listed, strict=True)):
             inside = children(pair)
             first, second = inside[0][-1].value, inside[1][-1].value
-            yield parts[repeats.get(index, index)], Child(second, first)
+            yield parts[repeats.get(index, index)], Child(second, first, (*_way_to_argument(node), slot), slot, 1)
     elif isinstance(shape.filled, Made):
-        yield from _pairs(shape.filled, shape)
+        way = () if shape.filled is node else _way_to_argument(node)
+        for part, child in _pairs(shape.filled, shape):
+            yield part, Child(child.value, child.key, way, child.first, child.width)
     yield from _attributes(node)
+
+
+def _way_to_argument(node: Made) -> tuple[Slot, ...]:
+    """The slots that lead from an object to the one list, dict or tuple that it is made of."""
+    arguments = bare(node.items[1])
+    if node.op in (op.OBJ, op.INST) or not isinstance(arguments, Tuple):
+        return (Slot(node.items, 1),)
+    return Slot(node.items, 1), Slot(arguments.items, 0)
 
 
 def _pairs(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
@@ -107,14 +116,14 @@ def _pairs(node: Made, shape: Shape) -> Iterator[tuple[Part, Child]]:
     index = 0
     for payload in _payloads(node, PAIR_STEPS, op.DICT):
         for at in range(0, len(payload) - 1, 2):
-            yield parts[repeats.get(index, index)], Child(Slot(payload, at + 1), Slot(payload, at), width=2)
+            yield parts[repeats.get(index, index)], Child(Slot(payload, at + 1), key := Slot(payload, at), (), key, 2)
             index += 1
 
 
 def _items(node: Made) -> Iterator[Child]:
     for payload in _payloads(node, ITEM_STEPS, op.LIST):
         for at in range(len(payload)):
-            yield Child(Slot(payload, at), width=1)
+            yield Child(slot := Slot(payload, at), None, (), slot, 1)
 
 
 def _payloads(node: Made, steps: frozenset[int], made_full: int) -> Iterator[list[Value]]:
@@ -155,7 +164,7 @@ def _states(node: Made) -> Iterator[tuple[Part, Child]]:
             yield Special(".state"), Child(slot)
             continue
         for part, child in _children(bare(slot.value)):
-            yield part, Child(child.value, child.key, (slot, *child.via), child.width)
+            yield part, Child(child.value, child.key, (slot, *child.via), child.first, child.width)
 
 
 def _attributes(node: Made) -> Iterator[tuple[Part, Child]]:
@@ -166,4 +175,4 @@ def _attributes(node: Made) -> Iterator[tuple[Part, Child]]:
             continue
         for part, child in _pairs(state, shape_of(state)):
             name = part.text if isinstance(part, Special) else str(part)
-            yield Special(f".{name}"), Child(child.value, child.key, (slot,), child.width)
+            yield Special(f".{name}"), Child(child.value, child.key, (slot,), child.first, child.width)

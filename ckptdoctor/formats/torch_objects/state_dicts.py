@@ -75,7 +75,7 @@ def _state_dict(path: KeyPath, node: Mapping) -> StateDict | None:
 
 def _is_tensor(value: Node) -> TypeGuard[Tensor]:
     """Whether a value is a tensor, and not a storage that was saved on its own."""
-    return isinstance(value, Tensor) and not value.rebuild.endswith("Storage")
+    return type(value) is Tensor and value.rebuild[-7:] != "Storage"
 
 
 def _made(path: KeyPath, role: Role, node: Mapping, tensors: tuple[Tensor, ...]) -> StateDict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
@@ -101,6 +102,15 @@ class Registry:
         """All storages, in the order in which they were met."""
         return tuple([known.storage for known in self._known.values()])
 
+    def complete(self, references: Iterable[PersistentId]) -> None:
+        """Look up what was passed over, and put all storages into the order of ``references``, that of the stream."""
+        order: dict[str, int] = {}
+        for reference in references:
+            known = self.get(reference)
+            if known is not None:
+                order.setdefault(known.claim.key, len(order))
+        self._known = dict(sorted(self._known.items(), key=lambda item: order.get(item[0], len(order))))
+
     def get(self, reference: Value, dtype: DType | None = None) -> Known | None:
         """The storage that a persistent id names, as torch takes it: by the first claim about its key.
 
@@ -123,7 +133,8 @@ class Registry:
 
     def _looked_up(self, claim: Claim, dtype: DType | None) -> Known:
         declared = claim.dtype if claim.dtype is not None else dtype
-        storage = self._table.find(claim.key, declared, claim.device, claim.nbytes)
+        nbytes = claim.numel * (1 if claim.dtype is None else claim.dtype.bits >> 3 or 1)
+        storage = self._table.find(claim.key, declared, claim.device, nbytes)
         known = self._known[claim.key] = Known(storage, claim)
         return known
 

@@ -41,9 +41,11 @@ def replace_texts(graph: GraphEdit, changes: Iterable[NewText]) -> None:
             if change.value not in made:
                 made[change.value] = new_text(graph.pickle, change.value, old)
             change.slot.put(made[change.value])
+            graph.recount(made[change.value], 1)
+            if old is not None:
+                graph.recount(old, -1)
         if old is not None and old.memo != NO_MEMO:
             _remember(graph, old, list(made.values()), id(old) in free)
-    graph.forget_counts()
 
 
 def _remember(graph: GraphEdit, old: Text, made: list[Text], free: bool) -> None:

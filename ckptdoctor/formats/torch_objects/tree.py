@@ -68,7 +68,8 @@ NO_STEP = Special("")
 class TreeBuilder:
     """Builds the tree of one pickle; ``tensors`` and ``notes`` fill on the way, in file order.
 
-    ``incomplete`` says that something was left out of the tree: elided, or the earlier value of a repeated key.
+    ``incomplete`` says that something was left out of the tree (elided, or the earlier value of a repeated key), or is
+    shown in another order than that of the stream.
     """
 
     def __init__(self, pickle: Pickle, reader: TensorReader, member: str) -> None:
@@ -243,6 +244,8 @@ class TreeBuilder:
 
     def _object(self, node: Value, path: KeyPath, name: str, arguments: list[Value], found: Filling) -> Node | _Frame:
         states = found.states
+        if states and (found.items or found.values):
+            self.incomplete = True  # the state is shown first, but comes last
         refused = self._refused(node, path, len(arguments) + len(found.items) + len(found.values) + len(states))
         if refused is not None:
             return refused

@@ -21,12 +21,13 @@ class ZipStorages:
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
         """The storage with this key, of ``nbytes`` bytes as the pickle declares it."""
         record = self._directory.find(f"data/{key}")
-        member = shown(f"{self._directory.prefix}/data/{key}")
         if record is None:
+            member = shown(f"{self._directory.prefix}/data/{key}")
             message = f"storage {shown(key)} ({nbytes:,} bytes) has no record: its values are not in the file"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, member))
             return Storage(key, nbytes, dtype, device, None)
         if record.size != nbytes:
+            member = shown(f"{self._directory.prefix}/data/{key}")
             message = (
                 f"storage {shown(key)} should be {nbytes:,} bytes, but its record has {record.size:,}: "
                 "torch.load refuses it, but takes bytes of its neighbours with mmap=True"

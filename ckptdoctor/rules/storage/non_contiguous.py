@@ -13,9 +13,9 @@ How it is found
     The strides of each tensor of a model's state dict are compared with those of a contiguous one.
 
 Repair
-    ``ckptdoctor fix FILE --select A707`` puts the elements in order, as ``Tensor.contiguous()`` does. Safe: no value
-    changes, and ``load_state_dict`` copies values whatever their order. Tensors that share memory with others stay as
-    they are, and so do expanded ones (stride 0), which would grow.
+    ``ckptdoctor fix FILE --select A707 --unsafe-fixes`` puts the elements in order, as ``Tensor.contiguous()`` does.
+    No value changes, but the strides do: a ``channels_last`` format is lost, which is why it has to be asked for.
+    Tensors that share memory with others stay as they are, and so do expanded ones (stride 0), which would grow.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
         if curable:
             paths = tuple([each.path for each in curable])
             title = f"put the elements of {wording.count(len(paths), 'tensor')} in order"
-            fix = Fix(title, (MakeContiguous(paths),), Safety.SAFE, "--select A707")
+            fix = Fix(title, (MakeContiguous(paths),), Safety.UNSAFE, "--select A707")
             yield _problem(state_dict, curable, fix)
         if rest:
             yield _problem(state_dict, rest, None)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.testing._internal.two_tensor import TwoTensor
 
 from ckptdoctor.checkpoint import Special, at
 from ckptdoctor.edits import (
@@ -22,7 +23,7 @@ from ckptdoctor.edits import (
 )
 from ckptdoctor.errors import RefusedError
 from tests.builders import tagged
-from tests.formats.torch_objects.support import contents_of_bytes, edited, load, save
+from tests.formats.torch_objects.support import Saved, contents_of_bytes, edited, load, save
 
 
 def strip(keys, prefix="module.", path=()):
@@ -322,3 +323,48 @@ def test_attributes_of_a_dict_have_paths_of_their_own():
     path = (Special("._metadata"), "", "version")
     loaded = load(edited(save(net.state_dict()), [Replace(path, 9)]))
     assert loaded._metadata[""]["version"] == 9
+
+
+@pytest.mark.parametrize(
+    "shared", [OrderedDict(a=1, b=2), [1, 2], {1, 2}, torch.Size([1, 2])], ids=lambda kind: type(kind).__name__
+)
+def test_what_two_places_share_is_replaced_in_one(shared):
+    """A container behind two keys keeps its contents under the one that was not named, however it is pickled."""
+    part = "a" if isinstance(shared, dict) else 0
+    loaded = load(edited(save({"x": shared, "y": shared}), [Replace(("x", part), 7)]), weights_only=False)
+    assert loaded["y"] == shared
+    assert loaded["x"] != shared
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_every_protocol_is_edited(protocol):
+    """Renames, drops and new tags give a sound pickle under every protocol, with frames and MEMOIZE."""
+    value = {"module.w": tagged(torch.ones(2), "cuda:1"), "module.b": torch.zeros(1), "x" * 300: [1, "module.w"]}
+    edits = [strip(["module.w", "module.b"]), Drop((("b",),)), Retag("cpu"), Rename((), (("x" * 300, "y"),))]
+    loaded = load(edited(save(value, protocol), edits), weights_only=False)
+    assert list(loaded) == ["w", "y"]
+    assert loaded["w"].tolist() == [1.0, 1.0]
+    assert loaded["y"] == [1, "module.w"]
+
+
+def test_wrapper_subclasses_follow_their_tensors():
+    """The device that a wrapper subclass states is retagged with the tensors in it."""
+    got = contents_of_bytes(edited(save({"x": TwoTensor(torch.ones(2), torch.ones(2))}), [Retag("cuda:1")]).data)
+    assert got.tensors[0].device == "cuda:1"
+    assert [part.device for part in got.tensors[0].parts] == ["cuda:1", "cuda:1"]
+
+
+def test_a_hidden_view_keeps_its_part_of_a_storage():
+    """What an attribute of a Parameter views survives Compact, although the tree does not show it."""
+    base = torch.arange(100.0)
+    weight = torch.nn.Parameter(base[:10])
+    weight.tail = base[90:]
+    loaded = load(edited(save({"w": weight}), [Compact(("0",))]))
+    assert loaded["w"].tail.tolist() == list(range(90, 100))
+    assert loaded["w"].untyped_storage().nbytes() == 80
+
+
+def test_dropping_one_key_of_two_equal_ones_drops_both():
+    """A key that stands twice in one dict is gone from it afterwards."""
+    data = b"\x80\x02}(X\x01\x00\x00\x00aK\x01X\x01\x00\x00\x00bK\x02X\x01\x00\x00\x00aK\x03u."
+    assert load(edited(Saved(data, {}), [Drop((("a",),))])) == {"b": 2}

@@ -31,6 +31,7 @@ from ckptdoctor.pickles.graph import (
     Value,
     Verbatim,
 )
+from ckptdoctor.pickles.tensors import written
 
 _ONE = tuple(bytes((code,)) for code in range(256))
 _MARK = _ONE[op.MARK]
@@ -50,6 +51,16 @@ class _Finish:
         self.node = node
 
 
+class _Whole:
+    """The arguments and the call of a tensor as they stood in the stream, to be written behind its callee."""
+
+    __slots__ = ("node", "raw")
+
+    def __init__(self, node: Made, raw: bytes) -> None:
+        self.node = node
+        self.raw = raw
+
+
 class _Put:
     """A PUT that comes later than right after the making."""
 
@@ -59,7 +70,7 @@ class _Put:
         self.node = node
 
 
-_Task = Union[Value, bytes, Step, _Finish, _Put]
+_Task = Union[Value, bytes, Step, _Finish, _Put, _Whole]
 
 
 class _Writer:
@@ -91,6 +102,10 @@ class _Writer:
             self.lost.add(self.owners[memo])
         self.owners[memo] = node
         self.out.append(canonical.put(memo, self.protocol))
+
+    def stored(self, value: Value) -> bool:
+        """Whether a GET of the value's memo index would fetch it now; None stands for no value."""
+        return value is None or (isinstance(value, Node) and self.owners.get(value.memo) is value)
 
     def index(self, node: Node) -> int:
         """Where in the memo the node is, NO_MEMO before it was written.
@@ -205,6 +220,12 @@ def _tuple_op(w: _Writer, node: Tuple) -> int:
 def _made(w: _Writer, node: Made) -> None:
     if w.fetched(node):
         return
+    if node.folded is not None and not node.steps and node.memo == node.folded.last + 1:
+        raw = written(node.folded, w.protocol)
+        if raw is not None and all(w.stored(value) for value in node.folded.fetched):
+            w.tasks.append(_Whole(node, raw))
+            w.tasks.append(node.folded.callee)
+            return
     for step in reversed(node.steps or ()):
         if step.op == op.PUT:
             w.tasks.append(_Put(node))
@@ -245,6 +266,11 @@ def _popped(w: _Writer, node: Popped) -> None:
 def _revisit(w: _Writer, node: Revisit) -> None:
     w.later(reversed(node.steps))
     w.later((node.result,))
+
+
+def _whole(w: _Writer, task: _Whole) -> None:
+    w.out.append(task.raw)
+    w.owners[task.node.memo] = task.node
 
 
 def _put(w: _Writer, task: _Put) -> None:
@@ -294,4 +320,5 @@ _WRITERS: dict[type, Callable[[_Writer, Any], None]] = {
     Step: _step,
     _Finish: _finish,
     _Put: _put,
+    _Whole: _whole,
 }

@@ -10,7 +10,10 @@ or ``payload`` list, then encode.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
+from typing import TYPE_CHECKING, Union
+
+if TYPE_CHECKING:
+    from ckptdoctor.pickles.folded import FoldedTensor
 
 NO_MEMO = -1
 
@@ -117,15 +120,35 @@ class Made(Node):
     ``op`` is EMPTY_LIST, LIST, EMPTY_DICT, DICT, EMPTY_SET (``items``: what stood between MARK and LIST or DICT), or
     REDUCE, NEWOBJ, NEWOBJ_EX, OBJ, INST (``items``: callable and arguments; for REDUCE and NEWOBJ [callable, args],
     for NEWOBJ_EX [class, args, kwargs], for OBJ [class, arg …], for INST [Global, arg …]).
+    ``folded`` holds a tensor's call in a small form; ``items`` are made of it when they are first asked for.
     """
 
-    __slots__ = ("items", "op", "steps")
+    __slots__ = ("folded", "items", "op", "steps")
 
     def __init__(self, op: int, items: list[Value] | None = None, memo: int = NO_MEMO) -> None:
         self.op = op
         self.items: list[Value] = [] if items is None else items
         self.steps: list[Step] | None = None
+        self.folded: FoldedTensor | None = None
         self.memo = memo
+
+    def __getattr__(self, name: str) -> list[Value]:
+        # Python comes here only for a slot that was never filled, so that reading costs nothing in all other cases
+        if name != "items" or self.folded is None:
+            raise AttributeError(name)
+        self.items = self.folded.open()
+        self.folded = None
+        return self.items
+
+
+def folded_call(op: int, folded: FoldedTensor, memo: int) -> Made:
+    """A call whose items stay folded until they are asked for."""
+    made: Made = Made.__new__(Made)
+    made.op = op
+    made.steps = None
+    made.folded = folded
+    made.memo = memo
+    return made
 
 
 class PersistentId(Node):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.pickles.budgets import Budgets, exceeded
+from ckptdoctor.pickles.folded import FoldedTensor
 from ckptdoctor.pickles.graph import Ambiguity, GlobalUse, Made, Value
 
 # Bytes after which the budgets are looked at again: an opcode is at least a byte, so no count can run away in between.
@@ -62,7 +63,7 @@ class Machine:
         self.protocol = -1
         self.stack: list[Value] = []
         self.metastack: list[list[Value]] = []
-        self.memo: list[Value] = []
+        self.memo: list[Value | FoldedTensor] = []
         self.sparse: dict[int, Value] = {}
         self.memoize = False
         self.borrowed: dict[tuple[int, int], Made] = {}
@@ -75,6 +76,11 @@ class Machine:
         self.nodes = 0
         self.calls = 0
         self.extra_opcodes = 0
+
+    def entry(self, index: int) -> Value:
+        """What the dense part of the memo holds at ``index``. Raises IndexError beyond it."""
+        value = self.memo[index]
+        return value.node(index) if isinstance(value, FoldedTensor) else value
 
     def ambiguous(self, kind: str, message: str, offset: int) -> None:
         """Note something on which unpicklers disagree, or that no pickler writes."""

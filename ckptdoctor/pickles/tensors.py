@@ -14,7 +14,8 @@ from functools import lru_cache
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value
+from ckptdoctor.pickles.folded import FoldedTensor
+from ckptdoctor.pickles.graph import Made, Node, PersistentId, Text, Tuple, Value, folded_call
 from ckptdoctor.pickles.machine import Machine
 
 _GET = rb"(h.|j....)"
@@ -59,34 +60,90 @@ def take_tensor(m: Machine, at: int) -> int:
         or start is None
     ):
         return 0
-    name = Text(op.BINUNICODE, str(key, "ascii"), index)
-    memo.append(name)
-    location: Value
-    if where:
-        location = memo[_index(where)]
-    else:
-        index += 1
-        location = Text(op.BINUNICODE, _place(place), index)
-        memo.append(location)
-    index += 1
-    identity = Tuple(op.TUPLE, [memo[_index(tag)], memo[_index(kind)], name, location, count], index)
-    memo.append(identity)
-    size_node, stride_node = Tuple(sizes[0], sizes[1].copy()), Tuple(strides[0], strides[1].copy())
-    for node, put in ((size_node, size_put), (stride_node, stride_put)):
-        if put:
-            index += 1
-            node.memo = index
-            memo.append(node)
-    hooks_node = Made(op.REDUCE, [memo[_index(hooks)], Tuple(op.EMPTY_TUPLE, [])], index + 1)
-    storage = PersistentId(op.BINPERSID, identity)
-    arguments = Tuple(op.TUPLE, [storage, start, size_node, stride_node, grad == b"\x88", hooks_node], index + 2)
-    tensor = Made(op.REDUCE, [m.stack[-1], arguments], index + 3)
-    memo += (hooks_node, arguments, tensor)
+    inner = (len(puts) >> 2) - 1
+    device = _entry(memo, _index(where))
+    fetched = _entry(memo, _index(tag)), _entry(memo, _index(kind)), device, _entry(memo, _index(hooks))
+    location = _place(place) if not where else _device(device)
+    numbers = count, start, sizes[3], strides[3], grad == b"\x88"
+    folded = FoldedTensor(
+        m.data, at, index, index + inner - 1, m.stack[-1], fetched, str(key, "ascii"), location, numbers
+    )
+    tensor = folded_call(op.REDUCE, folded, index + inner)
+    memo += [folded] * inner
+    memo.append(tensor)
     m.stack[-1] = tensor
     m.nodes += _NODES
     m.calls += 2
     m.extra_opcodes += _OPCODES + (len(puts) >> 2) + sizes[2] + strides[2]
     return match.end()
+
+
+def _device(node: Value) -> str | None:
+    """The text of a device tag that was fetched from the memo; None for anything else."""
+    return node.value if type(node) is Text and type(node.value) is str else None
+
+
+def _entry(memo: list[Value | FoldedTensor], index: int) -> Value:
+    """What the memo holds at ``index``; None for -1, which stands for no GET."""
+    if index < 0:
+        return None  # no GET stands there
+    value = memo[index]
+    return value.node(index) if isinstance(value, FoldedTensor) else value
+
+
+def unfolded(folded: FoldedTensor) -> tuple[list[Value], dict[int, Value]]:
+    """The nodes that the single opcodes would have built: callee and arguments, and those inside by memo index."""
+    match = _TENSOR.match(folded.data, folded.at)
+    assert match is not None
+    (_, _, _, _, _, where, _, place, _, _, _, _, size, size_put,
+     stride, stride_put, grad, _, _, _, _) = match.groups(b"")  # fmt: skip
+    inner: dict[int, Value] = {}
+    index = folded.first
+
+    def kept(node: Text | Tuple | Made) -> None:
+        nonlocal index
+        node.memo = index
+        inner[index] = node
+        index += 1
+
+    name = Text(op.BINUNICODE, folded.key)
+    kept(name)
+    location: Value = folded.place
+    if not where:
+        location = Text(op.BINUNICODE, _place(place))
+        kept(location)
+    identity = Tuple(op.TUPLE, [folded.tag, folded.kind, name, location, folded.numel])
+    kept(identity)
+    sizes, strides = _shape(size), _shape(stride)
+    assert sizes is not None
+    assert strides is not None
+    size_node, stride_node = Tuple(sizes[0], sizes[1].copy()), Tuple(strides[0], strides[1].copy())
+    for node, put in ((size_node, size_put), (stride_node, stride_put)):
+        if put:
+            kept(node)
+    hooks_node = Made(op.REDUCE, [folded.hooks, Tuple(op.EMPTY_TUPLE, [])])
+    kept(hooks_node)
+    storage = PersistentId(op.BINPERSID, identity)
+    values: list[Value] = [storage, folded.offset, size_node, stride_node, grad == b"\x88", hooks_node]
+    arguments = Tuple(op.TUPLE, values)
+    kept(arguments)
+    return [folded.callee, arguments], inner
+
+
+def written(folded: FoldedTensor, protocol: int) -> bytes | None:
+    """The bytes of the arguments and the call as they stand in the stream; None when they do not fit any more.
+
+    They fit as long as none of its nodes was made, and the values that it fetches have kept their memo indices.
+    """
+    if folded.opened:
+        return None
+    match = _TENSOR.match(folded.data, folded.at)
+    assert match is not None
+    gets = (match[1], match[2], match[6], match[18])
+    for get, node in zip(gets, (folded.tag, folded.kind, folded.place, folded.hooks), strict=True):
+        if get is not None and not (isinstance(node, Node) and canonical.get(node.memo, protocol) == get):
+            return None
+    return match[0]
 
 
 def _in_sequence(puts: bytes, first: int) -> bool:
@@ -124,11 +181,11 @@ def _number(raw: bytes) -> int | None:
 
 
 @lru_cache(maxsize=4096)
-def _shape(raw: bytes) -> tuple[int, list[Value], int] | None:
-    """Opcode, items and number of opcodes of a tuple of integers, or None when it is not one that a pickler writes."""
+def _shape(raw: bytes) -> tuple[int, list[Value], int, tuple[int, ...]] | None:
+    """Opcode, items, number of opcodes, and the integers of a tuple; None when it is not one that a pickler writes."""
     code = raw[-1]
     begin = 1 if code == op.TUPLE and raw[0] == op.MARK else 0
-    values: list[Value] = []
+    values: list[int] = []
     while begin < len(raw) - 1:
         end = begin + 1 + op.ARGUMENT_SIZE[raw[begin]]
         value = _number(raw[begin:end])
@@ -137,7 +194,7 @@ def _shape(raw: bytes) -> tuple[int, list[Value], int] | None:
         values.append(value)
         begin = end
     if code == op.EMPTY_TUPLE:
-        return code, [], 1
+        return code, [], 1, ()
     if code == op.TUPLE:
-        return code, values, len(values) + 2
-    return (code, values, len(values) + 1) if len(values) == code - op.TUPLE1 + 1 else None
+        return code, [*values], len(values) + 2, tuple(values)
+    return (code, [*values], len(values) + 1, tuple(values)) if len(values) == code - op.TUPLE1 + 1 else None

@@ -10,13 +10,13 @@ from ckptdoctor.checkpoint import KeyPath, Storage, show_path
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Compact, MakeContiguous, Retag
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.torch_objects.arguments import device_name
 from ckptdoctor.formats.torch_objects.gather import gather
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.plans import Numbering, Piece, ReadBytes, StoragePlan, narrowed, reader_of, whole
 from ckptdoctor.formats.torch_objects.slots import Slot
 from ckptdoctor.formats.torch_objects.storages import claim_of
 from ckptdoctor.formats.torch_objects.sweep import storage_references
-from ckptdoctor.formats.torch_objects.tensors import device_name
 from ckptdoctor.formats.torch_objects.texts import NewText, new_text, replace_texts
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items
 from ckptdoctor.formats.torch_objects.views_in_graph import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Named
-from ckptdoctor.formats.torch_objects.tensors import layout_name
+from ckptdoctor.formats.torch_objects.arguments import layout_name
 from ckptdoctor.formats.torch_objects.values import bare, call, full_name, text
 from ckptdoctor.pickles.graph import Made, Text, Value
 

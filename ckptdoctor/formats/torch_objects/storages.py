@@ -9,6 +9,7 @@ from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.formats.torch_objects.contents import StorageTable
 from ckptdoctor.formats.torch_objects.values import bare, full_name, integer, items, text
+from ckptdoctor.pickles.folded import FoldedTensor
 from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value
 
 # torch counts bytes of storages and offsets of tensors in 64-bit signed integers
@@ -163,6 +164,21 @@ class Registry:
         ):
             return None
         return self._looked_up(Claim(key.value, known_class[0], known_class[1], location.value, numel), None)
+
+    def folded(self, call: FoldedTensor) -> Known | None:
+        """The same for the storage of a folded tensor. None: look closer."""
+        kind, tag = call.kind, call.tag
+        known_class = self._classes.get(id(kind)) or self._class(kind)
+        if (
+            known_class is None
+            or type(tag) is not Text
+            or tag.value != "storage"
+            or call.location is None
+            or not 0 <= call.numel < _USUAL_COUNT
+            or call.key in self._known
+        ):
+            return None
+        return self._looked_up(Claim(call.key, known_class[0], known_class[1], call.location, call.numel), None)
 
     def _class(self, kind: Value) -> tuple[str, DType] | None:
         """Name and dtype of a typed storage class, remembered by its node."""

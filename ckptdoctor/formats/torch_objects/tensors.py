@@ -8,11 +8,13 @@ from dataclasses import replace
 from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Special, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.formats.torch_objects.arguments import Details, NotOurs, device_name, layout_name, plain_dict, set_bits
 from ckptdoctor.formats.torch_objects.steps import filling
 from ckptdoctor.formats.torch_objects.storages import Known, Registry
-from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, dtype, full_name, integer, items, text
-from ckptdoctor.formats.torch_objects.views import OddTensor, shape_of, view_of
-from ckptdoctor.pickles.graph import Global, Made, PersistentId, Text, Tuple, Value
+from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, dtype, full_name, integer, items
+from ckptdoctor.formats.torch_objects.views import OddTensor, shape_of, usual_reach, view_of
+from ckptdoctor.pickles.folded import FoldedTensor
+from ckptdoctor.pickles.graph import Global, Made, PersistentId, Tuple, Value
 
 # tensors wrapped in tensors (a Parameter of a subclass of …) beyond this depth are shown as objects
 _MAX_WRAPPING = 8
@@ -22,12 +24,6 @@ INNER_READS = 100_000
 
 # what numpy names the function that makes an array, before its state fills it
 _ARRAY_MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
-
-Details = tuple[tuple[str, "bool | int | float | str"], ...]
-
-
-class NotOurs(Exception):
-    """The call has another form than torch gives it: the object is shown as it is."""
 
 
 class TensorReader:
@@ -46,7 +42,8 @@ class TensorReader:
 
     def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
         """The tensor that this object is; None when it is none, or cannot be one (a note then says why)."""
-        callee = node.items[0]
+        folded = node.folded
+        callee = node.items[0] if folded is None else folded.callee
         kind = self._kinds.get(id(callee), "") if type(callee) is Global else self._kind(callee)
         if kind == "":
             kind = self._kinds[id(callee)] = self._kind(callee)
@@ -54,6 +51,9 @@ class TensorReader:
             return None
         try:
             if kind == "torch._utils._rebuild_tensor_v2":
+                plain = None if folded is None else self._folded(kind, folded, path)
+                if plain is not None:
+                    return plain
                 arguments = node.items[1]
                 if type(arguments) is Tuple and len(arguments.items) == 6:
                     return self._strided(kind, arguments.items, path)
@@ -90,6 +90,20 @@ class TensorReader:
             self._out_of_bounds(path, reach, known, element)
         grad = len(arguments) > 4 and arguments[4] is True
         return Tensor(path, element, shape, stride, storage, offset, storage.device, grad, False, kind)
+
+    def _folded(self, kind: str, folded: FoldedTensor, path: KeyPath) -> Tensor | None:
+        """The same from the numbers of a folded call; None where it takes a closer look."""
+        known = self._registry.folded(folded)
+        if known is None or known.claim.dtype is None:
+            return None
+        element, storage = known.claim.dtype, known.storage
+        reach = usual_reach(folded.shape, folded.stride, folded.offset, element)
+        if reach is None:
+            return None
+        if reach * element.bits > storage.nbytes * 8:
+            self._out_of_bounds(path, reach, known, element)
+        shape, stride, grad = folded.shape, folded.stride, folded.requires_grad
+        return Tensor(path, element, shape, stride, storage, folded.offset, storage.device, grad, False, kind)
 
     def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:
         known = self._registry.get(reference, own_dtype)
@@ -130,14 +144,14 @@ class TensorReader:
         """A view of a typed storage; the seventh argument holds the conj and neg bits."""
         _expect(arguments, 4, 7)
         made = self._strided(kind, arguments, path)
-        return replace(made, details=_bits(arguments[6])) if len(arguments) > 6 else made
+        return replace(made, details=set_bits(arguments[6])) if len(arguments) > 6 else made
 
     def tensor_v3(self, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
         """A view of an untyped storage, with the dtype among the arguments."""
         _expect(arguments, 7, 8)
         element = _insist_dtype(arguments[6])
         made = self._strided(kind, arguments, path, element)
-        return replace(made, details=_bits(arguments[7])) if len(arguments) > 7 else made
+        return replace(made, details=set_bits(arguments[7])) if len(arguments) > 7 else made
 
     def parameter(self, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
         """``(data, requires_grad, hooks[, attributes])``; also a plain call of the class."""
@@ -176,7 +190,7 @@ class TensorReader:
     def jagged(self, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
         """``({"values", "offsets", "lengths", …},)`` of a jagged nested tensor; its shape is that of ``values``."""
         _expect(arguments, 1, 1)
-        found = _plain_dict(arguments[0])
+        found = plain_dict(arguments[0])
         parts = [
             self._inner(found[name], path, f".{name}", depth)
             for name in ("values", "offsets", "lengths")
@@ -232,7 +246,7 @@ class TensorReader:
         """The tensors among the attributes of a wrapper: its ``__dict__``, or (``__dict__``, slots)."""
         parts = []
         for one in items(state) or [state]:
-            for name, value in _plain_dict(one).items():
+            for name, value in plain_dict(one).items():
                 found = self._try_inner(value, (*path, Special(f".{name}")), depth)
                 if found is not None:
                     parts.append(found)
@@ -243,7 +257,7 @@ class TensorReader:
     def _look_into(self, state: Value) -> None:
         """Remember that there may be tensors in attributes, when there is more than plain values."""
         for one in items(state) or [state]:
-            if any(type(bare(value)) in (Made, Tuple, PersistentId) for value in _plain_dict(one).values()):
+            if any(type(bare(value)) in (Made, Tuple, PersistentId) for value in plain_dict(one).values()):
                 self.hidden = True
 
     def wrapper(self, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
@@ -310,46 +324,6 @@ def _insist_dtype(value: Value) -> DType:
     if found is None:
         raise NotOurs
     return found
-
-
-def _bits(value: Value) -> Details:
-    """The conj and neg bits that are set."""
-    found = _plain_dict(value)
-    return tuple([(name, True) for name in ("conj", "neg") if found.get(name) is True])
-
-
-def _plain_dict(value: Value) -> dict[str, Value]:
-    """The text keys of a dict with their values; empty for anything else."""
-    value = bare(value)
-    if type(value) is not Made:
-        return {}
-    found = filling(value)
-    return {name: item for key, item in zip(found.keys, found.values, strict=False) if (name := text(key)) is not None}
-
-
-def layout_name(value: Value) -> str | None:
-    """``sparse_csr`` for ``torch.serialization._get_layout("torch.sparse_csr")``; None for anything else."""
-    value = bare(value)
-    if type(value) is not Made or value.op not in CALLS:
-        return None
-    callee, arguments, _ = call(value)
-    if full_name(callee) != "torch.serialization._get_layout" or len(arguments) != 1:
-        return None
-    name = text(arguments[0])
-    return None if name is None else name.removeprefix("torch.")
-
-
-def device_name(value: Value) -> str:
-    """``cuda:1`` for that text, and for ``torch.device("cuda", 1)``."""
-    value = bare(value)
-    if isinstance(value, Text):
-        return text(value) or ""
-    if type(value) is Made and value.op in CALLS:
-        callee, arguments, _ = call(value)
-        if full_name(callee) == "torch.device" and arguments:
-            kind, number = text(arguments[0]) or "", integer(arguments[1]) if len(arguments) > 1 else None
-            return kind if number is None or not 0 <= number < 1 << 15 else f"{kind}:{number}"
-    raise NotOurs
 
 
 def _array_shape(value: Value) -> Value:

@@ -113,7 +113,7 @@ class TreeBuilder:
             value = values[index]
             kind = type(value)
             if kind is Text:
-                done.append(value.value)  # type: ignore[union-attr]  # kind says what it is
+                done.append(value.value)  # type: ignore[union-attr,arg-type]  # kind says what it is
             elif kind is int or kind is float or kind is bool or value is None:
                 done.append(value)  # type: ignore[arg-type]
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from ckptdoctor.checkpoint import DType
@@ -81,7 +82,15 @@ def _usual_view(size: Value, stride: Value, offset: Value, dtype: DType) -> View
     if type(size) is not Tuple or type(stride) is not Tuple or type(offset) is not int or offset < 0:
         return None
     sizes, strides = size.items, stride.items
-    if len(sizes) != len(strides) or len(sizes) > MAX_DIMENSIONS:
+    reach = usual_reach(sizes, strides, offset, dtype)
+    if reach is None:
+        return None
+    return tuple(sizes), tuple(strides), offset, reach  # type: ignore[arg-type]  # usual_reach saw integers only
+
+
+def usual_reach(sizes: Sequence[Value], strides: Sequence[Value], offset: int, dtype: DType) -> int | None:
+    """The elements that a storage needs for a view with elements; None for one that is empty or cannot be."""
+    if len(sizes) != len(strides) or len(sizes) > MAX_DIMENSIONS or offset < 0:
         return None
     count, reach = max(1, dtype.bits >> 3), offset + 1
     for extent, step in zip(sizes, strides):  # noqa: B905  # the lengths are equal
@@ -89,6 +98,4 @@ def _usual_view(size: Value, stride: Value, offset: Value, dtype: DType) -> View
             return None
         count *= extent
         reach += (extent - 1) * step
-    if count > MAX_COUNT or reach > MAX_COUNT:
-        return None
-    return tuple(sizes), tuple(strides), offset, reach  # type: ignore[arg-type]  # the loop saw integers only
+    return reach if count <= MAX_COUNT and reach <= MAX_COUNT else None

@@ -39,7 +39,7 @@ def _store(m: Machine, index: int, value: Value, offset: int) -> None:
     if index == known and index not in m.sparse:
         m.memo.append(value)
         return
-    before = m.memo[index] if index < known else m.sparse.get(index, value)
+    before = m.entry(index) if index < known else m.sparse.get(index, value)
     if before is not value:
         m.ambiguous("memo-rebound", f"memo entry {index} is given another value", offset)
     if index < known:
@@ -84,7 +84,7 @@ def _text_index(m: Machine, at: int) -> tuple[int, int]:
 
 
 def _fetch(m: Machine, index: int) -> Value:
-    value = m.memo[index] if index < len(m.memo) else m.sparse[index]
+    value = m.entry(index) if index < len(m.memo) else m.sparse[index]
     if type(value) is Made:
         m.borrow(value)
     return value

@@ -14,15 +14,22 @@ from pathlib import Path
 
 import files
 
-# prints seconds, and by how many bytes the peak of resident memory grew
+# prints the seconds of the work alone
 TIMED = """
-import resource, sys, time
+import sys, time
 {setup}
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 start = time.perf_counter()
 {work}
-seconds = time.perf_counter() - start
-print(seconds, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+print(time.perf_counter() - start)
+"""
+# prints the bytes that Python had allocated at the peak of decoding, apart from the pickle itself
+PEAK = """
+import sys, tracemalloc
+from ckptdoctor.pickles import decode
+data = open(sys.argv[1], 'rb').read()
+tracemalloc.start()
+pickle = decode(data)
+print(tracemalloc.get_traced_memory()[1])
 """
 DECODE = TIMED.format(
     setup="from ckptdoctor.pickles import decode; data = open(sys.argv[1], 'rb').read()", work="pickle = decode(data)"
@@ -38,11 +45,10 @@ LOAD = TIMED.format(
 ROUNDS = 5
 
 
-def timed(code: str, *arguments: str) -> tuple[float, float]:
-    """Seconds and growth in bytes that a fresh process tells."""
+def told(code: str, *arguments: str) -> float:
+    """The number that a fresh process prints."""
     done = subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True, text=True)
-    seconds, growth = done.stdout.split()
-    return float(seconds), float(growth)
+    return float(done.stdout)
 
 
 def main(folder: Path) -> None:
@@ -51,18 +57,18 @@ def main(folder: Path) -> None:
     pickle = checkpoint.with_suffix(".pkl")
     with zipfile.ZipFile(checkpoint) as archive:
         pickle.write_bytes(archive.read(f"{checkpoint.stem}/data.pkl"))
-    runs: dict[str, list[tuple[float, float]]] = {"decode": [], "prove": [], "torch.load to meta": []}
+    runs: dict[str, list[float]] = {"decode": [], "prove": [], "torch.load to meta": []}
     for _ in range(ROUNDS):
-        runs["decode"].append(timed(DECODE, str(pickle)))
-        runs["prove"].append(timed(PROVE, str(pickle)))
-        runs["torch.load to meta"].append(timed(LOAD, str(checkpoint)))
-    loading = statistics.median(seconds for seconds, _ in runs["torch.load to meta"])
+        runs["decode"].append(told(DECODE, str(pickle)))
+        runs["prove"].append(told(PROVE, str(pickle)))
+        runs["torch.load to meta"].append(told(LOAD, str(checkpoint)))
+    loading = statistics.median(runs["torch.load to meta"])
     for name, each in runs.items():
-        seconds = statistics.median(seconds for seconds, _ in each)
+        seconds = statistics.median(each)
         print(f"{name:<20} {seconds:7.3f} s   ×{seconds / loading:.3f} of torch.load")
     size = pickle.stat().st_size
-    growth = max(growth for _, growth in runs["decode"])
-    print(f"peak memory of decode: {growth / size:.1f} times the pickle of {size:,} bytes")
+    peak = told(PEAK, str(pickle))
+    print(f"peak memory of decode: {peak / size:.1f} times the pickle of {size:,} bytes")
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ class _Examination:
             yield from self._run(self.container)
         if not self._explained():
             self.error = error.message
-        yield from self._skip([Skipped("the contents", error.message)])
+        yield from self._skip([Skipped("the contents", "they cannot be read")])  # why: the finding or the error says
 
     def _explained(self) -> bool:
         errors = [finding for finding in self.findings if finding.severity is Severity.ERROR]
@@ -183,7 +183,11 @@ class _Examination:
     def _read_everything(self, source: FileSource, checkpoint: Checkpoint) -> Iterator[Event]:
         from ckptdoctor.facts.integrity import examine_integrity
 
-        integrity = examine_integrity(checkpoint, source)
+        try:
+            integrity = examine_integrity(checkpoint, source)
+        except DamagedError as error:  # the file has changed since its headers were read
+            self.error = error.message
+            return
         yield from self._run(integrity)
         if integrity.without_checksum:
             yield from self._skip([Skipped(f"checksums of {integrity.without_checksum:,} storages", "there are none")])

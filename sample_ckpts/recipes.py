@@ -282,7 +282,13 @@ def _(path: Path) -> None:
 # --- N: names of keys ------------------------------------------------------------------------------------------------
 
 
-@sample("sick/N401-module-prefix.pt", "D601", "N401", "W301")
+@sample("sick/N401-module-prefix.pt", "N401")
+def _(path: Path) -> None:
+    """The state dict of a model in DataParallel."""
+    torch.save(torch.nn.DataParallel(nets.net()).state_dict(), path)
+
+
+@sample("sick/N401-training-on-gpu.pt", "D601", "N401", "W301")
 def _(path: Path) -> None:
     """DataParallel on a GPU, with its optimizer and epoch: the tutorial's checkpoint."""
     model, optimizer = nets.trained()

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.settings import Settings
@@ -51,3 +52,14 @@ def test_the_script_writes_the_committed_bytes(tmp_path):
 def test_the_samples_are_small():
     """All samples together stay under 4 MB."""
     assert sum((SAMPLES / name).stat().st_size for name in EXPECTED) < 4_000_000
+
+
+def test_the_sample_of_the_readme_is_repaired_with_one_command(tmp_path):
+    """fix --strip-module writes the same tensors under bare keys, and check finds nothing in the result."""
+    sample, output = SAMPLES / "sick/N401-module-prefix.pt", tmp_path / "repaired.pt"
+    command = [sys.executable, "-m", "ckptdoctor"]
+    subprocess.run([*command, "fix", str(sample), "--strip-module", "-o", str(output)], check=True)
+    before, after = torch.load(sample, weights_only=True), torch.load(output, weights_only=True)
+    assert list(after) == [key.removeprefix("module.") for key in before]
+    assert all(torch.equal(after[key.removeprefix("module.")], value) for key, value in before.items())
+    subprocess.run([*command, "check", "--fail-on", "info", str(output)], check=True)

@@ -10,6 +10,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+# what the system counts ru_maxrss in: bytes on macOS, KiB elsewhere (getrusage(2))
+MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -28,7 +31,7 @@ def once(command: Sequence[str]) -> Measured:
     code = os.waitstatus_to_exitcode(status)
     if code not in (0, 1):
         raise subprocess.CalledProcessError(code, list(command))
-    return Measured(seconds, usage.ru_maxrss / 1000)
+    return Measured(seconds, usage.ru_maxrss * MAXRSS_UNIT / 1e6)
 
 
 def side_by_side(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.diagnose import diagnose, read_reference
 from ckptdoctor.engine.events import Finished
@@ -28,7 +27,6 @@ def examine_all(patterns: Iterable[str], settings: Settings) -> Iterator[FileRep
         yield _survived(path, settings, reference)
 
 
-@collector_paused()
 def _survived(path: str, settings: Settings, reference: Reference | None) -> FileReport:
     """The report on one file; a bug met on the way is its error, and the next file has its turn."""
     try:

@@ -84,5 +84,5 @@ def _picked(data: bytes, axes: Axes, unit: int) -> bytes:
             target[line] = source[begin : begin + (size - 1) * step + 1 : step]
         else:
             one = bytes(source[begin : begin + 1])
-            target[line] = memoryview(one * size).cast(_FORMATS[unit])  # type: ignore[call-overload]
+            target[line] = memoryview(one * size).cast(_FORMATS[unit])  # type: ignore[call-overload]  # the formats are literals
     return bytes(made)

@@ -115,13 +115,13 @@ class TreeBuilder:
             if kind is Text:
                 done.append(value.value)  # type: ignore[union-attr,arg-type]  # kind says what it is
             elif kind is int or kind is float or kind is bool or value is None:
-                done.append(value)  # type: ignore[arg-type]
+                done.append(value)  # type: ignore[arg-type]  # kind says that it is plain
             else:
                 step = steps[index]
                 found = self._visit(value, path if step is NO_STEP else (*path, step))
                 if type(found) is _Frame:
                     return found
-                done.append(found)  # type: ignore[arg-type]
+                done.append(found)  # type: ignore[arg-type]  # type() said that it is no frame
         return None
 
     def _visit(self, value: Value, path: KeyPath) -> Node | _Frame:
@@ -130,10 +130,11 @@ class TreeBuilder:
         if self._left <= 0 and isinstance(value, (Made, Tuple, Popped)):
             return self._elide(_TOO_MANY, path)
         if kind is Made:
-            return self._made(value, path)  # type: ignore[arg-type]
+            return self._made(value, path)  # type: ignore[arg-type]  # kind says what it is
         if kind is Tuple:
-            name = "frozenset" if value.op == op.FROZENSET else "tuple"  # type: ignore[union-attr]
-            return self._sequence(value, path, name, value.items)  # type: ignore[union-attr]
+            assert isinstance(value, Tuple)
+            name = "frozenset" if value.op == op.FROZENSET else "tuple"
+            return self._sequence(value, path, name, value.items)
         value = bare(value)
         if isinstance(value, (Made, Tuple)):
             return self._visit(value, path)

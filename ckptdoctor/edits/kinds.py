@@ -74,6 +74,18 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
+class Flatten:
+    """The object at ``path`` becomes a state dict (an OrderedDict) of tensors inside it; everything else in it goes.
+
+    ``tensors`` are (key, key path below the object) pairs. They come as ``Module.state_dict()`` gives them: what a
+    Parameter holds, without requires_grad and attributes of its own. Views of one storage go on sharing it.
+    """
+
+    path: KeyPath
+    tensors: tuple[tuple[str, KeyPath], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SetMetadata:
     """The safetensors ``__metadata__`` entry ``key`` becomes ``value``."""
 
@@ -111,6 +123,7 @@ Edit = Union[
     Compact,
     MakeContiguous,
     Replace,
+    Flatten,
     SetMetadata,
     SetSuffix,
     Truncate,

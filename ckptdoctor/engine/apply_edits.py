@@ -15,6 +15,7 @@ from ckptdoctor.edits import (
     Convert,
     Drop,
     Edit,
+    Flatten,
     MakeContiguous,
     Rename,
     RenameModules,
@@ -26,6 +27,7 @@ from ckptdoctor.edits import (
     Truncate,
 )
 from ckptdoctor.engine import compacting, renaming
+from ckptdoctor.engine.flattening import flatten
 from ckptdoctor.engine.plain_nodes import node_of
 from ckptdoctor.engine.rebuilding import with_tree
 from ckptdoctor.engine.removing import without
@@ -128,6 +130,7 @@ _APPLY: dict[type, Callable[[Checkpoint, Any], Checkpoint]] = {
     Compact: compacting.compact,
     MakeContiguous: compacting.make_contiguous,
     Replace: _replace,
+    Flatten: flatten,
     SetMetadata: _set_metadata,
     SetSuffix: _same,
     Truncate: _truncate,

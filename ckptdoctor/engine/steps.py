@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, at
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, Tensor, at, show_part
 from ckptdoctor.edits import (
     Compact,
     Convert,
     Drop,
     Edit,
+    Flatten,
     MakeContiguous,
     Rename,
     RenameModules,
@@ -21,6 +22,7 @@ from ckptdoctor.edits import (
     Truncate,
 )
 from ckptdoctor.edits.steps import Change
+from ckptdoctor.engine.reshaping import tensors_in
 
 
 def changes(checkpoint: Checkpoint, edit: Edit, after: Checkpoint) -> Iterator[Change]:
@@ -33,6 +35,8 @@ def changes(checkpoint: Checkpoint, edit: Edit, after: Checkpoint) -> Iterator[C
         yield from _retag(checkpoint, edit)
     elif isinstance(edit, Drop):
         yield from _drop(edit)
+    elif isinstance(edit, Flatten):
+        yield _flatten(checkpoint, edit)
     elif isinstance(edit, TakeRoot):
         yield Change("take-root", (), ((len(after.tensors), "tensor"),), edit.path)
     else:
@@ -112,6 +116,26 @@ def _drop(edit: Drop) -> Iterator[Change]:
         by_parent.setdefault(path[:-1], []).append(str(path[-1]))
     for parent, keys in by_parent.items():
         yield Change("drop", tuple([(key, "") for key in keys]), ((len(keys), "entry"),), parent)
+
+
+def _flatten(checkpoint: Checkpoint, edit: Flatten) -> Change:
+    """Each tensor's place in the object, and its key; and how many the object has that are in none of those places."""
+    inside = list(tensors_in(at(checkpoint.tree, edit.path)))
+    taken = {(*edit.path, *place) for _, place in edit.tensors}
+    views = {_view(tensor) for tensor in inside if tensor.path in taken}
+    others = {_view(tensor) for tensor in inside} - views
+    counts = [(len(edit.tensors), "tensor")]
+    if others:
+        counts.append((len(others), "tensor left out"))
+    pairs = tuple([("/".join(map(show_part, place)), key) for key, place in edit.tensors])
+    return Change("flatten", pairs, tuple(counts), edit.path)
+
+
+def _view(tensor: Tensor) -> tuple[object, ...]:
+    """What two tensors have in common that show the same elements."""
+    if tensor.storage is None:
+        return tensor.path
+    return tensor.storage.key, tensor.offset, tensor.shape, tensor.stride
 
 
 def _kind(checkpoint: Checkpoint, path: KeyPath) -> str:

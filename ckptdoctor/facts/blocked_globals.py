@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, GlobalName, KeyPath, Mapping, Name
 from ckptdoctor.checkpoint import children as children_of
 from ckptdoctor.facts.globals import is_allowed, is_dangerous, is_standard, modern, package
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain, is_path
+from ckptdoctor.facts.whole_modules import is_module
 
 
 class Cause(Enum):
@@ -160,14 +161,6 @@ def _is_named(node: Node) -> bool:
     if isinstance(node, Tensor):
         return node.subclass is not None
     return isinstance(node, (Mapping, Sequence, Opaque, Named))
-
-
-def is_module(node: Opaque) -> bool:
-    """Whether the object is an ``nn.Module``: its state holds ``_parameters`` and ``_modules``."""
-    if not isinstance(node.state, Mapping):
-        return False
-    keys = {part for part, _ in node.state.entries}
-    return "_parameters" in keys and "_modules" in keys
 
 
 def _name(node: Node) -> str:

@@ -86,6 +86,8 @@ def _names(change: Change, step: Step) -> str:
         return f"{_at(change)}{before}  →  dropped"
     if change.kind == "take-root":
         return f"{_shown(show_path(change.place or ()))}  →  the whole contents"
+    if change.kind == "flatten":
+        return f"{_shown(show_path(change.place)) if change.place else 'the whole model'}  →  its state dict"
     if change.kind == "replace":
         return f"{_shown(show_path(change.place or ()))}: {before}  →  {after}"
     return f"{before}  →  {after}" if change.pairs and before else _shown(step.title)
@@ -110,7 +112,12 @@ def _counts(change: Change) -> str:
     return ", ".join(said)
 
 
-_PLURALS = {"entry": "entries", "_metadata entry": "_metadata entries", "param_names entry": "param_names entries"}
+_PLURALS = {
+    "entry": "entries",
+    "_metadata entry": "_metadata entries",
+    "param_names entry": "param_names entries",
+    "tensor left out": "tensors left out",
+}
 
 
 def _proven(proof: Proof) -> str:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits import (
     Compact,
     Drop,
+    Flatten,
     MakeContiguous,
     Rename,
     RenameModules,
@@ -274,6 +276,8 @@ EDITS = [
     [Retag("mps"), Retag("cpu", devices=("mps",))],
     [Replace(("text",), [1, {"a": None, 2: "é"}, (1.5, True)]), Replace(("list", 1), {})],
     [MakeContiguous((("view",),))],
+    [Flatten((), tuple((f"x.{name}", (name,)) for name in ["view", "sparse", "quantized", "parameter", "complex"]))],
+    [Flatten(("list",), (("a", (0,)), ("b", (2,)), ("a again", (0,)))), Flatten(("model",), ())],
     [Drop((("text",),)), Rename((), (("model", "net"),)), Rename(("net",), (("module.b", "x"),)), Retag("xla:0")],
 ]
 
@@ -286,6 +290,29 @@ def test_the_nouns_and_the_bytes_agree(tmp_path: Path, edits: list, legacy: bool
     path = save(varied(), tmp_path / "varied.pt", legacy)
     expected, written = rewritten(path, edits, tmp_path / "out.pt")
     assert difference(expected, written) is None
+
+
+def test_a_flattened_object_is_a_state_dict_of_what_was_chosen():
+    """Keys in the order given, tensors under their new paths; storages that nothing views any more go."""
+    inner = Mapping(
+        "dict", (("w", tensor(("net", "w"), "0")), ("gone", tensor(("net", "gone"), "1")), ("self", Cycle(())))
+    )
+    start = checkpoint(Mapping("dict", (("net", inner), ("x", tensor(("x",), "2")))))
+    result = consistent(apply(start, [Flatten(("net",), (("a.w", ("w",)), ("b.w", ("w",))))]))
+    made = at(result.tree, ("net",))
+    assert isinstance(made, Mapping)
+    assert (made.kind, [part for part, _ in made.entries]) == ("collections.OrderedDict", ["a.w", "b.w"])
+    assert [each.key for each in result.storages] == ["0", "2"]
+    assert result.state_dicts[1].keys == ("a.w", "b.w")
+
+
+def test_what_is_no_tensor_or_not_torchs_own_is_not_flattened():
+    """Refused with the place."""
+    odd = replace(tensor(("net", "odd"), "0"), subclass="torchao.AffineQuantizedTensor")
+    start = checkpoint(Mapping("dict", (("net", Mapping("dict", (("odd", odd), ("n", 1)))),)))
+    for place, reason in ((("n",), "There is nothing at net/n"), (("odd",), "the class torchao.Affine")):
+        with pytest.raises(RefusedError, match=reason):
+            apply(start, [Flatten(("net",), (("key", place),))])
 
 
 @given(st.data())

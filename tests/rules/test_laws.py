@@ -23,6 +23,7 @@ from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import Finding
 from ckptdoctor.loading import load
+from ckptdoctor.loading.inert import Inert
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import SECTIONS, Rule
 from ckptdoctor.rules.registry import all_rules
@@ -193,12 +194,14 @@ def _cured(rule: Rule, example: Example, path: Path, folder: Path) -> Path:
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:
-    """The tensors in plain data, in their order."""
+    """The tensors in plain data and in objects that were not made, in their order."""
     stack = [value]
     while stack:
         value = stack.pop()
         if isinstance(value, torch.Tensor):
             yield value
+        elif isinstance(value, Inert):
+            stack.append(value.state)
         elif isinstance(value, dict):
             stack.extend(reversed(list(value.values())))
         elif isinstance(value, (list, tuple)):

@@ -18,6 +18,7 @@ from ckptdoctor.edits import (
     Convert,
     Drop,
     Edit,
+    Flatten,
     MakeContiguous,
     Rename,
     RenameModules,
@@ -273,4 +274,5 @@ _APPLY: dict[type, Callable[[_State, Any], _State]] = {
     Compact: _refusal(f"There is nothing to compact: {_BYTES_OF_THEIR_OWN}."),
     MakeContiguous: _refusal(f"There is nothing to make contiguous: {_BYTES_OF_THEIR_OWN}."),
     Replace: _refusal("A safetensors file holds tensors alone, so no value in it can become plain data."),
+    Flatten: _refusal("A safetensors file holds tensors alone, so there is no object to make a state dict of."),
 }

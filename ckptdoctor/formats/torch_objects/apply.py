@@ -8,6 +8,7 @@ from ckptdoctor.edits import (
     Compact,
     Drop,
     Edit,
+    Flatten,
     MakeContiguous,
     Rename,
     RenameModules,
@@ -19,6 +20,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects import edit_keys
 from ckptdoctor.formats.torch_objects.contents import Contents
 from ckptdoctor.formats.torch_objects.edit_storages import StorageEdits
+from ckptdoctor.formats.torch_objects.flatten import flatten
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.plans import Edited, Numbering
 from ckptdoctor.pickles.graph import Pickle
@@ -52,6 +54,8 @@ def _apply(graph: GraphEdit, storages: StorageEdits, each: Edit) -> None:
         edit_keys.take_root(graph, each)
     elif isinstance(each, Replace):
         edit_keys.replace(graph, each)
+    elif isinstance(each, Flatten):
+        flatten(graph, each)
     elif isinstance(each, Retag):
         storages.retag(each)
     elif isinstance(each, Compact):

@@ -20,6 +20,7 @@ from ckptdoctor.formats.torch_objects.sweep import storage_references
 from ckptdoctor.formats.torch_objects.texts import NewText, new_text, replace_texts
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items
 from ckptdoctor.formats.torch_objects.views_in_graph import (
+    PARAMETER_MAKERS,
     TYPE_MAKERS,
     Users,
     View,
@@ -32,14 +33,6 @@ from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value
 
 # places in ('storage', class, key, location, numel[, view])
 _KEY, _LOCATION, _NUMEL = 2, 3, 4
-
-_PARAMETER_MAKERS = frozenset(
-    {
-        "torch._utils._rebuild_parameter",
-        "torch._utils._rebuild_parameter_with_state",
-        "torch.nn.parameter.Parameter",
-    }
-)
 
 
 class StorageEdits:
@@ -174,7 +167,7 @@ class StorageEdits:
             self._graph.own(Slot(node.items, 1))
             callee, arguments, _ = call(node)
             name = full_name(callee)
-            if name in _PARAMETER_MAKERS and arguments:
+            if name in PARAMETER_MAKERS and arguments:
                 slot = Slot(arguments, 0)
                 continue
             if name in TYPE_MAKERS and len(arguments) == 4:

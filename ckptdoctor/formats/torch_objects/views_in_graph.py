@@ -18,6 +18,9 @@ _UTILS = "torch._utils._rebuild_"
 # functions whose first four arguments are storage, offset, size and stride
 VIEW_MAKERS = frozenset({f"{_UTILS}tensor", f"{_UTILS}tensor_v2", f"{_UTILS}tensor_v3", f"{_UTILS}qtensor"})
 
+# functions and classes whose first argument is the tensor that they make a Parameter of
+PARAMETER_MAKERS = frozenset({f"{_UTILS}parameter", f"{_UTILS}parameter_with_state", "torch.nn.parameter.Parameter"})
+
 # functions that are called with (function, class, its arguments, state)
 TYPE_MAKERS = frozenset({"torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2"})
 

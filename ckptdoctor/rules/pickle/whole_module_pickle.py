@@ -17,35 +17,64 @@ How it is found
     An object whose state holds ``_parameters`` and ``_modules``, as that of every ``nn.Module`` does.
 
 Repair
-    None yet. Where the code is at hand and the file is trusted:
-    ``torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)``.
+    ``ckptdoctor fix FILE --select P204`` puts the model's state dict in its place, made without the code: parameters
+    and persistent buffers under the keys, in the order and with the shared storages of ``model.state_dict()``. Safe: no
+    value changes. What no state dict holds stays in the original only: classes, hooks, other attributes, and
+    ``_metadata``, without which torch takes every layer for one of the first version, which all of torch.nn load.
+    A class with a ``state_dict()`` or ``get_extra_state()`` of its own cannot be told from the file.
+    Where hooks would change the state dict, the repair needs ``--unsafe-fixes``. Quantized layers, which pack their
+    weights, parameters without values yet, and tensors of other classes are left: then use the code, if you trust the
+    file: ``torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from ckptdoctor.checkpoint import Checkpoint, Opaque
-from ckptdoctor.facts.blocked_globals import Cause, Place, blocked_by, is_module
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Opaque
+from ckptdoctor.edits import Fix, Flatten, Safety
+from ckptdoctor.facts.blocked_globals import Blocked, Cause, Place, blocked_by
 from ckptdoctor.facts.globals import is_standard
+from ckptdoctor.facts.whole_modules import (
+    ModuleState,
+    UnknownStateError,
+    hidden_storages,
+    module_state,
+    outermost_modules,
+)
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import blocked as refused
+from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.refusals import not_importable
 
 
-def _module(class_name: str, parameters: dict[str, object], modules: dict[str, object]) -> Obj:
+def _module(class_name: str, parameters: dict[str, object], modules: dict[str, object], **more: object) -> Obj:
     state = {"training": True, "_parameters": parameters, "_buffers": {}, "_modules": modules}
-    return Obj(class_name, state)
+    return Obj(class_name, {**state, **more})
 
 
 _LAYER = _module("torch.nn.Linear", {"weight": T((2, 2), parameter=True), "bias": T((2,), parameter=True)}, {})
 SICK = (
     Example("a model of the user's own class", {"model": _module("models.Net", {}, {"fc": _LAYER}), "epoch": 3}),
     Example("a model as the whole file", _module("torch.nn.Sequential", {}, {"0": _LAYER})),
+    Example("a wrapped model", _module("torch.nn.DataParallel", {}, {"module": _LAYER}, device_ids=[0])),
+    Example("a model with hooks", _module("models.Net", {}, {"fc": _LAYER}, _state_dict_hooks={1: Obj("models.hook")})),
+    Example("a model without values", _module("models.Net", {"w": Obj("torch.nn.UninitializedParameter")}, {})),
 )
 HEALTHY = (Example("its state dict", Odict({"fc.weight": T((2, 2)), "fc.bias": T((2,))}, {"": {"version": 1}})),)
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """A model in the file with its state dict, or with the reason why that cannot be told."""
+
+    place: Place
+    module: Opaque
+    state: ModuleState | None
+    reason: str = ""
 
 
 @rule("P204", "whole-module-pickle", Severity.ERROR)
@@ -54,32 +83,95 @@ def whole_module_pickle(checkpoint: Checkpoint) -> Iterator[Problem]:
     found = blocked_by(checkpoint, Cause.MODULE)
     if not found:
         return
-    models = _models([place for each in found for place in each.places])
-    own = [each for each in found if not each.path.startswith("torch.") and not is_standard(each.path)]
-    needed = f", which must exist under the same names: {refused.classes(own)}." if own else "."
-    yield Problem(
-        message=f"{_where(models)} is a whole model ({_class(models)}), not a state dict",
-        cause=f"Saved with torch.save(model). Loading it imports the classes of the model{needed}",
-        torch_says=(*refused.lines(found[:1]), *[not_importable(each.path) for each in own[:1]]),
-        advice=(
-            "Where the code is at hand and you trust the file: "
-            "torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)"
-        ),
-        keys=tuple([place.path for place in models]),
-        location=refused.first_use(found),
+    models = list(_models(checkpoint))
+    told = [model for model in models if model.state is not None and not model.state.doubts]
+    doubtful = [model for model in models if model.state is not None and model.state.doubts]
+    if told:
+        yield _problem(found, told, _fix(told, Safety.SAFE))
+    if doubtful:
+        yield _problem(found, doubtful, _fix(doubtful, Safety.UNSAFE))
+    unknown = [model for model in models if model.state is None]
+    if unknown:
+        yield _problem(found, unknown, None)
+
+
+def _models(checkpoint: Checkpoint) -> Iterator[_Model]:
+    """The outermost modules: what was given to torch.save, or stood under a key of its dict."""
+    hidden = hidden_storages(checkpoint)
+    for path, module, plain in outermost_modules(checkpoint.tree):
+        place = Place(path, module)
+        if not plain:
+            yield _Model(place, module, None, "it belongs to an object that needs its own code as well")
+        elif hidden and path:
+            yield _Model(place, module, None, "the file has storages beside it that belong to no tensor shown")
+        else:
+            yield _judged(place, module)
+
+
+def _judged(place: Place, module: Opaque) -> _Model:
+    try:
+        state = module_state(module)
+    except UnknownStateError as error:
+        return _Model(place, module, None, str(error))
+    if not state.tensors and not place.path:
+        return _Model(place, module, None, "it has neither parameters nor buffers")
+    return _Model(place, module, state)
+
+
+def _fix(models: Sequence[_Model], safety: Safety) -> Fix:
+    edits = tuple([Flatten(model.place.path, model.state.tensors) for model in models if model.state is not None])
+    number = wording.count(sum([len(edit.tensors) for edit in edits]), "tensor")
+    hooks = ", without what its hooks do" if safety is Safety.UNSAFE else ""
+    return Fix(
+        f"put the state dict in its place, made without the code ({number}){hooks}", edits, safety, "--select P204"
     )
 
 
-def _models(places: list[Place]) -> list[Place]:
-    """The outermost modules: what was given to torch.save, or stood under a key of its dict."""
-    modules = {place.path: place for place in places if isinstance(place.node, Opaque) and is_module(place.node)}
-    return [place for path, place in modules.items() if not any(path[:end] in modules for end in range(len(path)))]
+def _problem(found: Sequence[Blocked], models: Sequence[_Model], fix: Fix | None) -> Problem:
+    own = [each for each in found if not each.path.startswith("torch.") and not is_standard(each.path)]
+    needed = f", which must exist under the same names: {refused.classes(own)}." if own else "."
+    return Problem(
+        message=f"{_where(models)} is a whole model ({_class(models)}), not a state dict",
+        cause=f"Saved with torch.save(model). Loading it imports the classes of the model{needed}{_doubt(models)}",
+        torch_says=(*refused.lines(found[:1]), *[not_importable(each.path) for each in own[:1]]),
+        advice=_WITH_CODE if fix is None else _left_behind(models),
+        keys=tuple([model.place.path for model in models]),
+        location=refused.first_use(found),
+        fix=fix,
+    )
 
 
-def _where(models: list[Place]) -> str:
-    return refused.where(models[0]) if len(models) == 1 else f"each of {refused.places(models)}"
+_WITH_CODE = (
+    "Where the code is at hand and you trust the file: "
+    "torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)"
+)
 
 
-def _class(models: list[Place]) -> str:
-    names = [place.node.class_name for place in models if isinstance(place.node, Opaque)]
-    return ", ".join(dict.fromkeys(names))
+def _where(models: Sequence[_Model]) -> str:
+    places = [model.place for model in models]
+    return refused.where(places[0]) if len(places) == 1 else f"each of {refused.places(places)}"
+
+
+def _class(models: Sequence[_Model]) -> str:
+    return wording.abridged(dict.fromkeys([model.module.class_name for model in models]))
+
+
+def _doubt(models: Sequence[_Model]) -> str:
+    """What stands in the way of a repair, or makes it uncertain."""
+    for model in models:
+        if model.state is None:
+            return f" Without that code the state dict cannot be told: {model.reason}."
+        if model.state.doubts:
+            return f" Only the code knows the state dict for certain: {model.state.doubts[0]}."
+    return ""
+
+
+def _left_behind(models: Sequence[_Model]) -> str:
+    """The attributes of the user's own classes that no state dict holds, such as names and strides."""
+    names: dict[str, None] = {}
+    for model in models:
+        state = model.module.state
+        if isinstance(state, Mapping) and not model.module.class_name.startswith("torch."):
+            own = [part for part, _ in state.entries if isinstance(part, str) and part[:1] != "_"]
+            names.update(dict.fromkeys([part for part in own if part != "training"]))
+    return f"Other attributes of the model stay in the original only: {wording.abridged(names)}." if names else ""

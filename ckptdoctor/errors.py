@@ -9,7 +9,8 @@
     │   └── HostileError         it is built to exhaust or mislead its reader
     ├── UnprovenError            decode → encode does not give the same bytes: lossless repair is refused
     ├── RefusedError             an edit was asked for that cannot be done without loss or a guess
-    └── WriteError               the output could not be written, or did not verify; the original is untouched
+    ├── WriteError               the output could not be written, or did not verify; the original is untouched
+    └── TrainingError            a training run cannot go on: a rank is dead or silent, a device is missing
 
 Programmer errors are not caught and have no place here.
 """
@@ -64,3 +65,7 @@ class RefusedError(CkptDoctorError):
 
 class WriteError(CkptDoctorError):
     """The output could not be written or did not verify; the original is untouched."""
+
+
+class TrainingError(CkptDoctorError):
+    """A training run cannot start or go on: a rank died or fell silent, or what it needs is not on this machine."""

@@ -1,0 +1,95 @@
+"""Which choices go together. Asked before anything starts, so that nobody waits for a run that cannot be.
+
+How many replicas there can be depends on the devices: ``devices.check_world_size`` knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.errors import UsageError
+from ckptdoctor.trainer.config import MICRO_SHARDS, Config
+
+
+def check(config: Config) -> None:
+    """Raises UsageError with the first thing that makes no sense, and what would."""
+    for complaint in _complaints(config):
+        raise UsageError(complaint)
+
+
+def _complaints(config: Config) -> Iterator[str]:
+    yield from _about_numbers(config)
+    yield from _about_the_network(config)
+    yield from _about_the_strategy(config)
+
+
+def _about_numbers(config: Config) -> Iterator[str]:
+    for name in ("epochs", "batch_size", "every"):
+        if getattr(config, name) < 1:
+            yield f"--{name.replace('_', '-')} must be at least 1"
+    if config.workers < 0:
+        yield "--workers must be at least 0"
+    if not config.lr > 0:
+        yield "--lr must be above 0"
+    if not 0 <= config.momentum < 1:
+        yield "--momentum must be at least 0 and below 1"
+    if not config.timeout > 0:
+        yield "--timeout must be above 0 seconds"
+    if config.batch_size % max(config.world_size, 1):
+        yield (
+            f"a batch of {config.batch_size} images cannot be dealt evenly to {config.world_size} replicas: "
+            f"take --batch-size {-(-config.batch_size // config.world_size) * config.world_size}"
+        )
+
+
+def _about_the_network(config: Config) -> Iterator[str]:
+    if config.network == "foonet" and config.data != "points":
+        yield f"foonet takes three numbers, not the images of {config.data}: leave --data out, or train lenet"
+    if config.network != "foonet" and config.data == "points":
+        yield f"{config.network} takes images: choose --data shapes"
+
+
+def _about_the_strategy(config: Config) -> Iterator[str]:
+    strategy = config.strategy
+    if strategy == "functional" and config.network not in ("lenet", "vgg"):
+        yield (
+            "--strategy functional runs the features and the classifier of a network apart, and "
+            f"{config.network} has no such parts: take lenet or vgg"
+        )
+    if strategy == "manual":
+        yield from _about_manual(config)
+    if strategy == "exact":
+        yield from _about_exact(config)
+    if config.compile and strategy not in ("single", "ddp", "fsdp"):
+        yield f"--compile works with single, ddp and fsdp: the replicas of {strategy} are made anew in every step"
+
+
+def _about_manual(config: Config) -> Iterator[str]:
+    if config.network != "lenet":
+        yield f"--strategy manual is written out for lenet, on bare tensors: it cannot train {config.network}"
+    if config.optimizer != "sgd":
+        yield f"--strategy manual has its own SGD, written out: leave out --optimizer {config.optimizer}"
+    for option in _extras(config):
+        yield f"--strategy manual is bare tensors and float32: leave out {option}"
+
+
+def _about_exact(config: Config) -> Iterator[str]:
+    if config.network == "resnet":
+        yield (
+            "--strategy exact cannot train resnet: batch norm looks at all images that a worker sees, so its result "
+            "depends on their number; take lenet or vgg"
+        )
+    if config.batch_size % MICRO_SHARDS:
+        yield f"--strategy exact cuts a batch into {MICRO_SHARDS} micro-shards: --batch-size must be a multiple of that"
+    for option in _extras(config):
+        if option != "--ema":
+            yield f"--strategy exact promises the same bits on any number of workers: leave out {option}"
+
+
+def _extras(config: Config) -> Iterator[str]:
+    if config.amp != "no":
+        yield f"--amp {config.amp}"
+    if config.compile:
+        yield "--compile"
+    if config.ema:
+        yield "--ema"

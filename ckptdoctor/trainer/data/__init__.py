@@ -1,0 +1,1 @@
+"""The data sets: where each comes from, and how batches are made of them."""

@@ -1,0 +1,150 @@
+"""Batches for one rank: its share of every global batch, ready for the network, on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch.utils.data import DataLoader
+
+from ckptdoctor.errors import TrainingError, UsageError
+from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.data.dataset import Dataset, Split, prepared
+from ckptdoctor.trainer.data.sampler import Sampler, share
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+PREPARED_AT_ONCE = 256 * 2**20
+"""Bytes. A split that is no larger when prepared is prepared once; a larger one batch by batch."""
+
+
+class Batches:
+    """A split as this rank trains on it. ``workers`` processes prepare it ahead, or none; the bits are the same.
+
+    Preparing small images costs less than passing them between processes, so workers help only where images are many
+    and large, and a GPU would wait for them.
+    """
+
+    def __init__(
+        self, split: Split, dataset: Dataset, sampler: Sampler, config: Config, rank: int = 0, world_size: int = 1
+    ) -> None:
+        if sampler.batch_size % world_size:
+            raise UsageError(
+                f"a batch of {sampler.batch_size} images cannot be dealt evenly to {world_size} ranks: "
+                f"choose a --batch-size that is a multiple of {world_size}"
+            )
+        # page-locked memory is a matter of CUDA: torch warns where there is none
+        self._pinned = config.pin_memory and torch.cuda.is_available()
+        self._images = Images(split, dataset, getattr(torch, config.dtype))
+        self._order = Order(sampler, share(sampler.batch_size, rank, world_size))
+        self._loader: DataLoader[Batch] | None = None
+        if config.workers:
+            self._loader = loader(self._images, self._order, config.workers, self._pinned)
+        else:
+            self._images.prepare_if_small()
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """(inputs, labels) of this rank for each step of an epoch, from step ``start`` on."""
+        if self._loader is None:
+            return self._in_this_process(epoch, start)
+        self._order.epoch, self._order.start = epoch, start
+        return from_workers(self._loader)
+
+    def _in_this_process(self, epoch: int, start: int) -> Iterator[Batch]:
+        for chosen in self._order.chunks(epoch, start):
+            inputs, labels = self._images.choose(chosen)
+            yield (inputs.pin_memory(), labels.pin_memory()) if self._pinned else (inputs, labels)
+
+
+class Images:
+    """A split from which whole batches are taken."""
+
+    def __init__(self, split: Split, dataset: Dataset, dtype: torch.dtype) -> None:
+        self.split = split
+        self.dataset = dataset
+        self.dtype = dtype
+        self.ready: torch.Tensor | None = None
+
+    def prepare_if_small(self) -> None:
+        """Prepare all images now, if there is room for them."""
+        if self.split.inputs.numel() * self.dtype.itemsize <= PREPARED_AT_ONCE:
+            self.ready = prepared(self.split.inputs, self.dataset, self.dtype)
+
+    def choose(self, indices: torch.Tensor) -> Batch:
+        """These images, prepared, and their labels."""
+        labels = self.split.labels.index_select(0, indices)
+        if self.ready is not None:
+            return self.ready.index_select(0, indices), labels
+        return prepared(self.split.inputs.index_select(0, indices), self.dataset, self.dtype), labels
+
+    def __getitems__(self, indices: list[int]) -> Batch:
+        # DataLoader asks for a whole batch in one call where a data set has this method, instead of image by image
+        return self.choose(torch.tensor(indices))
+
+
+class Order:
+    """Which images this rank gets in each step; also a DataLoader's batch sampler, which it asks for lists of indices.
+
+    A DataLoader iterates over it in this process, not in its workers, so the next epoch is simply set. It must not know
+    the Batches that hold it: in a cycle, garbage collection takes the workers' queues away before they are told to end,
+    and each is waited for in vain for five seconds.
+    """
+
+    def __init__(self, sampler: Sampler, part: slice) -> None:
+        self.sampler = sampler
+        self.part = part
+        self.epoch = 0
+        self.start = 0
+
+    def chunks(self, epoch: int, start: int) -> Iterator[torch.Tensor]:
+        """The indices of this rank's images in each step of an epoch."""
+        return (batch[self.part] for batch in self.sampler.batches(epoch, start))
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return (chosen.tolist() for chosen in self.chunks(self.epoch, self.start))
+
+
+def loader(images: Images, order: Order, workers: int, pinned: bool) -> DataLoader[Batch]:
+    """A DataLoader whose workers live from epoch to epoch and prepare whole batches."""
+    return DataLoader(
+        images,  # type: ignore[arg-type]  # it has what DataLoader calls, and needs no base class for it
+        batch_sampler=order,
+        num_workers=workers,
+        collate_fn=as_it_is,  # type: ignore[arg-type]  # typed for lists of images, and given what __getitems__ gave
+        pin_memory=pinned,
+        persistent_workers=True,
+        # a DataLoader draws a seed for its workers: from here, so that dropout's numbers are the same without workers
+        generator=torch.Generator(),
+    )
+
+
+def as_it_is(batch: Batch) -> Batch:
+    """What ``__getitems__`` gave is a batch already. A named function, because workers may have to unpickle it."""
+    return batch
+
+
+def from_workers(source: DataLoader[Batch]) -> Iterator[Batch]:
+    """What the workers prepare, in order. Raises TrainingError when one of them dies."""
+    try:
+        yield from source
+    except RuntimeError as error:
+        if not str(error).startswith("DataLoader worker (pid"):  # what a worker itself raised is for who wrote it
+            raise
+        raise TrainingError(
+            f"a process that prepares data has died ({str(error).strip().rstrip('.')}): "
+            f"train with fewer --workers, or with none"
+        ) from error
+
+
+def test_batches(
+    split: Split, dataset: Dataset, *, rank: int = 0, world_size: int = 1, batch_size: int, dtype: torch.dtype
+) -> Iterator[Batch]:
+    """This rank's part of every batch of a whole split, in order: each image exactly once over all ranks.
+
+    Every rank gets the same number of batches, because a forward pass may be collective (FSDP gathers weights in it)
+    and a rank without one would leave the others waiting. In the last batch a rank's part may be smaller, or empty.
+    """
+    for first in range(0, len(split), batch_size):
+        inputs, labels = split.inputs[first : first + batch_size], split.labels[first : first + batch_size]
+        mine = share(len(labels), rank, world_size)
+        yield prepared(inputs[mine], dataset, dtype), labels[mine]

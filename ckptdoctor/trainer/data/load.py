@@ -1,0 +1,51 @@
+"""The data set that a configuration asks for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ckptdoctor.errors import UsageError
+from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.data import shapes
+from ckptdoctor.trainer.data.cifar import cifar10
+from ckptdoctor.trainer.data.dataset import Dataset
+from ckptdoctor.trainer.data.idx import fashion_mnist, mnist
+from ckptdoctor.trainer.data.mnist5k import mnist5k
+from ckptdoctor.trainer.data.points import points
+from ckptdoctor.trainer.data.published import folder
+
+FROM_FILES = {"mnist": mnist, "fashion-mnist": fashion_mnist, "cifar10": cifar10}
+
+
+def load(config: Config) -> Dataset:
+    """The images of ``config.data``, as many as ``config.images`` says: the same whatever the seed."""
+    train, test = counts(config)
+    dataset = source(config, train, test)
+    if train is None or test is None:
+        return dataset
+    return replace(dataset, train=dataset.train.first(train), test=dataset.test.first(test))
+
+
+def counts(config: Config) -> tuple[int | None, int | None]:
+    """How many images to train and to test with; None for all there are."""
+    if config.images is None:
+        return None, None
+    if config.images < 1:
+        raise UsageError(f"{config.images} images are none to train with: ask for at least 1")
+    return config.images, max(1, config.images // 5)
+
+
+def source(config: Config, train: int | None, test: int | None) -> Dataset:
+    """A data set with at least that many images, if it has them."""
+    if config.data == "shapes":  # drawn, so no more than are needed
+        return shapes.shapes(min(train or shapes.TRAIN, shapes.TRAIN), min(test or shapes.TEST, shapes.TEST))
+    if config.data == "points":
+        return points()
+    if config.data == "mnist5k":
+        return mnist5k()
+    if config.data in FROM_FILES:
+        directory: Path = folder(config.data, config.data_dir)
+        return FROM_FILES[config.data](directory)
+    known = ", ".join(["points", "shapes", "mnist5k", *FROM_FILES])
+    raise UsageError(f"there is no data set {config.data!r}: choose one of {known}")

@@ -1,0 +1,35 @@
+"""The devices that tensors live on: which are here, how many replicas they hold, and when they have finished.
+
+A tensor and the module that is to use it must be on the same device. ``.to(device)`` takes both there, differently:
+
+- a tensor is copied: the result is a new object, the old one stays where it was, so ``x = x.to(device)``. A tensor that
+  is on the device already is returned itself, not a copy: several replicas on one device must be cloned, or they are
+  one and the same.
+- a module is moved in place: ``model.to(device)`` returns the same object with its parameters on the device.
+
+Devices of a kind are numbered from 0: the logical numbers. Which physical GPU ``cuda:1`` is says
+``CUDA_VISIBLE_DEVICES``, see ``ckptdoctor.trainer.gpus``.
+"""
+
+from __future__ import annotations
+
+from ckptdoctor.trainer.devices.clock import finish_step, synchronize
+from ckptdoctor.trainer.devices.inventory import DeviceRow, rows
+from ckptdoctor.trainer.devices.inventory_table import table
+from ckptdoctor.trainer.devices.kinds import count, device, missing, settle
+from ckptdoctor.trainer.devices.worlds import check_world_size, default_world_size, replicas
+
+__all__ = [
+    "DeviceRow",
+    "check_world_size",
+    "count",
+    "default_world_size",
+    "device",
+    "finish_step",
+    "missing",
+    "replicas",
+    "rows",
+    "settle",
+    "synchronize",
+    "table",
+]

@@ -1,0 +1,156 @@
+"""What each device of this machine is, and what it is good for."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import distributed
+
+from ckptdoctor.trainer.devices import xla
+from ckptdoctor.trainer.devices.kinds import KINDS, count, device, missing
+
+_AMPERE = 8  # the first compute capability with bfloat16 in hardware
+
+
+@dataclass(frozen=True)
+class DeviceRow:
+    """One device, or a kind that is not here. Memory in bytes, None where it is not known."""
+
+    kind: str
+    index: int | None = None
+    """The logical number, as in "cuda:1"; None for a device without a number and for a kind that is not here."""
+    physical: str | None = None
+    """The entry of CUDA_VISIBLE_DEVICES behind the number, such as "4" or "GPU-8932f937"; None where it is not set."""
+    name: str = ""
+    free: int | None = None
+    total: int | None = None
+    good_for: str = ""
+    runs: str = ""
+    """The strategies that run on it, and the backend that carries gradients between processes."""
+    missing: str | None = None
+    """Why the kind is not here."""
+
+    @property
+    def label(self) -> str:
+        """As torch writes the device: "cuda:1"."""
+        return self.kind if self.index is None else f"{self.kind}:{self.index}"
+
+
+def rows() -> list[DeviceRow]:
+    """Every device that this process sees, and one row for each kind that it does not.
+
+    Asking a GPU for its free memory starts CUDA on it, which takes some of it: this is for looking, not for a run.
+    """
+    describe = {"cpu": _cpu, "cuda": _cuda, "mps": _mps, "xla": _xla}
+    found: list[DeviceRow] = []
+    for kind in KINDS:
+        reason = missing(kind)
+        if reason is not None:
+            found.append(DeviceRow(kind, missing=reason))
+        else:
+            found.extend(describe[kind](index) for index in range(count(kind) or 1))
+    return found
+
+
+def cores() -> int:
+    """The CPU cores that this process may use, which a scheduler or a container may have made fewer than there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpu(_: int) -> DeviceRow:
+    free, total = _cpu_memory()
+    number = cores()
+    return DeviceRow(
+        kind="cpu",
+        name=f"{_processor()}, {number} core{'' if number == 1 else 's'}",
+        free=free,
+        total=total,
+        good_for="learning and testing: any number of virtual replicas",
+        runs=f"every strategy; ddp, fsdp and exact over {_backend('gloo', lambda: distributed.is_gloo_available())}",
+    )
+
+
+def _cuda(index: int) -> DeviceRow:
+    known = torch.cuda.get_device_properties(index)
+    visible = [entry.strip() for entry in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    return DeviceRow(
+        kind="cuda",
+        index=index,
+        physical=(visible[index] if index < len(visible) else "") or None,
+        name=known.name,
+        free=_cuda_free(index),
+        total=known.total_memory,
+        good_for=f"fast training; --amp {'bf16' if known.major >= _AMPERE else 'fp16 (bf16 is slow on it)'}",
+        runs=f"every strategy; ddp, fsdp and exact over {_backend('NCCL', lambda: distributed.is_nccl_available())}",
+    )
+
+
+def _cuda_free(index: int) -> int | None:
+    try:
+        return int(torch.cuda.mem_get_info(index)[0])
+    except RuntimeError:  # so full, or so exclusively another's, that CUDA cannot even start on it
+        return None
+
+
+def _mps(_: int) -> DeviceRow:
+    # it shares the memory of the Mac; torch before 2.5 does not tell how much of it
+    total = torch.mps.recommended_max_memory() if hasattr(torch.mps, "recommended_max_memory") else None
+    return DeviceRow(
+        kind="mps",
+        name=f"Apple GPU ({platform.machine()})",
+        free=None if total is None else total - torch.mps.driver_allocated_memory(),
+        total=total,
+        good_for="fast training on a Mac; there is one",
+        runs="single; dp, functional and manual with one replica",
+    )
+
+
+def _xla(index: int) -> DeviceRow:
+    hardware = xla.hardware()
+    free, total = xla.memory(device("xla", index))
+    return DeviceRow(
+        kind="xla",
+        index=index,
+        name=f"{hardware} through torch_xla",
+        free=free,
+        total=total,
+        good_for="trying XLA out, no faster" if hardware == "CPU" else "large batches of one shape; --amp bf16",
+        runs="single, dp, functional, manual: strategies of one process",
+    )
+
+
+def _backend(name: str, is_available: Callable[[], bool]) -> str:
+    # a build without torch.distributed has not even the functions to ask, so they are looked up late
+    if distributed.is_available() and is_available():
+        return name
+    return f"{name}, which this torch is built without"
+
+
+def _processor() -> str:
+    """The name of the processor: Linux knows it, ``platform`` on other systems."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _cpu_memory() -> tuple[int | None, int | None]:
+    """Free and total bytes: what Linux would give to a new program; elsewhere the total alone, where it is told."""
+    information = Path("/proc/meminfo")
+    if information.exists():
+        lines = [line.split() for line in information.read_text(encoding="utf-8").splitlines()]
+        kilobytes = {words[0].rstrip(":"): int(words[1]) for words in lines if len(words) > 1}
+        if "MemAvailable" in kilobytes:
+            return kilobytes["MemAvailable"] * 1024, kilobytes["MemTotal"] * 1024
+    if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
+        return None, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return None, None

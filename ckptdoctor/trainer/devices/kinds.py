@@ -1,0 +1,97 @@
+"""The kinds of device: "cpu", "cuda", "mps", "xla"; which are here, and why the others are not."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import torch
+
+from ckptdoctor.errors import TrainingError, UsageError
+from ckptdoctor.trainer.config import DEVICES
+from ckptdoctor.trainer.devices import xla
+
+KINDS = tuple(kind for kind in DEVICES if kind != "auto")
+
+
+def settle(kind: str) -> str:
+    """Turn "auto" into the best kind that is here; a kind that is named and not here is a TrainingError that says why.
+
+    "auto" prefers CUDA, then MPS, then XLA, then the CPU. XLA on the CPU is passed over: it is the same processor.
+    """
+    if kind == "auto":
+        return next((each for each in ("cuda", "mps", "xla") if missing(each) is None and not _is_cpu(each)), "cpu")
+    reason = missing(kind)
+    if reason is not None:
+        raise TrainingError(f"--device {kind}: {reason}; or train on the CPU: --device cpu")
+    return kind
+
+
+def missing(kind: str) -> str | None:
+    """Why there is no device of that kind here and what would help, as half a sentence; None when there is one."""
+    if kind not in KINDS:
+        raise UsageError(f"--device {kind}: there is no such kind of device; choose one of {', '.join(DEVICES)}")
+    return {"cpu": lambda: None, "cuda": _no_cuda, "mps": _no_mps, "xla": xla.missing}[kind]()
+
+
+def device(kind: str, index: int = 0) -> torch.device:
+    """The device of a settled kind with that logical number; there is one CPU and one MPS, whatever the number."""
+    if kind == "xla":
+        return xla.device(index)
+    return torch.device("cuda", index) if kind == "cuda" else torch.device(kind)
+
+
+def count(kind: str) -> int | None:
+    """How many devices of a settled kind this process sees; None for the CPU: any number.
+
+    Replicas on the CPU are virtual: each is a copy of the weights (and, where a strategy runs processes, a process).
+    They share the cores, so their number is a matter of teaching and testing, not of hardware.
+    """
+    if kind == "cpu":
+        return None
+    if kind == "xla":
+        return xla.count()
+    return torch.cuda.device_count() if kind == "cuda" else 1
+
+
+def _is_cpu(kind: str) -> bool:
+    return kind == "xla" and xla.hardware() == "CPU"
+
+
+def _no_cuda() -> str | None:
+    """Four different troubles that all look like ``torch.cuda.is_available() == False``."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns of an old driver here; it is told below
+        if torch.cuda.is_available():
+            return None
+    if torch.version.cuda is None and torch.version.hip is None:
+        return (
+            f"this torch ({torch.__version__}) is built for the CPU; install a build with CUDA"
+            " (https://pytorch.org/get-started/locally)"
+        )
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if hidden is not None and not hidden.strip()[:1].isalnum():
+        return f"CUDA_VISIBLE_DEVICES is {hidden!r}, which hides every GPU; unset it or name one (--gpus 0)"
+    return _said_by_cuda()
+
+
+def _said_by_cuda() -> str:
+    """What CUDA itself says when it is told to start: no driver, too old a driver, no GPU."""
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        said = xla.first_line(error)
+        if "Found no NVIDIA driver" in said:
+            return "this machine has no NVIDIA driver; install one if it has an NVIDIA GPU"
+        if "No CUDA GPUs are available" in said:
+            return "the NVIDIA driver sees no GPU; look at nvidia-smi, or ask the scheduler for one"
+        return f"CUDA does not start ({said}); look at nvidia-smi"
+    return "CUDA starts and shows no GPU; look at nvidia-smi"
+
+
+def _no_mps() -> str | None:
+    if torch.backends.mps.is_available():
+        return None
+    if not torch.backends.mps.is_built():
+        return f"this torch ({torch.__version__}) is built without MPS, which is for Macs with Apple silicon"
+    return "this Mac has no GPU that MPS can use, or its macOS is too old for this torch; update macOS"

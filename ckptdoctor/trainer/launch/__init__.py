@@ -1,0 +1,1 @@
+"""Starting the processes of a run, joining them into one world, and ending them together."""

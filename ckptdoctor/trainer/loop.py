@@ -1,0 +1,167 @@
+"""The training loop: the same for every strategy, to be read from top to bottom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from ckptdoctor.trainer import devices
+from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.data.batches import Batches, test_batches
+from ckptdoctor.trainer.data.dataset import Dataset
+from ckptdoctor.trainer.data.sampler import Sampler
+from ckptdoctor.trainer.events import Ended, EpochDone, Listener, Saved, Started, StepDone
+from ckptdoctor.trainer.launch.positions import report_position
+from ckptdoctor.trainer.launch.stopping import StopRequest
+from ckptdoctor.trainer.meter import Meter
+from ckptdoctor.trainer.schedule import learning_rate
+from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.save import save
+from ckptdoctor.trainer.strategies.strategy import Strategy, Tally
+from ckptdoctor.trainer.team import Team
+
+
+@dataclass(frozen=True)
+class Run:
+    """All that takes part in a run, on one rank."""
+
+    config: Config
+    team: Team
+    dataset: Dataset
+    strategy: Strategy
+    tell: Listener
+    stop: StopRequest
+
+    @property
+    def steps(self) -> int:
+        """Steps of one epoch."""
+        return self.sampler.steps
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Who decides which images are in which batch."""
+        return Sampler(len(self.dataset.train.labels), self.config.batch_size, self.config.seed)
+
+    @cached_property
+    def batches(self) -> Batches:
+        """This rank's share of them."""
+        rank, world_size = self.team.rank, self.team.world_size
+        return Batches(self.dataset.train, self.dataset, self.sampler, self.config, rank, world_size)
+
+
+def train(run: Run, position: Position) -> Position:
+    """Train from ``position`` to the last epoch, testing and saving on the way; returns where it ended.
+
+    When the run is asked to stop it finishes the step, saves, and returns early.
+    """
+    config = run.config
+    _announce(run, position)
+    accuracy = None
+    while position.epoch < config.epochs:
+        run.strategy.set_learning_rate(learning_rate(config, position.epoch))
+        meter = Meter()
+        position = train_epoch(run, position, meter)
+        if position.step:  # stopped on the way
+            _save(run, position)
+            run.tell(Ended(position.epoch, accuracy, run.stop.reason or "another rank was asked to stop"))
+            return position
+        accuracy = _tested(run, position.epoch, meter)
+        position = replace(position, best_accuracy=max(position.best_accuracy, accuracy))
+        if position.epoch % config.every == 0 or position.epoch == config.epochs:
+            _save(run, position)
+    run.tell(Ended(position.epoch, accuracy))
+    return position
+
+
+def train_epoch(run: Run, position: Position, meter: Meter) -> Position:
+    """One epoch, or what is left of it; stops after a step when any rank was asked to. Returns the position reached."""
+    run.strategy.begin(position.epoch, position.step)
+    step = position.step
+    for inputs, labels in run.batches.epoch(position.epoch, position.step):
+        report_position(position.epoch + 1, step + 1)
+        tally = run.strategy.step(inputs, labels)
+        devices.finish_step(run.team.device)
+        meter.add(tally)
+        step += 1
+        _tell_step(run, position.epoch + 1, step, step == run.steps, tally, meter)
+        # all ranks have to stop after the same step, so they ask each other
+        if run.team.any(run.stop.asked) and step < run.steps:
+            return replace(position, step=step)
+    devices.synchronize(run.team.device)
+    return replace(position, epoch=position.epoch + 1, step=0)
+
+
+def test(run: Run, ema: bool = False) -> tuple[float, float]:
+    """Loss and accuracy on the test images, each of which exactly one rank looks at."""
+    meter = Meter()
+    batches = test_batches(
+        run.dataset.test,
+        run.dataset,
+        rank=run.team.rank,
+        world_size=run.team.world_size,
+        batch_size=max(run.config.batch_size, 256),
+        dtype=getattr(torch, run.config.dtype),
+    )
+    for inputs, labels in batches:
+        logits = run.strategy.predict(inputs, ema).float()
+        labels = labels.to(logits.device)
+        loss = cross_entropy(logits, labels, reduction="sum").double()
+        meter.add(Tally(loss, (logits.argmax(1) == labels).sum(), len(labels)))
+    return meter.everywhere(run.team)[:2]
+
+
+def _announce(run: Run, position: Position) -> None:
+    here = tuple(str(device) for device in run.strategy.devices)
+    run.tell(
+        Started(
+            config=run.config,
+            parameters=run.strategy.parameter_count,
+            train_images=len(run.dataset.train.labels),
+            test_images=len(run.dataset.test.labels),
+            steps=run.steps,
+            epoch=position.epoch,
+            devices=here if run.team.world_size == 1 else _of_ranks(run.team),
+        )
+    )
+
+
+def _of_ranks(team: Team) -> tuple[str, ...]:
+    indexed = team.device.index is not None
+    return tuple(f"{team.device.type}:{rank}" if indexed else team.device.type for rank in range(team.world_size))
+
+
+def _tell_step(run: Run, epoch: int, step: int, last: bool, tally: Tally, meter: Meter) -> None:
+    """Only now and then: the first step, the last one, and as often as a person can see in between."""
+    if run.team.is_first and (step == 1 or last or meter.due()):
+        loss, accuracy, speed = meter.here()
+        batches = tally.replica_batches * run.team.world_size  # every rank has an equal share
+        run.tell(StepDone(epoch, step, loss, accuracy, speed * run.team.world_size, batches))
+
+
+def _tested(run: Run, epoch: int, meter: Meter) -> float:
+    """Test after an epoch, and tell of both."""
+    seconds = meter.seconds()
+    train_loss, train_accuracy, images = meter.everywhere(run.team)
+    test_loss, test_accuracy = test(run)
+    run.tell(
+        EpochDone(
+            epoch=epoch,
+            train_loss=train_loss,
+            train_accuracy=train_accuracy,
+            test_loss=test_loss,
+            test_accuracy=test_accuracy,
+            ema_accuracy=test(run, ema=True)[1] if run.strategy.ema is not None else None,
+            learning_rate=learning_rate(run.config, epoch - 1),
+            seconds=seconds,
+            images_per_second=images / seconds,
+        )
+    )
+    return test_accuracy
+
+
+def _save(run: Run, position: Position) -> None:
+    path = save(run.config, run.strategy, run.team, position)
+    run.tell(Saved(str(path), tuple(sorted(each.name for each in path.iterdir()))))

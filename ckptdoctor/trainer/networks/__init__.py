@@ -1,0 +1,1 @@
+"""The networks that are trained, each a few lines of torch.nn."""

@@ -1,0 +1,131 @@
+"""A line chart as SVG: what is drawn, and how. Colours and line styles are the page's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from ckptdoctor.trainer.progress.axis import ticks
+
+_WIDTH, _HEIGHT = 480, 264
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 30
+_FEW = 40
+"""So many epochs have a visible dot each; beyond that a dot shows only under the pointer."""
+_MOST = 500
+"""So many epochs can be pointed at, evenly chosen: more would only be slower."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line: its name, the class that styles it, and (epoch, value) pairs in the order of the epochs."""
+
+    name: str
+    style: str
+    points: Sequence[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over epochs. ``text`` writes a value out; ``least`` is a value that the axis always reaches down to."""
+
+    title: str
+    series: Sequence[Series]
+    text: Callable[[float], str]
+    tick: Callable[[float], str]
+    least: float | None = None
+    resumed: Sequence[int] = ()
+    """After which epochs a run went on; marked by a line."""
+
+
+def svg(chart: Chart, name: str) -> str:
+    """The chart as an ``<svg>`` element; ``name`` is an id that no other element of the page has."""
+    scale = _Scale.of(chart)
+    return "\n".join(
+        [
+            f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-labelledby="{name}-title {name}-about">',
+            f'<title id="{name}-title">{escape(chart.title)}</title>',
+            f'<desc id="{name}-about">{escape(_description(chart))}</desc>',
+            *_grid(chart, scale),
+            *_resumes(chart, scale),
+            *(_line(series, scale) for series in chart.series if series.points),
+            *(dot for series in chart.series for dot in _dots(series, chart, scale)),
+            "</svg>",
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Where an epoch and a value are in the picture."""
+
+    first: int
+    last: int
+    values: Sequence[float]
+    """The marks of the value axis, from its lowest to its highest end."""
+
+    @classmethod
+    def of(cls, chart: Chart) -> _Scale:
+        points = [point for series in chart.series for point in series.points]
+        epochs = [epoch for epoch, _ in points] or [1]
+        values = [value for _, value in points] or [0.0, 1.0]
+        low = min(values) if chart.least is None else min(*values, chart.least)
+        return cls(min(epochs), max(*epochs, min(epochs) + 1), ticks(low, max(values)))
+
+    def x(self, epoch: float) -> float:
+        return _LEFT + (epoch - self.first) / (self.last - self.first) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        low, high = self.values[0], self.values[-1]
+        return _HEIGHT - _BOTTOM - (value - low) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
+
+    def epochs(self) -> list[int]:
+        """The marks of the epoch axis."""
+        marks = ticks(self.first, self.last, 6, finest=1)
+        return [round(mark) for mark in marks if self.first <= mark <= self.last]
+
+
+def _description(chart: Chart) -> str:
+    """What someone hears who does not see the picture: how each line ends."""
+    ends = [
+        f"{series.name} {chart.text(series.points[-1][1])} after epoch {series.points[-1][0]}"
+        for series in chart.series
+        if series.points
+    ]
+    return "; ".join(ends) or "nothing yet"
+
+
+def _grid(chart: Chart, scale: _Scale) -> Iterator[str]:
+    right, bottom = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
+    for value in scale.values:
+        y = scale.y(value)
+        yield f'<line class="grid" x1="{_LEFT}" y1="{y:.1f}" x2="{right}" y2="{y:.1f}"/>'
+        yield f'<text class="value" x="{_LEFT - 8}" y="{y + 5:.1f}">{escape(chart.tick(value))}</text>'
+    yield f'<text class="value" x="{_LEFT - 8}" y="{bottom + 21}">epoch</text>'
+    for epoch in scale.epochs():
+        x = scale.x(epoch)
+        yield f'<line class="tick" x1="{x:.1f}" y1="{bottom}" x2="{x:.1f}" y2="{bottom + 4}"/>'
+        yield f'<text class="epoch" x="{x:.1f}" y="{bottom + 21}">{epoch}</text>'
+
+
+def _resumes(chart: Chart, scale: _Scale) -> Iterator[str]:
+    for epoch in chart.resumed:
+        if scale.first <= epoch <= scale.last:
+            x = scale.x(epoch)
+            line = f'<line class="resumed" x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_HEIGHT - _BOTTOM}">'
+            yield f"{line}<title>resumed after epoch {epoch}</title></line>"
+
+
+def _line(series: Series, scale: _Scale) -> str:
+    points = " ".join(f"{scale.x(epoch):.1f},{scale.y(value):.1f}" for epoch, value in series.points)
+    return f'<polyline class="line {escape(series.style)}" points="{points}"/>'
+
+
+def _dots(series: Series, chart: Chart, scale: _Scale) -> Iterator[str]:
+    """One dot for each epoch that can be pointed at, with its value as a tooltip."""
+    count = len(series.points)
+    kind = "dot" if count <= _FEW else "dot hidden"
+    for epoch, value in series.points[:: -(-count // _MOST) or 1]:
+        place = f'cx="{scale.x(epoch):.1f}" cy="{scale.y(value):.1f}"'
+        about = escape(f"epoch {epoch}: {series.name} {chart.text(value)}")
+        yield f'<circle class="{kind} {escape(series.style)}" {place} r="4"><title>{about}</title></circle>'

@@ -1,0 +1,105 @@
+"""Checkpoint folders that are complete or not there: whoever is killed while writing one leaves the last one whole.
+
+A folder is filled under the name ``epoch-0003.partial`` and gets its own name when every byte is on the disk. Reading
+goes by names alone, so there is no moment in which half a checkpoint could be taken for one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from ckptdoctor.trainer.snapshot.exchange import exchange
+from ckptdoctor.trainer.snapshot.position import Position, parse
+
+TRAINING = "training.pt"
+TRUTH = "truth.json"
+
+_PARTIAL = ".partial"
+_REPLACED = ".replaced"  # a complete folder that had to make room for its successor of the same name
+
+
+def begin(out: Path, position: Position) -> Path:
+    """An empty folder to fill, ``NAME.partial``; what an earlier attempt left under this name goes."""
+    partial = partial_of(out, position)
+    if partial.exists():
+        shutil.rmtree(partial)
+    partial.mkdir(parents=True)
+    return partial
+
+
+def partial_of(out: Path, position: Position) -> Path:
+    """What the folder of this position is called while it is being filled."""
+    return out / (position.name + _PARTIAL)
+
+
+def commit(partial: Path) -> Path:
+    """Give a filled folder its name. First its bytes are made safe: a name must not survive a power cut alone."""
+    final = partial.with_name(partial.name.removesuffix(_PARTIAL))
+    for folder, _, files in os.walk(partial):
+        for name in files:
+            _sync(os.path.join(folder, name))
+        _sync(folder)
+    if final.exists():
+        _replace(partial, final)
+    else:
+        os.replace(partial, final)
+    _sync(final.parent)
+    return final
+
+
+def complete(out: Path) -> list[Path]:
+    """The complete checkpoint folders of a run, oldest first; none where there is no such directory."""
+    if not out.is_dir():
+        return []
+    found = [(position, path) for path in out.iterdir() if (position := parse(path.name)) and _is_complete(path)]
+    return [path for _, path in sorted(found)]
+
+
+def newest(out: Path) -> Path | None:
+    """The complete checkpoint folder that has come furthest; None when there is none."""
+    return next(reversed(complete(out)), None)
+
+
+def sweep(out: Path) -> None:
+    """Remove what a killed run left half written. Only for a run that begins: nobody else may be writing here."""
+    for path in sorted(out.iterdir()) if out.is_dir() else ():
+        name, suffix = path.stem, path.suffix
+        if parse(name) is None or not path.is_dir():
+            continue
+        if suffix == _REPLACED and not (out / name).exists():
+            os.replace(path, out / name)  # killed between the two renames of _replace
+        elif suffix in (_PARTIAL, _REPLACED):
+            shutil.rmtree(path)
+
+
+def _is_complete(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in (TRAINING, TRUTH))
+
+
+def _replace(partial: Path, final: Path) -> None:
+    """Take the place of a folder. A folder cannot be renamed onto a full one, so the two trade names in one step.
+
+    Where the system has no such step two renames follow each other, and ``sweep`` knows what lies between them.
+    """
+    if exchange(partial, final):
+        shutil.rmtree(partial)
+        return
+    replaced = final.with_name(final.name + _REPLACED)
+    if replaced.exists():
+        shutil.rmtree(replaced)
+    os.replace(final, replaced)
+    os.replace(partial, final)
+    shutil.rmtree(replaced)
+
+
+def _sync(path: str | Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    if os.name == "nt" and os.path.isdir(path):
+        return  # Windows opens no folders, and syncs their names by itself
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

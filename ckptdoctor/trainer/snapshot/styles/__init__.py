@@ -1,0 +1,1 @@
+"""The ways in which people save a model, one module each."""

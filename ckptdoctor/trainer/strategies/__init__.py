@@ -1,0 +1,1 @@
+"""The ways of training one network on many devices."""

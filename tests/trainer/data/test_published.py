@@ -1,0 +1,54 @@
+"""What is said when a data set is not there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.trainer.data.published import PUBLISHED, folder, locate
+from tests.trainer.data.makers import write_idx_set
+
+
+@pytest.mark.parametrize("data", PUBLISHED)
+def test_without_data_dir_the_sentence_says_where_to_download(data):
+    """No --data-dir: where the set is published, and which option to give."""
+    with pytest.raises(UsageError, match=r"--data-dir") as caught:
+        folder(data, None)
+    assert PUBLISHED[data].homepage in caught.value.message and PUBLISHED[data].title in caught.value.message
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path):
+    """A path that does not exist, and one that is a file."""
+    (tmp_path / "file").touch()
+    for name, words in (("nothing", "does not exist"), ("file", "is not a directory"), ("nu\0l", "does not exist")):
+        with pytest.raises(UnreadableError, match=words) as caught:
+            folder("mnist", str(tmp_path / name))
+        assert str(tmp_path / name) in caught.value.message
+    assert folder("mnist", str(tmp_path)) == tmp_path
+
+
+@pytest.mark.parametrize("data", PUBLISHED)
+def test_all_missing_files_are_named(tmp_path, data):
+    """In an empty directory every file is missing, and each is named."""
+    with pytest.raises(UnreadableError, match="are missing") as caught:
+        locate(data, tmp_path)
+    for word in (*PUBLISHED[data].files, str(tmp_path), PUBLISHED[data].homepage):
+        assert word in caught.value.message
+
+
+def test_one_missing_file_is_named_with_the_folder_that_has_the_others(tmp_path):
+    """The place with most of the files is the one that is spoken of."""
+    write_idx_set(tmp_path / "MNIST/raw")
+    (tmp_path / "MNIST/raw/t10k-labels-idx1-ubyte").unlink()
+    with pytest.raises(UnreadableError, match=r"raw: t10k-labels-idx1-ubyte is missing \(with or without \.gz\)"):
+        locate("mnist", tmp_path)
+
+
+def test_files_of_two_places_are_not_mixed(tmp_path):
+    """Half a set here and half below it may be two different sets."""
+    write_idx_set(tmp_path)
+    write_idx_set(tmp_path / "MNIST/raw")
+    (tmp_path / "train-images-idx3-ubyte").unlink()
+    (tmp_path / "MNIST/raw/t10k-images-idx3-ubyte").unlink()
+    with pytest.raises(UnreadableError, match="train-images-idx3-ubyte is missing"):
+        locate("mnist", tmp_path)

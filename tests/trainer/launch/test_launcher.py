@@ -1,0 +1,199 @@
+"""The built-in launcher, with real processes: how runs end, in good order and in every bad one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ckptdoctor.errors import TrainingError, UnreadableError, WriteError
+from ckptdoctor.trainer.launch import launcher
+from tests.trainer.launch.helpers import (
+    GOES_ON,
+    a_config,
+    alive,
+    interrupt_when,
+    pids,
+    run,
+    start,
+    until,
+    wait_for,
+)
+
+
+@pytest.fixture(autouse=True)
+def folders(tmp_path_factory, monkeypatch):
+    """Where private folders are made; every one of them has to be gone after a test."""
+    folder = tmp_path_factory.mktemp("a b#c")  # no good in a URL as it is
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    yield folder
+    assert list(folder.iterdir()) == []
+    assert not (folder.parent / "a b").exists()
+    tempfile.tempdir = None
+
+
+@pytest.fixture
+def short_grace(monkeypatch):
+    """A busy machine needs seconds to notice; this test has not so many."""
+    monkeypatch.setattr(launcher, "_GRACE", 1.0)
+
+
+def test_ranks_reduce_over_both_groups(tmp_path, capfd):
+    """Two ranks get the sums of both groups, share the cores, and only rank 0 speaks on stdout."""
+    assert run("total", a_config(tmp_path)) == 0
+    threads = max(1, len(os.sched_getaffinity(0)) // 2)
+    for rank in (0, 1):
+        assert (tmp_path / f"total-{rank}").read_text() == f"3 3 [0, 1] {rank} {threads} cpu"
+    assert capfd.readouterr().out == "rank 0 says hello\n"
+    assert (tmp_path / "logs" / "rank-1.log").read_text() == "rank 1 says hello\n"
+    assert (tmp_path / "logs" / "rank-0.log").read_text() == ""
+
+
+def test_a_killed_rank_is_named(tmp_path):
+    """kill -9 of a rank ends the run at once, with one sentence, and with what the ranks had started."""
+    begin = time.monotonic()
+    with pytest.raises(TrainingError) as caught:
+        run("killed", a_config(tmp_path))
+    pid = pids(tmp_path)[1]
+    assert caught.value.message == (
+        f"rank 1 (process {pid}) was killed by signal 9 (SIGKILL) in epoch 2, step 7{GOES_ON}"
+    )
+    assert time.monotonic() - begin < 15
+    assert not any(map(alive, pids(tmp_path) + pids(tmp_path, "child")))
+
+
+def test_a_rank_with_a_bug_is_named(tmp_path):
+    """An exception that nobody foresaw is told in its first line, and its traceback is in the log."""
+    with pytest.raises(TrainingError) as caught:
+        run("fails", a_config(tmp_path))
+    log = tmp_path / "logs" / "rank-1.log"
+    assert caught.value.message == f"rank 1 failed: RuntimeError: the roof is on fire; the traceback is in {log}."
+    assert 'raise RuntimeError("the roof is on fire' in log.read_text()
+
+
+def test_an_error_for_users_is_passed_on(tmp_path):
+    """An error that a rank raises for the user comes out of the launcher as it is, class and sentence."""
+    with pytest.raises(UnreadableError) as caught:
+        run("refuses", a_config(tmp_path))
+    assert caught.value.message == "images/0001 cannot be read: it is a folder."
+
+
+def test_a_rank_that_exits_is_named(tmp_path):
+    """A process that just ends, with a status that it had no time to explain, is named with it."""
+    with pytest.raises(TrainingError) as caught:
+        run("exits", a_config(tmp_path))
+    assert caught.value.message == (
+        f"rank 1 (process {pids(tmp_path)[1]}) ended with status 9 in epoch 2, step 7; "
+        f"what it said is in {tmp_path / 'logs' / 'rank-1.log'}."
+    )
+
+
+@pytest.mark.parametrize("trouble", ["suspended", "endless"])
+def test_a_hung_rank_is_named(tmp_path, trouble, short_grace):
+    """A rank that is there and does not answer is named, not the one that gave up waiting for it."""
+    begin = time.monotonic()
+    with pytest.raises(TrainingError) as caught:
+        run(trouble, a_config(tmp_path, timeout=2.5))
+    pid = pids(tmp_path)[1]
+    assert caught.value.message == f"rank 1 (process {pid}) has not answered for 2.5 s in epoch 2, step 7{GOES_ON}"
+    assert time.monotonic() - begin < 15
+    assert not any(map(alive, pids(tmp_path)))
+
+
+def test_nothing_outlives_the_launcher(tmp_path, folders):
+    """kill -9 of the launcher leaves no process within two seconds: no rank, not even a stopped one, and no child."""
+    process = start("with_children", a_config(tmp_path))
+    try:
+        wait_for(tmp_path / "begun")
+        time.sleep(0.3)  # until the last rank is suspended
+        everyone = pids(tmp_path) + pids(tmp_path, "child")
+        assert len(everyone) == 4 and all(map(alive, everyone))
+    finally:
+        process.kill()
+        process.communicate()
+    assert until(lambda: not any(map(alive, everyone)), 2) < 2
+    assert list(folders.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_stop_ends_a_run_in_good_order(tmp_path, number):
+    """Ctrl-C or SIGTERM to the launcher: all ranks stop after the same step, and the launcher ends with 0."""
+    process = start("steps", a_config(tmp_path))
+    wait_for(tmp_path / "begun")
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, "", "")
+    stopped = [(tmp_path / f"stopped-{rank}").read_text().split(maxsplit=1) for rank in (0, 1)]
+    assert stopped[0][0] == stopped[1][0]
+    assert "Ctrl-C" in {stopped[0][1], stopped[1][1]}
+
+
+def test_a_request_to_stop_is_not_lost_while_ranks_start(tmp_path):
+    """Ctrl-C while the ranks still import torch stops them at their first step."""
+    timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    assert run("steps", a_config(tmp_path)) == 0
+    timer.join()
+    assert (tmp_path / "stopped-0").read_text() == "1 Ctrl-C"
+
+
+def test_a_second_request_ends_at_once(tmp_path):
+    """The second Ctrl-C kills the ranks, without asking, and is a KeyboardInterrupt."""
+    process = start("deaf", a_config(tmp_path))
+    wait_for(tmp_path / "begun")
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert all(map(alive, pids(tmp_path)))
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=3)
+    assert process.returncode == 130
+    assert not any(map(alive, pids(tmp_path)))
+
+
+def test_ranks_that_do_not_stop_are_ended(tmp_path, short_grace):
+    """Ranks that do not follow a request to stop within the timeout are ended, and the sentence says so."""
+    thread = interrupt_when(tmp_path / "begun")
+    with pytest.raises(TrainingError) as caught:
+        run("deaf", a_config(tmp_path, timeout=1.0))
+    thread.join()
+    assert caught.value.message == f"ranks 0 and 1 did not end within 1 s of the request to stop{GOES_ON}"
+    assert not any(map(alive, pids(tmp_path)))
+
+
+def test_an_output_folder_that_cannot_be_written(tmp_path):
+    """Logs that have no place to go are refused before anything starts."""
+    (tmp_path / "logs").write_text("a file")
+    with pytest.raises(WriteError) as caught:
+        run("total", a_config(tmp_path))
+    log = tmp_path / "logs" / "rank-0.log"
+    assert caught.value.message == f"the log {log} cannot be written: File exists; name another --out."
+
+
+def test_no_temporary_folder(tmp_path, monkeypatch):
+    """A system without room for temporary files is told of."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(WriteError) as caught:
+        run("total", a_config(tmp_path))
+    assert caught.value.message == (
+        "no temporary folder can be made: No such file or directory; set TMPDIR to another one."
+    )
+
+
+def test_a_target_that_is_not_there(tmp_path):
+    """A rank that cannot import what it is to do says so."""
+    with pytest.raises(TrainingError, match=r"^rank \d failed: AttributeError: .* 'nothing'; the traceback is in"):
+        run("nothing", a_config(tmp_path))
+
+
+def test_the_launcher_does_not_load_torch():
+    """The process that only watches starts in an instant."""
+    code = "import sys, ckptdoctor.trainer.launch.launcher; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3]).returncode == 0

@@ -1,0 +1,53 @@
+"""The meter adds up steps, and knows how fast they go."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ckptdoctor.trainer.meter import PAUSE, Meter
+from ckptdoctor.trainer.strategies.strategy import Tally
+from ckptdoctor.trainer.team import Team
+
+
+class Clock:
+    """A clock that is put forward by hand."""
+
+    now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+def tally(loss, correct, images):
+    """What a step counts."""
+    return Tally(torch.tensor(loss, dtype=torch.float64), torch.tensor(correct), images)
+
+
+def test_it_gives_means_over_images():
+    """Loss and accuracy are means over all images of all steps; the speed is images by seconds."""
+    clock = Clock()
+    meter = Meter(clock)
+    meter.add(tally(12.0, 3, 4))
+    meter.add(tally(3.0, 2, 2))
+    clock.now += 2
+    assert meter.here() == pytest.approx((2.5, 5 / 6, 3.0))
+    assert meter.everywhere(Team(torch.device("cpu"))) == pytest.approx((2.5, 5 / 6, 6))
+    assert meter.seconds() == 2
+
+
+def test_nothing_counted_is_nothing():
+    """Without a step all is 0, and nothing is divided by it."""
+    meter = Meter(Clock())
+    assert meter.here() == (0, 0, 0)
+    assert meter.everywhere(Team(torch.device("cpu"))) == (0, 0, 0)
+
+
+def test_a_look_is_due_once_in_a_while():
+    """Two looks are at least a pause apart."""
+    clock = Clock()
+    meter = Meter(clock)
+    assert not meter.due()
+    clock.now += 2 * PAUSE
+    assert meter.due()
+    assert not meter.due()

@@ -57,6 +57,7 @@ BEFORE_TORCH = [
     "ckptdoctor.trainer.slurm",
     "ckptdoctor.trainer.launch.launcher",
     "ckptdoctor.trainer.launch.variables",
+    "ckptdoctor.cli.train",
 ]
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

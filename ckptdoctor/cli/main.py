@@ -26,6 +26,7 @@ COMMANDS = {
     "show": "ckptdoctor.cli.show",
     "explain": "ckptdoctor.cli.explain",
     "rules": "ckptdoctor.cli.rules",
+    "train": "ckptdoctor.cli.train",
 }
 
 

@@ -1,0 +1,147 @@
+"""``ckptdoctor train``: train a small network in one of the ways that multi-GPU users train."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from ckptdoctor.cli.console import emit, narrate
+from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.cli.options import SHORT_HELP
+from ckptdoctor.errors import UsageError
+from ckptdoctor.trainer.checks import check
+from ckptdoctor.trainer.config import (
+    DATA,
+    DEVICES,
+    NETWORKS,
+    OPTIMIZERS,
+    PRECISIONS,
+    PROCESSES,
+    SAVES,
+    STRATEGIES,
+    Config,
+)
+from ckptdoctor.trainer.gpus import select
+from ckptdoctor.trainer.launch.variables import place as find_place
+from ckptdoctor.trainer.slurm import GPUS_PER_NODE, nodes_for, script
+
+_ARGUMENTS = "ckptdoctor.train.arguments"
+
+
+class _Remembering(click.Command):
+    """A command that knows its own command line: the script for Slurm repeats it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the arguments, and parse them."""
+        ctx.meta[_ARGUMENTS] = tuple(args)
+        return super().parse_args(ctx, args)
+
+
+@click.command("train", cls=_Remembering, context_settings=SHORT_HELP)
+@click.argument("network", type=click.Choice(NETWORKS), default="lenet")
+@click.option("--strategy", type=click.Choice(STRATEGIES), default="single", show_default=True, help="How to train.")
+@click.option("--world-size", type=int, metavar="N", help="Replicas.  [default: one for each GPU; 2 on the CPU]")
+@click.option("--gpus", metavar="0,4|auto", help="These GPUs only, or those with the most free memory.")
+@click.option("--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="What to train on.")
+@click.option("--data", type=click.Choice(DATA), help="What to train on it.  [default: shapes]")
+@click.option("--data-dir", metavar="DIR", help="Where the files of mnist, fashion-mnist or cifar10 are.")
+@click.option("--epochs", type=int, default=10, show_default=True, help="How often to see all images.")
+@click.option("--batch-size", type=int, help="Images a step, over all replicas.  [default: 64; 16 for foonet]")
+@click.option("--lr", type=float, help="Learning rate of the first epoch.  [default: 0.05; 0.001 for adamw]")
+@click.option("--momentum", type=float, default=0.9, show_default=True, help="Of SGD.")
+@click.option("--optimizer", type=click.Choice(OPTIMIZERS), default="sgd", show_default=True, help="How to step.")
+@click.option("--amp", type=click.Choice(PRECISIONS), default="no", show_default=True, help="Mixed precision.")
+@click.option("--compile", is_flag=True, help="Train through torch.compile.")
+@click.option("--ema", is_flag=True, help="Also keep a moving average of the weights.")
+@click.option("--pin-memory", is_flag=True, help="Copy batches to the GPU from pinned memory.")
+@click.option("--workers", type=int, default=0, show_default=True, help="Processes that prepare batches.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of weights, order and dropout.")
+@click.option("--out", metavar="DIR", help="Where checkpoints go.  [default: runs/NETWORK-STRATEGY]")
+@click.option(
+    "--save",
+    type=click.Choice(SAVES),
+    multiple=True,
+    default=("plain",),
+    help="How to save, as often as wanted.  [default: plain]",
+)
+@click.option("--every", type=int, metavar="EPOCHS", default=1, show_default=True, help="Epochs between checkpoints.")
+@click.option("--resume", is_flag=True, help="Go on from the newest complete checkpoint in --out.")
+@click.option("--tag-device", metavar="cuda:0", help="Write this device tag, as if the run had been there.")
+@click.option(
+    "--timeout", type=float, metavar="SECONDS", default=120, show_default=True, help="Wait for a rank so long."
+)
+@click.option("--slurm", is_flag=True, help="Print the sbatch script for this run, and do nothing.")
+@click.option("--devices", is_flag=True, help="Print the table of devices, and do nothing.")
+def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitStatus:
+    """Train a small network, and leave real checkpoints behind.
+
+    NETWORK is lenet if not given. Strategies: single; dp (nn.DataParallel); functional (features and classifier each
+    data-parallel); manual (bare tensors); ddp and fsdp (one process per device: started here, or by torchrun or
+    Slurm); exact (the same bits on any number of workers). On a machine without GPUs the replicas are virtual.
+    Each checkpoint is a folder in DIR with training.pt, a file for each --save, and truth.json. Exit status: 0 done,
+    or stopped by Ctrl-C and saved; 2 the run could not start or go on.
+    """
+    if slurm:
+        return _show_script(_config(**asked, cluster=True))
+    if gpus is not None:
+        _choose_gpus(gpus, asked["world_size"])
+    if devices:
+        return _show_devices()
+    from ckptdoctor.trainer.run import start
+
+    start(_config(**asked))
+    return ExitStatus.CLEAN
+
+
+def _config(strategy: str, world_size: int | None, device: str, cluster: bool = False, **asked: Any) -> Config:
+    """The command line with every default settled; ``cluster``: for machines elsewhere, which have GPUs."""
+    if cluster:
+        device = "cuda" if device == "auto" else device
+        default_world_size = 1 if strategy == "single" else GPUS_PER_NODE
+    else:
+        from ckptdoctor.trainer import devices
+
+        device = devices.settle(device)
+        place = find_place(os.environ)
+        default_world_size = devices.default_world_size(strategy, device) if place is None else place.world_size
+    foonet = asked["network"] == "foonet"
+    defaults: dict[str, Any] = {
+        "data": "points" if foonet else "shapes",
+        "batch_size": 16 if foonet else 64,
+        "lr": 0.001 if asked["optimizer"] == "adamw" else 0.05,
+        "out": os.path.join("runs", f"{asked['network']}-{strategy}"),
+    }
+    settled: dict[str, Any] = {name: defaults.get(name) if value is None else value for name, value in asked.items()}
+    return Config(
+        strategy=strategy, device=device, world_size=default_world_size if world_size is None else world_size, **settled
+    )
+
+
+def _choose_gpus(choice: str, count: int | None) -> None:
+    """Before torch starts: it looks at CUDA_VISIBLE_DEVICES once."""
+    if find_place(os.environ) is not None:
+        raise UsageError(
+            "--gpus is for a run that is started here: this rank was started by torchrun or Slurm, which gave it its "
+            "GPUs; leave --gpus out"
+        )
+    narrate(select(choice, count, os.environ).sentence())
+
+
+def _show_devices() -> ExitStatus:
+    from rich.console import Console
+
+    from ckptdoctor.trainer.devices import table
+
+    Console().print(table())
+    return ExitStatus.CLEAN
+
+
+def _show_script(config: Config) -> ExitStatus:
+    check(config)
+    arguments = click.get_current_context().meta[_ARGUMENTS]
+    command = ["ckptdoctor", "train", *arguments]
+    nodes = nodes_for(config.world_size) if config.strategy in PROCESSES else 1
+    emit(script(config, nodes=nodes, gpus_per_node=GPUS_PER_NODE, command=command).rstrip("\n"))
+    return ExitStatus.CLEAN

@@ -1,0 +1,187 @@
+"""``ckptdoctor train``, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from ckptdoctor.cli.main import run
+
+SMALL = ["foonet", "--device", "cpu", "--epochs", "2"]
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # tests share the cores
+
+
+def started(*words, **choices):
+    """A run in a process of its own."""
+    command = [sys.executable, "-m", "ckptdoctor", "train", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **choices)
+
+
+def test_foonet_shows_what_each_replica_sees(tmp_path, capsys):
+    """DataParallel on two replicas: 8 and 8 of a batch of 16; a checkpoint an epoch, and the next command to type."""
+    assert run(["train", *SMALL, "--strategy", "dp", "--world-size", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "replica 0 on cpu: batch of 8\nreplica 1 on cpu: batch of 8\n" in said
+    assert "ckptdoctor check runs/foonet-dp/epoch-0002" in said
+    assert sorted(path.name for path in (tmp_path / "runs/foonet-dp").glob("epoch-*")) == ["epoch-0001", "epoch-0002"]
+
+
+def test_the_folder_holds_checkpoint_truth_and_curves(tmp_path):
+    """Each checkpoint has training.pt, the styles asked for and truth.json; beside them metrics and curves."""
+    assert run(["train", *SMALL, "--save", "plain", "--save", "wrapped", "--every", "2", "--out", "here"]) == 0
+    files = {str(path.relative_to(tmp_path / "here")) for path in (tmp_path / "here").rglob("*") if path.is_file()}
+    assert files == {
+        "curves.html",
+        "metrics.jsonl",
+        "epoch-0002/training.pt",
+        "epoch-0002/model.pt",
+        "epoch-0002/wrapped.pt",
+        "epoch-0002/truth.json",
+    }
+
+
+def test_a_second_run_into_the_same_folder_is_refused(capsys):
+    """A run that is there already is not written over."""
+    assert run(["train", *SMALL, "--out", "here"]) == 0
+    capsys.readouterr()
+    assert run(["train", *SMALL, "--out", "here"]) == 2
+    assert capsys.readouterr().err == (
+        "error: here holds a run already (epoch-0002): add --resume to go on with it, or name another --out\n"
+    )
+
+
+def test_resume_without_a_checkpoint_is_refused(capsys):
+    """There is nothing to go on from."""
+    assert run(["train", *SMALL, "--out", "nothing", "--resume"]) == 2
+    assert capsys.readouterr().err == (
+        "error: there is no complete checkpoint in nothing to go on from: leave --resume out\n"
+    )
+
+
+SMALL_VGG = {"network": "vgg", "width": 4, "images": 1000, "batch_size": 20, "epochs": 2}
+
+
+def test_a_run_that_is_stopped_and_resumed_ends_as_one_that_never_stopped(tmp_path):
+    """Stopped by Ctrl-C in mid-epoch and resumed, a run with dropout ends in the same bits: weights, momentum, RNG."""
+    run_to_the_end(out="whole")
+    process = subprocess.Popen([sys.executable, "-c", code_of(out="half")], stdout=subprocess.PIPE, text=True)
+    wait_for(tmp_path / "half/epoch-0001")
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "go on: the same command with --resume" in said
+    assert list((tmp_path / "half").glob("epoch-0001-step-*"))
+    run_to_the_end(out="half", resume=True)
+    one, other = (torch.load(f"{name}/epoch-0002/training.pt", weights_only=True) for name in ("whole", "half"))
+    assert same(one, other)
+
+
+def code_of(**choices):
+    """A program that trains a small network."""
+    return (
+        "from ckptdoctor.trainer.config import Config\n"
+        "from ckptdoctor.trainer.run import start\n"
+        f"start(Config(**{SMALL_VGG | choices!r}))\n"
+    )
+
+
+def run_to_the_end(**choices):
+    """Run that program."""
+    subprocess.run([sys.executable, "-c", code_of(**choices)], check=True, stdout=subprocess.DEVNULL, timeout=60)
+
+
+def wait_for(path, seconds=60):
+    """Until a path is there."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} never came"
+        time.sleep(0.02)
+
+
+def same(one, other):
+    """Whether two checkpoints hold the same bits."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+def test_devices_lists_what_is_here_and_why_the_rest_is_not(capsys):
+    """The table names every kind of device."""
+    assert run(["train", "--devices"]) == 0
+    said = capsys.readouterr().out
+    assert all(kind in said for kind in ("cpu", "cuda", "mps", "xla"))
+
+
+def test_slurm_prints_a_script_that_bash_understands(capsys):
+    """The script repeats the command line, without --slurm, and is valid."""
+    assert run(["train", "resnet", "--strategy", "ddp", "--world-size", "16", "--out", "a b", "--slurm"]) == 0
+    script = capsys.readouterr().out
+    assert "ckptdoctor train resnet --strategy ddp --world-size 16 --out 'a b' ${resume:+" in script
+    assert "#SBATCH --nodes=2" in script
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--strategy", "single", "--world-size", "2"], "--strategy single trains one replica, not 2"),
+        (["--world-size", "0"], "--world-size 0: a run has at least one replica"),
+        (["foonet", "--data", "shapes"], "foonet takes three numbers, not the images of shapes"),
+        (["--data", "mnist"], "--data-dir"),
+        (["--tag-device", "nonsense!"], "nonsense!"),
+        (["--strategy", "manual", "--save", "whole"], "whole"),
+        (["--gpus", "0,0"], "0"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(words, sentence, tmp_path, capsys):
+    """A request that makes no sense ends with status 2 and one line, and leaves nothing behind."""
+    assert run(["train", "--device", "cpu", *words]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("error: ") and said.err.count("\n") == 1
+    assert sentence in said.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_is_not_here_is_one_sentence(capsys):
+    """--device cuda on a machine without a GPU says why it is not there."""
+    assert run(["train", "--device", "cuda"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_gpus_are_chosen_before_torch_starts(tmp_path):
+    """--gpus sets CUDA_VISIBLE_DEVICES and says which GPU is which; the table then speaks of those."""
+    process = started("--gpus", "0,4", "--devices")
+    said, narrated = process.communicate(timeout=60)
+    assert narrated == "GPUs: physical 0 → cuda:0, physical 4 → cuda:1\n"
+    assert "cuda" in said
+
+
+def test_torchrun_starts_the_same_run(tmp_path):
+    """Under torchrun each process is a rank of the run; the first one speaks."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    words = ["-m", "ckptdoctor", "train", *SMALL, "--strategy", "ddp", "--out", "here", "--save", "wrapped"]
+    quiet = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, env=quiet, check=False)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.count("strategy: ddp, 2 processes on cpu") == 1
+    truth = json.loads((tmp_path / "here/epoch-0002/truth.json").read_text(encoding="utf-8"))
+    assert truth["made"]["world_size"] == 2
+    assert next(iter(torch.load(tmp_path / "here/epoch-0002/wrapped.pt", weights_only=True))).startswith("module.")

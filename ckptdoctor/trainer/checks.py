@@ -21,6 +21,7 @@ def _complaints(config: Config) -> Iterator[str]:
     yield from _about_numbers(config)
     yield from _about_the_network(config)
     yield from _about_the_strategy(config)
+    yield from _about_the_device(config)
 
 
 def _about_numbers(config: Config) -> Iterator[str]:
@@ -62,6 +63,13 @@ def _about_the_strategy(config: Config) -> Iterator[str]:
         yield from _about_exact(config)
     if config.compile and strategy not in ("single", "ddp", "fsdp"):
         yield f"--compile works with single, ddp and fsdp: the replicas of {strategy} are made anew in every step"
+
+
+def _about_the_device(config: Config) -> Iterator[str]:
+    if config.device == "xla" and config.amp == "fp16":
+        yield "--amp fp16 is for GPUs: what XLA devices have is --amp bf16"
+    if config.device == "mps" and config.dtype == "float64":
+        yield "MPS devices have no float64: train on the CPU"
 
 
 def _about_manual(config: Config) -> Iterator[str]:

@@ -20,7 +20,7 @@ from ckptdoctor.trainer.meter import Meter
 from ckptdoctor.trainer.schedule import learning_rate
 from ckptdoctor.trainer.snapshot.position import Position
 from ckptdoctor.trainer.snapshot.save import save
-from ckptdoctor.trainer.strategies.strategy import Strategy, Tally
+from ckptdoctor.trainer.strategies.strategy import Strategy, Tally, precise
 from ckptdoctor.trainer.team import Team
 
 
@@ -108,7 +108,7 @@ def test(run: Run, ema: bool = False) -> tuple[float, float]:
     for inputs, labels in batches:
         logits = run.strategy.predict(inputs, ema).float()
         labels = labels.to(logits.device)
-        loss = cross_entropy(logits, labels, reduction="sum").double()
+        loss = precise(cross_entropy(logits, labels, reduction="sum"))
         meter.add(Tally(loss, (logits.argmax(1) == labels).sum(), len(labels)))
     return meter.everywhere(run.team)[:2]
 

@@ -56,6 +56,8 @@ REFUSED = [
         {"strategy": "exact", "amp": "fp16"},
         "--strategy exact promises the same bits on any number of workers: leave out --amp fp16",
     ),
+    ({"device": "xla", "amp": "fp16"}, "--amp fp16 is for GPUs: what XLA devices have is --amp bf16"),
+    ({"device": "mps", "dtype": "float64"}, "MPS devices have no float64: train on the CPU"),
     (
         {"strategy": "dp", "compile": True},
         "--compile works with single, ddp and fsdp: the replicas of dp are made anew in every step",

@@ -80,9 +80,19 @@ def _alone(place: Place | None, config: Config) -> Team:
     device = devices.device(config.device, index)
     if device.type == "cuda":
         torch.cuda.set_device(device)  # or everything that names no index, NCCL included, ends up on cuda:0
+        _settle_kernels(config)
     if place is None or config.strategy not in PROCESSES:
         return Team(device)
     return Team(device, place.rank, place.local_rank, place.world_size)
+
+
+def _settle_kernels(config: Config) -> None:
+    """Let cuDNN try its convolutions and keep the fastest; for the same bits every time, only ever the same ones."""
+    exact = config.strategy == "exact"
+    torch.backends.cudnn.benchmark = not exact
+    if exact:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what torch.use_deterministic_algorithms asks for
+        torch.use_deterministic_algorithms(True)
 
 
 def _index(local_rank: int, kind: str) -> int:

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from ckptdoctor.trainer.config import MICRO_SHARDS, Config
 from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy
-from ckptdoctor.trainer.strategies.strategy import Tally
+from ckptdoctor.trainer.strategies.strategy import Tally, precise
 from ckptdoctor.trainer.team import Team
 
 
@@ -41,7 +41,7 @@ class Exact(ModuleStrategy):
             logits = self.model(some)
             loss = cross_entropy(logits, of_them, reduction="sum")
             gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(self.model.parameters()))]))
-            losses.append(loss.detach().double())
+            losses.append(precise(loss.detach()))
             correct.append((logits.detach().argmax(1) == of_them).sum())
         everybody = self._from_all_ranks(torch.stack(gradients))
         self._update(pairwise_sum(list(everybody)) / (len(labels) * self.team.world_size))

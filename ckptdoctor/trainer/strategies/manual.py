@@ -13,7 +13,7 @@ from ckptdoctor.trainer import devices
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.networks.lenet import lenet
 from ckptdoctor.trainer.strategies.module_strategy import on_cpu
-from ckptdoctor.trainer.strategies.strategy import State, Strategy, Tally
+from ckptdoctor.trainer.strategies.strategy import State, Strategy, Tally, precise
 from ckptdoctor.trainer.team import Team
 
 Tensors = list[torch.Tensor]
@@ -84,7 +84,7 @@ class Manual(Strategy):
             for replica, momenta in zip(self._replicas, self._momenta, strict=True):
                 sgd(replica, momenta, self._lr, self.config.momentum, len(inputs))
         first = self.devices[0]
-        loss = torch.stack([each.detach().double().to(first) for each in losses]).sum()
+        loss = torch.stack([precise(each.detach()).to(first) for each in losses]).sum()
         right = [(each.argmax(1) == part[1]).sum().to(first) for each, part in zip(logits, parts, strict=True)]
         return Tally(loss, torch.stack(right).sum(), len(inputs), tuple(len(part[0]) for part in parts))
 

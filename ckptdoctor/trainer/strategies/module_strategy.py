@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.strategies.strategy import State, Strategy, Tally
+from ckptdoctor.trainer.strategies.strategy import State, Strategy, Tally, precise
 from ckptdoctor.trainer.team import Team
 
 EMA_DECAY = 0.99
@@ -147,7 +147,7 @@ def _copied(tensor: torch.Tensor, copies: dict[tuple[int, int], torch.Tensor]) -
 
 def _tally(loss: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor, replica_batches: tuple[int, ...]) -> Tally:
     correct = (logits.argmax(1) == labels).sum()
-    return Tally(loss.double() * len(labels), correct, len(labels), replica_batches)
+    return Tally(precise(loss) * len(labels), correct, len(labels), replica_batches)
 
 
 def _optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:

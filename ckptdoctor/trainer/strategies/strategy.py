@@ -30,6 +30,11 @@ class Tally:
     """How many images each replica of this process saw."""
 
 
+def precise(value: torch.Tensor) -> torch.Tensor:
+    """A number that many others may be added to: in double precision, where the device has it. MPS has not."""
+    return value if value.device.type == "mps" else value.double()
+
+
 class Strategy(ABC):
     """One way of training one network on one or many devices.
 

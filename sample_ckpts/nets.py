@@ -24,6 +24,24 @@ class Net(nn.Module):
         return self.fc(nn.functional.adaptive_avg_pool2d(hidden, 4).flatten(1))
 
 
+class Normed(nn.Module):
+    """Two convolutions with instance norms and a classifier, for small grey images."""
+
+    def __init__(self, track: bool = False) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 8, 3, padding=1, bias=False)
+        self.norm1 = nn.InstanceNorm2d(8, affine=True, track_running_stats=track)
+        self.conv2 = nn.Conv2d(8, 16, 3, stride=2, padding=1, bias=False)
+        self.norm2 = nn.InstanceNorm2d(16, affine=True, track_running_stats=track)
+        self.fc = nn.Linear(16, 10)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """Logits (N, 10) of images (N, 1, rows, columns)."""
+        hidden = torch.relu(self.norm1(self.conv1(images)))
+        hidden = torch.relu(self.norm2(self.conv2(hidden)))
+        return self.fc(hidden.mean((2, 3)))
+
+
 class TiedLM(nn.Module):
     """A language model of two layers whose output head is its embedding."""
 

@@ -7,12 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import torch
 
 from ckptdoctor.cli.main import run
+from tests.trainer.runs import finished, same, saved, wait_for
+from tests.trainer.runs import started as training
 
 SMALL = ["foonet", "--device", "cpu", "--epochs", "2"]
 
@@ -75,50 +76,16 @@ SMALL_VGG = {"network": "vgg", "width": 4, "images": 1000, "batch_size": 20, "ep
 
 def test_a_run_that_is_stopped_and_resumed_ends_as_one_that_never_stopped(tmp_path):
     """Stopped by Ctrl-C in mid-epoch and resumed, a run with dropout ends in the same bits: weights, momentum, RNG."""
-    run_to_the_end(out="whole")
-    process = subprocess.Popen([sys.executable, "-c", code_of(out="half")], stdout=subprocess.PIPE, text=True)
-    wait_for(tmp_path / "half/epoch-0001")
+    finished(**SMALL_VGG, out="whole")
+    process = training(**SMALL_VGG, out="half")
+    wait_for((tmp_path / "half/epoch-0001").exists)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "go on: the same command with --resume" in said
     assert list((tmp_path / "half").glob("epoch-0001-step-*"))
-    run_to_the_end(out="half", resume=True)
-    one, other = (torch.load(f"{name}/epoch-0002/training.pt", weights_only=True) for name in ("whole", "half"))
-    assert same(one, other)
-
-
-def code_of(**choices):
-    """A program that trains a small network."""
-    return (
-        "from ckptdoctor.trainer.config import Config\n"
-        "from ckptdoctor.trainer.run import start\n"
-        f"start(Config(**{SMALL_VGG | choices!r}))\n"
-    )
-
-
-def run_to_the_end(**choices):
-    """Run that program."""
-    subprocess.run([sys.executable, "-c", code_of(**choices)], check=True, stdout=subprocess.DEVNULL, timeout=60)
-
-
-def wait_for(path, seconds=60):
-    """Until a path is there."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} never came"
-        time.sleep(0.02)
-
-
-def same(one, other):
-    """Whether two checkpoints hold the same bits."""
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, (list, tuple)):
-        return len(one) == len(other) and all(map(same, one, other))
-    return one == other
+    finished(**SMALL_VGG, out="half", resume=True)
+    assert same(saved("whole/epoch-0002"), saved("half/epoch-0002"))
 
 
 def test_devices_lists_what_is_here_and_why_the_rest_is_not(capsys):

@@ -34,8 +34,9 @@ FORBIDDEN = {"exec", "compile", "pickle.find_class", "os.system", "subprocess.Po
 def main(seed: int, seconds: float) -> int:
     """Try cases until the time is over; the exit status."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    seeds = [path.read_bytes() for path in sorted(SAMPLES.glob("*/*")) if path.stat().st_size < 70_000]
-    pickles = [data for path in sorted(SAMPLES.glob("*/*.pt")) if (data := pickle_of(path))]
+    samples = [path for path in sorted(SAMPLES.glob("*/*")) if path.is_file()]
+    seeds = [path.read_bytes() for path in samples if path.stat().st_size < 70_000]
+    pickles = [data for path in samples if path.suffix == ".pt" and (data := pickle_of(path))]
     with tempfile.TemporaryDirectory() as folder:
         warm_up(Path(folder) / "case")
         sys.addaudithook(forbid)
@@ -57,7 +58,7 @@ def forbid(event: str, arguments: tuple[object, ...]) -> None:
 def warm_up(path: Path) -> None:
     """Import everything that is imported lazily, so that the hook sees only what a file brings about."""
     for sample in sorted(SAMPLES.glob("*/*")):
-        if sample.suffix != ".json":
+        if sample.is_file():
             path.write_bytes(sample.read_bytes())
             through_everything(path)
 

@@ -82,13 +82,14 @@ def train_epoch(run: Run, position: Position, meter: Meter) -> Position:
     step = position.step
     for inputs, labels in run.batches.epoch(position.epoch, position.step):
         report_position(position.epoch + 1, step + 1)
+        # all ranks have to stop after the same step, so they ask each other
+        anybody_stops = run.team.asking(run.stop.asked)
         tally = run.strategy.step(inputs, labels)
         devices.finish_step(run.team.device)
         meter.add(tally)
         step += 1
         _tell_step(run, position.epoch + 1, step, step == run.steps, tally, meter)
-        # all ranks have to stop after the same step, so they ask each other
-        if run.team.any(run.stop.asked) and step < run.steps:
+        if anybody_stops() and step < run.steps:
             return replace(position, step=step)
     devices.synchronize(run.team.device)
     return replace(position, epoch=position.epoch + 1, step=0)

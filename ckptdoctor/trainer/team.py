@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,22 @@ class Team:
     def any(self, flag: bool) -> bool:
         """Whether ``flag`` is true on at least one rank; the same answer on each."""
         return bool(self.sum(torch.tensor([float(flag)], dtype=torch.float64)).item() > 0)
+
+    def asking(self, flag: bool) -> Callable[[], bool]:
+        """``any`` in two halves: the question goes out now, and the answer is waited for when the result is called.
+
+        What a rank computes in between does not have to wait for messages between processes.
+        """
+        if self.control is None or self.world_size == 1:
+            return lambda: flag
+        answer = torch.tensor([float(flag)])
+        work = distributed.all_reduce(answer, group=self.control, async_op=True)
+
+        def wait() -> bool:
+            work.wait()
+            return bool(answer.item() > 0)
+
+        return wait
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """The sum over all ranks of a CPU tensor, which is changed in place and returned."""

@@ -66,6 +66,23 @@ def tagged(tensor: torch.Tensor, device: str) -> torch.Tensor:
     return tensor
 
 
+def moved(tensor: torch.Tensor, device: str = "xla:0", saved_as: str = "copy") -> object:
+    """What pickles as such a tensor of a device without storages: with a "copy" on the CPU, or as an "array".
+
+    The first is what ``torch.Tensor._reduce_ex_internal`` gives today, the second what it gave before torch 2.6.
+    """
+    data, grad = tensor.detach(), tensor.requires_grad
+    is_parameter = isinstance(tensor, torch.nn.Parameter)
+    rest = (tensor.dtype, "".join(list(device)), grad and not is_parameter)
+    if saved_as == "copy":
+        copy = data.clone(memory_format=torch.contiguous_format).requires_grad_(rest[2])
+        made = _Call(torch._utils._rebuild_device_tensor_from_cpu_tensor, (copy, *rest), {})
+    else:
+        array = (data.float() if data.dtype is torch.bfloat16 else data).numpy()
+        made = _Call(torch._utils._rebuild_device_tensor_from_numpy, (array, *rest), {})
+    return _Call(torch._utils._rebuild_parameter, (made, grad, OrderedDict()), {}) if is_parameter else made
+
+
 @contextlib.contextmanager
 def saving_tags() -> Iterator[None]:
     """While this lasts, ``torch.save`` writes the tags given by ``tagged``.
@@ -114,7 +131,11 @@ class _Maker:
             return type(value)(self.make(item) for item in value)
         return value
 
-    def tensor(self, spec: T) -> torch.Tensor:
+    def tensor(self, spec: T) -> object:
+        made = self.plain(spec)
+        return made if spec.saved_as == "storage" else moved(made, spec.device, spec.saved_as)
+
+    def plain(self, spec: T) -> torch.Tensor:
         dtype = getattr(torch, spec.dtype)
         if spec.device == "meta":
             return torch.empty(spec.shape, dtype=dtype, device="meta")
@@ -126,7 +147,7 @@ class _Maker:
                 self.storages[spec.storage] = storage
         stride = spec.stride if spec.stride is not None else _c_stride(spec.shape)
         tensor = torch.empty(0, dtype=dtype).set_(storage, spec.offset, spec.shape, stride)
-        if spec.device != "cpu":
+        if spec.device != "cpu" and spec.saved_as == "storage":
             tagged(tensor, spec.device)
         if spec.parameter:
             return torch.nn.Parameter(tensor, requires_grad=dtype.is_floating_point or dtype.is_complex)

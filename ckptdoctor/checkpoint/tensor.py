@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from ckptdoctor.checkpoint.dtypes import DType
@@ -20,6 +20,8 @@ class Tensor:
     ``details`` are the plain facts beside the view: ``scheme`` ("per_tensor_affine", …), ``scale``, ``zero_point``
     and ``axis`` of a quantized tensor, ``coalesced`` of a sparse one, ``conj`` and ``neg`` bits.
     ``storage`` is None where there are no bytes of its own: meta tensors, and tensors made of ``parts``.
+    ``values`` are the elements, laid out as ``stride`` says, where they stand in the pickle instead of in a storage;
+    tensors that share them hold one and the same object.
     """
 
     path: KeyPath
@@ -36,6 +38,7 @@ class Tensor:
     subclass: str | None = None
     parts: tuple[Tensor, ...] = ()
     details: tuple[tuple[str, bool | int | float | str], ...] = ()
+    values: memoryview | None = field(default=None, repr=False)
 
     @property
     def numel(self) -> int:
@@ -49,6 +52,15 @@ class Tensor:
         if self.parts and self.storage is None:
             return inner
         return inner + (self.numel * self.dtype.bits + 7) // 8
+
+    @property
+    def moved(self) -> bool:
+        """Whether loading makes it on another device than the one its values are stored for: XLA has no storages."""
+        if self.storage is not None:
+            return self.device != self.storage.device
+        if self.subclass is not None or self.device == "meta":  # what a wrapper of tensors says of itself moves nothing
+            return False
+        return self.device != self.parts[0].device if self.parts else True
 
     @property
     def key(self) -> str:

@@ -24,7 +24,7 @@ from ckptdoctor.findings import RepairReport
 @click.option("--strip-prefix", "strip_prefixes", multiple=True, metavar="P", help="Strip this prefix from keys.")
 @click.option("--add-prefix", metavar="P", help="Put this prefix before keys.")
 @click.option("--rename", "renames", multiple=True, metavar="REGEX=REPL", help="Substitute in keys.")
-@click.option("--to-cpu", is_flag=True, help="Tag every storage for the CPU.")
+@click.option("--to-cpu", is_flag=True, help="Bring every tensor to the CPU.")
 @click.option("--drop", multiple=True, metavar="PATTERN", help="Drop what matches: a key, or a path such as optimizer.")
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Keep only what matches.")
 @click.option("--root", metavar="KEY", help='Make one part the whole contents, such as "state_dict".')

@@ -38,6 +38,17 @@ class Retag:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveToCpu:
+    """Tensors that torch makes on one of ``devices`` (None: any) out of a CPU tensor or an array become CPU tensors.
+
+    Devices without storages (XLA) are saved like that. A CPU tensor keeps its storage; an array's elements get one.
+    Where the file does not show plainly what the values are, nothing changes.
+    """
+
+    devices: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Drop:
     """The values at these key paths go, with their storages where nothing else views them."""
 
@@ -118,6 +129,7 @@ Edit = Union[
     Rename,
     RenameModules,
     Retag,
+    MoveToCpu,
     Drop,
     TakeRoot,
     Compact,

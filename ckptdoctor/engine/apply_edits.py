@@ -17,6 +17,7 @@ from ckptdoctor.edits import (
     Edit,
     Flatten,
     MakeContiguous,
+    MoveToCpu,
     Rename,
     RenameModules,
     Replace,
@@ -28,6 +29,7 @@ from ckptdoctor.edits import (
 )
 from ckptdoctor.engine import compacting, renaming
 from ckptdoctor.engine.flattening import flatten
+from ckptdoctor.engine.moving import move_to_cpu
 from ckptdoctor.engine.plain_nodes import node_of
 from ckptdoctor.engine.rebuilding import with_tree
 from ckptdoctor.engine.removing import without
@@ -77,7 +79,9 @@ def _on_new_storage(tensor: Tensor, changes: dict[str, Storage], device: str | N
     new = changes.get(tensor.storage.key) if tensor.storage is not None else None
     if new is None:
         return tensor
-    return replace(tensor, storage=new, device=tensor.device if device is None else device)
+    if device is None or tensor.moved:  # what loading moves elsewhere goes there from any place
+        return replace(tensor, storage=new)
+    return replace(tensor, storage=new, device=device)
 
 
 def _drop(checkpoint: Checkpoint, edit: Drop) -> Checkpoint:
@@ -129,6 +133,7 @@ _APPLY: dict[type, Callable[[Checkpoint, Any], Checkpoint]] = {
     TakeRoot: _take_root,
     Compact: compacting.compact,
     MakeContiguous: compacting.make_contiguous,
+    MoveToCpu: move_to_cpu,
     Replace: _replace,
     Flatten: flatten,
     SetMetadata: _set_metadata,

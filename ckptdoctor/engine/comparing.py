@@ -25,7 +25,7 @@ from ckptdoctor.engine.reshaping import nodes_below
 # what must agree of two tensors, with the word for it; storages and parts are compared on their own
 _OF_TENSORS = (
     *("path", "dtype", "shape", "stride", "offset", "device", "requires_grad", "is_parameter", "rebuild", "layout"),
-    *("subclass", "details"),
+    *("subclass", "details", "values"),
 )
 
 
@@ -147,6 +147,8 @@ def _tensor_difference(wanted: Tensor, got: Tensor, ties: _Ties) -> str | None:
     for name in _OF_TENSORS:
         one, other = getattr(wanted, name), getattr(got, name)
         if one != other:
+            if name == "values":
+                return "the tensor has other values in the pickle"
             return f"the tensor's {name} is {_shown(other)} instead of {_shown(one)}"
     if not ties.agree(wanted.storage, got.storage):
         return "the tensor lies on another storage, or one of another size or device"

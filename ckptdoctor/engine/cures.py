@@ -11,6 +11,7 @@ from ckptdoctor.edits import (
     Edit,
     Fix,
     MakeContiguous,
+    MoveToCpu,
     Retag,
     Safety,
     SetMetadata,
@@ -54,7 +55,7 @@ def outside(edits: Iterable[Edit]) -> bool:
 
 def _touched(edit: Edit) -> Iterator[str]:
     """What an edit changes, coarsely."""
-    if isinstance(edit, Retag):
+    if isinstance(edit, (MoveToCpu, Retag)):
         yield "device tags"
     elif isinstance(edit, (SetSuffix, Truncate)):
         yield "the file"

@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, at
-from ckptdoctor.edits import Drop, Edit, Rename, Retag, TakeRoot
+from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, TakeRoot
 from ckptdoctor.engine.matching import dropped_paths, kept_paths
+from ckptdoctor.engine.moving import moved_tensors
 from ckptdoctor.engine.request import FixRequest, Substitution
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.weights import weights
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
+from ckptdoctor.facts.devices import CPU
 
-CPU = "cpu"
 _SHOWN = 6  # prefixes offered in a message
 
 
@@ -45,7 +46,7 @@ def wishes(request: FixRequest) -> Iterator[Wish]:
     if request.add_prefix is not None:
         yield _add_wish(request.add_prefix)
     if request.to_cpu:
-        yield Wish("--to-cpu", "tag every storage for the CPU", _to_cpu)
+        yield Wish("--to-cpu", "bring every tensor to the CPU", _to_cpu)
 
 
 def _pattern_wish(option: str, patterns: tuple[str, ...], find: Callable[..., tuple[object, ...]]) -> Wish:
@@ -64,7 +65,8 @@ def _root(checkpoint: Checkpoint, text: str) -> list[Edit]:
 
 
 def _to_cpu(checkpoint: Checkpoint) -> list[Edit]:
-    return [Retag(CPU)] if any(storage.device != CPU for storage in checkpoint.storages) else []
+    edits: list[Edit] = [MoveToCpu()] if any(moved_tensors(checkpoint, MoveToCpu())) else []
+    return [*edits, Retag(CPU)] if any(storage.device != CPU for storage in checkpoint.storages) else edits
 
 
 def _strip_module(checkpoint: Checkpoint) -> list[Edit]:

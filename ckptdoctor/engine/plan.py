@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, Tensor
-from ckptdoctor.edits import Compact, Edit, MakeContiguous, Safety, SetSuffix
+from ckptdoctor.edits import Compact, Edit, MakeContiguous, MoveToCpu, Safety, SetSuffix
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.compacting import Piece, byte_span, kept_pieces, narrowed, remade_views
 from ckptdoctor.engine.cures import container_findings, cures, independent, outside
 from ckptdoctor.engine.diagnose import findings_of
+from ckptdoctor.engine.moving import held_values
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.request import FixRequest, output_path
 from ckptdoctor.engine.steps import changes
@@ -29,9 +30,9 @@ class Plan:
     """A repair before anything is written.
 
     ``expected`` is what the output must hold. ``recipe`` is None where there is nothing to repair. ``pieces`` are the
-    byte ranges of the original's storages that storages (by key) shrink to, ``remade`` the views of them whose
-    elements new storages (by key in ``expected``) hold. ``left`` are the findings of the rules that were to be cured
-    for which no cure is in the plan: there is none, or it is unsafe.
+    byte ranges of the original's storages that storages (by key) shrink to. ``remade`` are the views of them, and the
+    tensors with values in the pickle, whose elements new storages (by key in ``expected``) hold. ``left`` are the
+    findings of the rules that were to be cured for which no cure is in the plan: there is none, or it is unsafe.
     """
 
     request: FixRequest
@@ -107,6 +108,8 @@ class _Draft:
         if isinstance(edit, Compact):
             for key, kept in kept_pieces(self.checkpoint.tensors, edit.storages).items():
                 self.pieces[key] = narrowed(self.pieces[key], kept) if key in self.pieces else kept
+        elif isinstance(edit, MoveToCpu):
+            self.remade.update(held_values(self.checkpoint, edit))
         elif isinstance(edit, MakeContiguous):
             for key, view in remade_views(self.checkpoint, edit).items():
                 assert view.storage is not None

@@ -71,12 +71,12 @@ def _refreshed(state_dict: StateDict, tree: Node) -> StateDict:
 
 def _globals(checkpoint: Checkpoint, tree: Node) -> tuple[GlobalName, ...]:
     """The names without those that the old tree showed and the new one does not."""
-    shown = {each.full for each in checkpoint.globals} & _names(checkpoint.tree)
-    gone = shown - _names(tree) if shown else shown
+    shown = {each.full for each in checkpoint.globals} & names_in(checkpoint.tree)
+    gone = shown - names_in(tree) if shown else shown
     return tuple([each for each in checkpoint.globals if each.full not in gone]) if gone else checkpoint.globals
 
 
-def _names(tree: Node) -> set[str]:
+def names_in(tree: Node) -> set[str]:
     """Every class and function name that the tree shows."""
     found: set[str] = set()
     stack = [tree]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, Tensor, at, show_part
@@ -12,6 +13,7 @@ from ckptdoctor.edits import (
     Edit,
     Flatten,
     MakeContiguous,
+    MoveToCpu,
     Rename,
     RenameModules,
     Replace,
@@ -22,7 +24,9 @@ from ckptdoctor.edits import (
     Truncate,
 )
 from ckptdoctor.edits.steps import Change
+from ckptdoctor.engine.moving import moved_tensors
 from ckptdoctor.engine.reshaping import tensors_in
+from ckptdoctor.facts.devices import CPU
 
 
 def changes(checkpoint: Checkpoint, edit: Edit, after: Checkpoint) -> Iterator[Change]:
@@ -33,6 +37,8 @@ def changes(checkpoint: Checkpoint, edit: Edit, after: Checkpoint) -> Iterator[C
         yield Change("rename-modules", edit.pairs, ((len(edit.pairs), "_metadata entry"),), edit.state_dict)
     elif isinstance(edit, Retag):
         yield from _retag(checkpoint, edit)
+    elif isinstance(edit, MoveToCpu):
+        yield from _move(checkpoint, edit)
     elif isinstance(edit, Drop):
         yield from _drop(edit)
     elif isinstance(edit, Flatten):
@@ -108,6 +114,12 @@ def _retag(checkpoint: Checkpoint, edit: Retag) -> Iterator[Change]:
             tally[storage.device] = tally.get(storage.device, 0) + 1
     for device, number in tally.items():
         yield Change("retag", ((device, edit.to),), ((number, "storage"),))
+
+
+def _move(checkpoint: Checkpoint, edit: MoveToCpu) -> Iterator[Change]:
+    tally = Counter([tensor.device for tensor in moved_tensors(checkpoint, edit)])
+    for device, number in tally.items():
+        yield Change("move-to-cpu", ((device, CPU),), ((number, "tensor"),))
 
 
 def _drop(edit: Drop) -> Iterator[Change]:

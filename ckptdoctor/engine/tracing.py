@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable
 from itertools import accumulate
 
-from ckptdoctor.checkpoint import Checkpoint, Storage, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Extent, Storage, Tensor, show_path
 from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.comparing import storage_pairs
 from ckptdoctor.engine.plan import Plan
@@ -80,15 +81,22 @@ def _insist(origins: _Origins, storage: Storage, old: Storage, pieces: tuple[Pie
 
 
 def _is_remade(view: Tensor | None, originals: dict[str, Storage], storage: Storage) -> bool:
-    """Whether a storage made anew holds exactly the elements of the view it was made of. False: it has no view."""
+    """Whether a storage made anew holds exactly the elements of what it was made of. False: that is not known."""
+    if view is not None and view.values is not None and storage.extent is not None:
+        return _holds(storage.extent, (view.values,), view)
     if view is None or view.storage is None or storage.extent is None:
         return False
     extent = originals[view.storage.key].extent
     if extent is None:
         return False
-    with open(storage.extent.file, "rb") as file:
-        file.seek(storage.extent.offset)
-        for row in rows(view, extent):
+    return _holds(storage.extent, rows(view, extent), view)
+
+
+def _holds(place: Extent, pieces: Iterable[bytes | memoryview], view: Tensor) -> bool:
+    """Raises WriteError unless the bytes at ``place`` are the pieces, one after another."""
+    with open(place.file, "rb") as file:
+        file.seek(place.offset)
+        for row in pieces:
             if file.read(len(row)) != row:
                 raise WriteError(f"{show_path(view.path)} has other values in the output; it was thrown away.")
     return True

@@ -10,6 +10,7 @@ from typing import Any, Union
 
 from ckptdoctor.checkpoint import Checkpoint, GlobalName, KeyPath, Mapping, Named, Node, Opaque, Part, Sequence, Tensor
 from ckptdoctor.checkpoint import children as children_of
+from ckptdoctor.facts.devices import names_of_arrays
 from ckptdoctor.facts.globals import is_allowed, is_dangerous, is_standard, modern, package
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain, is_path
 from ckptdoctor.facts.whole_modules import is_module
@@ -20,6 +21,7 @@ class Cause(Enum):
 
     DANGEROUS = "dangerous"  # it can run code
     MODULE = "module"  # it belongs to an nn.Module that was saved whole
+    DEVICE = "device"  # it makes an array that stands for a tensor of a device without storages
     NUMPY = "numpy"
     PATH = "path"  # a class of pathlib
     FOREIGN = "foreign"  # a class of the user's script or of a package that is neither Python's nor torch's
@@ -107,20 +109,23 @@ def _blocked(same: _Same) -> tuple[Blocked, ...]:
     for full, place, in_module in _uses(checkpoint.tree, aliases):
         places[full].append(place)
         in_modules[full] &= in_module
-    return tuple(
-        [
-            Blocked(path, first, _cause(first, bool(places[path]) and in_modules[path]), tuple(places[path]))
-            for path, first in firsts.items()
-        ]
-    )
+    for_devices = names_of_arrays(checkpoint)
+    found = []
+    for path, first in firsts.items():
+        shown = bool(places[path])
+        cause = _cause(first, shown and in_modules[path], not shown and path in for_devices)
+        found.append(Blocked(path, first, cause, tuple(places[path])))
+    return tuple(found)
 
 
-def _cause(first: GlobalName, in_modules: bool) -> Cause:
+def _cause(first: GlobalName, in_modules: bool, for_device: bool) -> Cause:
     module, name = modern(first.module, first.name)
     if is_dangerous(module, name):
         return Cause.DANGEROUS
     if in_modules:
         return Cause.MODULE
+    if for_device:
+        return Cause.DEVICE
     if is_path(module, name):
         return Cause.PATH
     top = package(module)

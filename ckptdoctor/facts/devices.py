@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Storage, Tensor
+from ckptdoctor.facts.rebuilding import OF_ARRAYS, OF_EMPTY_ARRAYS
 
 CPU = "cpu"
 META = "meta"
@@ -74,6 +75,32 @@ def _place(path: KeyPath) -> KeyPath:
 def _named_rng(tensor: Tensor) -> bool:
     names = [part.text if isinstance(part, Special) else str(part) for part in tensor.path]
     return any(_RNG_NAME.search(name) for name in names)
+
+
+def moved(checkpoint: Checkpoint) -> dict[str, list[Tensor]]:
+    """The tensors that loading moves to a device without storages, by device, in file order."""
+    found: dict[str, list[Tensor]] = {}
+    for tensor in all_tensors(checkpoint):
+        if tensor.moved:
+            found.setdefault(tensor.device, []).append(tensor)
+    return found
+
+
+def names_of_arrays(checkpoint: Checkpoint) -> frozenset[str]:
+    """What the pickle names for arrays that stand for tensors of devices without storages; nothing without such."""
+    arrays = [each for each in all_tensors(checkpoint) if each.moved and each.storage is None and not each.parts]
+    if not arrays:
+        return frozenset()
+    return (
+        OF_ARRAYS | OF_EMPTY_ARRAYS
+        if any(each.values is not None and not each.values for each in arrays)
+        else OF_ARRAYS
+    )
+
+
+def has_values(tensor: Tensor) -> bool:
+    """Whether the file shows plainly what the elements of a moved tensor are."""
+    return tensor.storage is not None or bool(tensor.parts) or tensor.values is not None
 
 
 def tagged(checkpoint: Checkpoint, *, rng: bool = False) -> dict[str, list[Storage]]:

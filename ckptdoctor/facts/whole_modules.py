@@ -24,7 +24,8 @@ from ckptdoctor.checkpoint import (
     Tensor,
     children,
 )
-from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
+from ckptdoctor.facts import rebuilding
+from ckptdoctor.facts.rebuilding import FROM_CPU, UTILS
 
 # what torch.compile gives is pickled as a call of this class with the module that was compiled (since torch 2.6)
 _COMPILED = "torch._dynamo.eval_frame.OptimizedModule"
@@ -45,20 +46,24 @@ _HARMLESS_HOOKS = frozenset({"torch.nn.utils.spectral_norm.SpectralNormStateDict
 _HOOKS = ("_state_dict_hooks", "_state_dict_pre_hooks")
 _METHODS = ("state_dict", "_save_to_state_dict")
 
-_UTILS = "torch._utils._rebuild_"
 _REBUILT_AS_SAVED = frozenset(
-    f"{_UTILS}{name}" for name in ("tensor_v2", "tensor_v3", "qtensor", "sparse_tensor", "meta_tensor_no_storage")
+    {
+        *(
+            f"{UTILS}{name}"
+            for name in ("tensor_v2", "tensor_v3", "qtensor", "sparse_tensor", "meta_tensor_no_storage")
+        ),
+        FROM_CPU,
+    }
 )
 # these wrap the tensor that they rebuild, or are its form of before torch 0.4
 _REBUILT_IN_A_WRAPPER = frozenset(
     {
-        *(f"{_UTILS}{name}" for name in ("tensor", "parameter", "parameter_with_state")),
+        *(f"{UTILS}{name}" for name in ("tensor", "parameter", "parameter_with_state")),
         "torch.nn.parameter.Parameter",
         "torch._tensor._rebuild_from_type",
         "torch._tensor._rebuild_from_type_v2",
     }
 )
-_TYPED = frozenset(BY_STORAGE_CLASS.values())
 
 
 class UnknownStateError(Exception):
@@ -244,7 +249,9 @@ def detached(tensor: Tensor) -> Tensor:
     """
     if tensor.subclass is not None:
         raise UnknownStateError(f"{tensor.key} is a tensor of the class {tensor.subclass}")
-    there = tensor.storage is not None and tensor.storage.device == tensor.device
+    if tensor.moved and tensor.storage is None and not tensor.parts:
+        raise UnknownStateError(f"{tensor.key} is a tensor of {tensor.device} that lies outside of all storages (D605)")
+    there = tensor.storage is not None
     known = tensor.rebuild in _REBUILT_AS_SAVED or tensor.rebuild in _REBUILT_IN_A_WRAPPER
     if tensor.layout.startswith("sparse"):
         there = bool(tensor.parts)
@@ -259,10 +266,4 @@ def _rebuild(tensor: Tensor) -> str:
     """The function that rebuilds the tensor itself (``torch.Tensor._reduce_ex_internal``)."""
     if tensor.rebuild in _REBUILT_AS_SAVED:
         return tensor.rebuild
-    if tensor.layout != "strided":
-        return f"{_UTILS}sparse_tensor"
-    if tensor.storage is None:
-        return f"{_UTILS}meta_tensor_no_storage"
-    if any(name == "scheme" for name, _ in tensor.details):
-        return f"{_UTILS}qtensor"
-    return f"{_UTILS}tensor_v2" if tensor.dtype in _TYPED else f"{_UTILS}tensor_v3"
+    return FROM_CPU if tensor.moved else rebuilding.on_cpu(tensor)

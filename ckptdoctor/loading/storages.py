@@ -37,6 +37,13 @@ class StorageReader:
             self._made[storage.key] = self._make(storage)
         return self._made[storage.key]
 
+    def held(self, values: memoryview) -> torch.UntypedStorage:
+        """A copy of what stands in the pickle; the same object is copied once, so that ties stay ties."""
+        key = f"held {id(values)}"  # never the key of a storage
+        if key not in self._made:
+            self._made[key] = _from_bytes(bytearray(values)) if values else _empty()
+        return self._made[key]
+
     def _make(self, storage: Storage) -> torch.UntypedStorage:
         extent = storage.extent
         if storage.nbytes == 0:

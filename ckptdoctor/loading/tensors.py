@@ -36,8 +36,10 @@ def _bare(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert:
         return _quantized(tensor, storages)
     if tensor.parts or tensor.layout != "strided":
         return _inert(tensor, storages)
+    if tensor.values is not None:
+        return _from_pickle(tensor, storages, tensor.values)
     if tensor.storage is None:
-        return _meta(tensor) if tensor.device == "meta" else _inert(tensor, storages)  # XLA: values in the pickle
+        return _meta(tensor) if tensor.device == "meta" else _inert(tensor, storages)
     return _strided(tensor, storages)
 
 
@@ -68,6 +70,13 @@ def _strided(tensor: Tensor, storages: StorageReader) -> torch.Tensor:
         raise DamagedError(
             f"{show_path(tensor.path)} does not fit its storage {tensor.storage.key}: {str(error).splitlines()[0]}"
         ) from error
+
+
+def _from_pickle(tensor: Tensor, storages: StorageReader, values: memoryview) -> torch.Tensor:
+    """A tensor of a device without storages, whose values stand in the pickle as an array."""
+    import torch
+
+    return torch.empty(0, dtype=_dtype(tensor)).set_(storages.held(values), 0, tensor.shape, tensor.stride)
 
 
 def _meta(tensor: Tensor) -> torch.Tensor:

@@ -1,10 +1,11 @@
-"""Which tensors lie on which device tag, and what happens on a machine with fewer devices."""
+"""Which tensors belong on which device, and what happens on a machine with fewer devices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from ckptdoctor.checkpoint import Checkpoint, Storage, show_path
+from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.wrapping import abridged, columns
@@ -12,11 +13,20 @@ from ckptdoctor.report.wrapping import abridged, columns
 _PLACES = 3  # places named for a tag before the rest is counted
 
 
+@dataclass(slots=True)
+class _Held:
+    """What belongs on one device: storages, arrays in the pickle that stand for tensors, and the bytes of both."""
+
+    storages: int = 0
+    arrays: int = 0
+    bytes: int = 0
+
+
 def devices(checkpoint: Checkpoint) -> str:
-    """One line for each device tag; then, for every smaller number of GPUs, which tags have no home there."""
+    """One line for each device; then, for every smaller number of GPUs, which of them have no home there."""
     tags = _tags(checkpoint)
     rows = [
-        (abridged(escape(tag), 40), plural(len(held), "storage"), size(_bytes(held)), _places(checkpoint, tag))
+        (abridged(escape(tag), 40), _counted(held), size(held.bytes), _places(checkpoint, tag))
         for tag, held in tags.items()
     ]
     lines = list(columns(rows, right=frozenset({1, 2})))
@@ -24,20 +34,37 @@ def devices(checkpoint: Checkpoint) -> str:
 
 
 def as_data(checkpoint: Checkpoint) -> list[dict[str, object]]:
-    """The same for JSON: tag, storages, bytes."""
+    """The same for JSON: device, storages, bytes."""
     tags = _tags(checkpoint)
-    return [{"device": tag, "storages": len(held), "bytes": _bytes(held)} for tag, held in tags.items()]
+    return [{"device": tag, "storages": held.storages, "bytes": held.bytes} for tag, held in tags.items()]
 
 
-def _tags(checkpoint: Checkpoint) -> dict[str, list[Storage]]:
-    tags: dict[str, list[Storage]] = {}
+def _tags(checkpoint: Checkpoint) -> dict[str, _Held]:
+    """By tag of the storage, or by the device to which loading moves the tensors in it."""
+    moved = [tensor for tensor in _all(checkpoint.tensors) if tensor.moved]
+    places = {tensor.storage.key: tensor.device for tensor in moved if tensor.storage is not None}
+    tags: dict[str, _Held] = {}
     for storage in checkpoint.storages:
-        tags.setdefault(storage.device, []).append(storage)
+        held = tags.setdefault(places.get(storage.key, storage.device), _Held())
+        held.storages += 1
+        held.bytes += storage.nbytes
+    for tensor in moved:
+        if tensor.storage is None and not tensor.parts:
+            held = tags.setdefault(tensor.device, _Held())
+            held.arrays += 1
+            held.bytes += tensor.nbytes
     return dict(sorted(tags.items()))
 
 
-def _bytes(storages: list[Storage]) -> int:
-    return sum([storage.nbytes for storage in storages])
+def _all(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    for tensor in tensors:
+        yield tensor
+        yield from _all(tensor.parts)
+
+
+def _counted(held: _Held) -> str:
+    kinds = [(held.storages, "storage"), (held.arrays, "array")]
+    return ", ".join([plural(number, noun) for number, noun in kinds if number])
 
 
 def _places(checkpoint: Checkpoint, tag: str) -> str:
@@ -53,9 +80,9 @@ def _places(checkpoint: Checkpoint, tag: str) -> str:
     return ", ".join(names[:_PLACES]) + (f" and {rest} more" if rest > 0 else "")
 
 
-def _fewer(tags: dict[str, list[Storage]]) -> Iterator[str]:
+def _fewer(tags: dict[str, _Held]) -> Iterator[str]:
     """What torch.load does with the tags on machines that have fewer GPUs than the file names."""
-    cuda = {index: _bytes(held) for tag, held in tags.items() if (index := _cuda_index(tag)) is not None}
+    cuda = {index: held.bytes for tag, held in tags.items() if (index := _cuda_index(tag)) is not None}
     if not cuda:
         return
     yield ""

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class T:
-    """A tensor. Tensors with the same ``storage`` name share one storage of ``storage_size`` elements."""
+    """A tensor. Tensors with the same ``storage`` name share one storage of ``storage_size`` elements.
+
+    ``saved_as`` a "copy" (a CPU tensor) or an "array" is how devices without storages save theirs.
+    """
 
     shape: tuple[int, ...] = ()
     dtype: str = "float32"
@@ -23,6 +26,7 @@ class T:
     storage_size: int | None = None
     parameter: bool = False
     value: float | None = None
+    saved_as: str = "storage"
 
 
 @dataclass(frozen=True, slots=True)

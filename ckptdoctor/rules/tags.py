@@ -1,4 +1,4 @@
-"""What the rules about device tags share: how many storages carry which, and the retagging as a fix."""
+"""What the rules about devices share: how many storages carry which tag, and the way to the CPU as a fix."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage
-from ckptdoctor.edits import Fix, Retag, Safety
+from ckptdoctor.edits import Edit, Fix, MoveToCpu, Retag, Safety
 from ckptdoctor.facts import devices
 from ckptdoctor.rules import wording
 
@@ -32,8 +32,25 @@ def to_cpu(tags: Sequence[str], storages: tuple[str, ...] | None = None, option:
     return Fix(f"{named(tags)} → cpu", (Retag(devices.CPU, tuple(tags), storages),), Safety.SAFE, option)
 
 
+def all_to_cpu(checkpoint: Checkpoint, found: Sequence[str]) -> Fix | None:
+    """The same for devices that some storages are tagged with, and that others are moved to when they are loaded.
+
+    None where the file does not show plainly what some of the latter hold.
+    """
+    moved = devices.moved(checkpoint)
+    there = [device for device in found if device in moved]
+    if not all(devices.has_values(tensor) for device in there for tensor in moved[device]):
+        return None
+    tagged = devices.tagged(checkpoint)
+    tags = tuple([device for device in found if device in tagged])
+    edits: list[Edit] = [MoveToCpu(tuple(there))] if there else []
+    return Fix(
+        f"{named(found)} → cpu", (*edits, Retag(devices.CPU, tags)) if tags else tuple(edits), Safety.SAFE, "--to-cpu"
+    )
+
+
 def paths(checkpoint: Checkpoint, tags: Collection[str]) -> tuple[KeyPath, ...]:
-    """Where the tensors lie whose storages carry one of the tags; those of random number generators left out."""
+    """Where the tensors are whose storages carry one of the tags; those of random number generators left out."""
     left_out = set(map(id, devices.rng_tensors(checkpoint)))
     return tuple(
         [

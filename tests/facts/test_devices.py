@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ckptdoctor.facts import devices
@@ -33,3 +35,23 @@ def test_storages_are_counted_without_generator_states() -> None:
     found = nouns.checkpoint({"a.weight": T((2,), device="mps"), "rng": T((5056,), "uint8", "cuda:0")})
     assert {tag: len(storages) for tag, storages in devices.tagged(found).items()} == {"mps": 1}
     assert set(devices.tagged(found, rng=True)) == {"mps", "cuda:0"}
+
+
+def test_what_loading_moves_is_told_from_what_is_tagged() -> None:
+    """A copy on the CPU is tagged cpu, and its tensor belongs on the device."""
+    found = nouns.checkpoint(
+        {"a": T((2,), device="xla:0", saved_as="copy"), "b": T((2,), device="cuda:0"), "c": T((2,))}
+    )
+    assert {device: [each.key for each in tensors] for device, tensors in devices.moved(found).items()} == {
+        "xla:0": ["a"]
+    }
+    assert {tag: len(storages) for tag, storages in devices.tagged(found).items()} == {"cpu": 2, "cuda:0": 1}
+    assert devices.names_of_arrays(found) == frozenset()
+
+
+def test_wrappers_and_tensors_without_values_are_not_moved() -> None:
+    """A meta tensor has no values to move; a wrapper's device is what it says of itself."""
+    [tensor] = nouns.checkpoint({"a": T((2,))}).tensors
+    assert not replace(tensor, storage=None, device="meta").moved
+    assert not replace(tensor, storage=None, device="cuda", subclass="DTensor", parts=(tensor,)).moved
+    assert replace(tensor, storage=None, device="xla:0").moved

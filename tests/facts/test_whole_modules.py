@@ -105,6 +105,7 @@ def test_every_reason_names_the_module_or_the_key():
         (tensor(rebuild=f"{UTILS}parameter", dtype=BY_NAME["uint16"]), "tensor_v3"),
         (tensor(rebuild="torch._tensor._rebuild_from_type_v2"), "tensor_v2"),
         (tensor(rebuild=f"{UTILS}parameter", storage=None, device="meta"), "meta_tensor_no_storage"),
+        (tensor(rebuild=f"{UTILS}parameter", device="xla:0"), "device_tensor_from_cpu_tensor"),
         (tensor(rebuild=f"{UTILS}parameter", details=(("scheme", "per_tensor_affine"),)), "qtensor"),
         (tensor(rebuild=f"{UTILS}parameter", layout="sparse_coo", storage=None, parts=(tensor(),)), "sparse_tensor"),
     ],
@@ -120,7 +121,6 @@ def test_a_tensor_is_rebuilt_as_itself(given: Tensor, rebuild: str):
     [
         tensor(rebuild="torch.FloatStorage"),
         tensor(rebuild=f"{UTILS}device_tensor_from_numpy", storage=None),
-        tensor(rebuild=f"{UTILS}parameter", device="xla:0"),
         tensor(rebuild=f"{UTILS}nested_tensor", layout="jagged", parts=(tensor(),)),
     ],
 )

@@ -12,7 +12,7 @@ from torch import nn
 
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.loading import Inert, load
-from tests.builders import saving_tags, tagged
+from tests.builders import moved, saving_tags, tagged
 
 PLAIN_DTYPES = [
     torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.int64,
@@ -193,3 +193,38 @@ def test_missing_bytes_are_one_clear_sentence(tmp_path):
     (tmp_path / "a.safetensors").write_bytes(data[:-100])
     with pytest.raises(DamagedError, match=r"Storage weight .* should have 4000 bytes, but 3900"):
         load(tmp_path / "a.safetensors")
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+@pytest.mark.parametrize("saved_as", ["copy", "array"])
+def test_tensors_of_devices_without_storages_come_back(tmp_path, saved_as, legacy):
+    """Parameters and tensors of a TPU are CPU tensors, whichever way torch saved them; what was one tensor is one."""
+    values = {
+        "p": nn.Parameter(torch.randn(2, 3)),
+        "half": torch.randn(5).bfloat16(),
+        "turned": torch.arange(6.0).reshape(2, 3).t(),
+        "empty": torch.empty(0, 3),
+    }
+    contents = {key: moved(value, saved_as=saved_as) for key, value in values.items()}
+    contents.update(again=contents["half"], scalar=moved(torch.tensor(3), saved_as=saved_as))
+    torch.save(contents, tmp_path / "a.pt", _use_new_zipfile_serialization=not legacy)
+    mine = load(tmp_path / "a.pt")
+    for key, value in values.items():
+        wanted = value if saved_as == "array" else value.contiguous()
+        assert_same(mine[key].detach(), wanted.detach())
+        assert (type(mine[key]), mine[key].requires_grad) == (type(value), value.requires_grad)
+    assert mine["scalar"] == 3
+    mine["half"][0] = 7
+    assert mine["again"][0] == 7
+
+
+def test_arrays_that_would_be_rounded_stay_inert(tmp_path):
+    """No value is guessed."""
+
+    class Call:
+        def __reduce__(self):
+            array = torch.tensor([0.1]).numpy()
+            return torch._utils._rebuild_device_tensor_from_numpy, (array, torch.bfloat16, "xla:0", False)
+
+    torch.save({"x": Call()}, tmp_path / "a.pt")
+    assert isinstance(load(tmp_path / "a.pt")["x"], Inert)

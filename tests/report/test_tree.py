@@ -1,6 +1,10 @@
-from ckptdoctor.checkpoint import Elided, Mapping, Role, StateDict
+import torch
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Elided, FileSource, Mapping, Role, StateDict
 from ckptdoctor.report import devices, show_json, tree
 from ckptdoctor.report.contents import value
+from tests.builders import moved
 from tests.golden import golden
 from tests.report import samples
 
@@ -92,3 +96,16 @@ def test_show_as_json_parses():
     assert document["contents"] == {"loss": {"$float": "nan"}, "raw": {"$bytes": 3}}
     assert document["tensors"][0]["shape"] == [64, 3, 7, 7]
     assert document["state_dicts"][0] == {"path": "state_dict", "role": "model", "tensors": 3}
+
+
+def test_devices_without_storages(tmp_path):
+    """What loading moves to a device counts there; arrays are counted as such."""
+    values = {"a": moved(torch.ones(2)), "b": moved(torch.ones(3), saved_as="array"), "c": torch.ones(4)}
+    torch.save(values, tmp_path / "a.pt")
+    with FileSource(tmp_path / "a.pt") as source:
+        checkpoint = formats.read(source, formats.examine(source))
+    assert [line.split() for line in devices.devices(checkpoint).splitlines()] == [
+        ["cpu", "1", "storage", "16", "bytes", "(root)"],
+        ["xla:0", "1", "storage,", "1", "array", "20", "bytes", "(root)"],
+    ]
+    assert devices.as_data(checkpoint)[1] == {"device": "xla:0", "storages": 1, "bytes": 20}

@@ -86,7 +86,8 @@ class _Maker:
 
     def tensor(self, spec: T, path: KeyPath) -> Tensor:
         dtype = BY_NAME[spec.dtype]
-        storage = Storage(str(len(self.storages)), prod(spec.shape) * dtype.bits // 8, dtype, spec.device, None)
+        place = spec.device if spec.saved_as == "storage" else "cpu"
+        storage = Storage(str(len(self.storages)), prod(spec.shape) * dtype.bits // 8, dtype, place, None)
         self.storages.append(storage)
         stride = spec.stride or contiguous_stride(spec.shape)
         tensor = Tensor(path, dtype, spec.shape, stride, storage, device=spec.device)

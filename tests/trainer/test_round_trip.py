@@ -36,6 +36,7 @@ RUNS = {
     "single-cuda": {"tag_device": "cuda:0", "network": "resnet"},
     "single-cuda-1": {"tag_device": "cuda:1"},
     "single-mps": {"tag_device": "mps"},
+    "single-xla": {"tag_device": "xla:0"},
     "dp": {"strategy": "dp", "world_size": 2},
     "dp-cuda": {"strategy": "dp", "world_size": 2, "network": "resnet", "tag_device": "cuda:0", "ema": True},
     "dp-foonet": {"strategy": "dp", "world_size": 2, "network": "foonet", "data": "points"},

@@ -42,7 +42,8 @@ def converted(
     items = [_word("data.pkl", head), _word(".format_version", b"1")]
     items += [_word(".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), _word("byteorder", b"little")]
     for plan in plans:
-        data = tuple(elements(source, table.places[plan.old.key], plan))
+        data: tuple[Segment, ...] = (Literal(plan.data),) if plan.data is not None else ()
+        data = data or tuple(elements(source, table.places[plan.old.key], plan))
         items.append(Item(f"{_FOLDER}/data/{plan.key}", plan.nbytes, _checksum(source, data), data))
     items += [_word("version", b"3\n"), _word(".data/serialization_id", _identity(head, items))]
     return Recipe(source.path, lay_out(items))
@@ -64,6 +65,8 @@ def _checksum(source: FileSource, segments: Sequence[Segment]) -> int:
         if isinstance(segment, Copy):
             for at in range(segment.offset, segment.offset + segment.length, _CHUNK):
                 crc = zlib.crc32(source.read(at, min(_CHUNK, segment.offset + segment.length - at)), crc)
+        elif isinstance(segment, Literal):
+            crc = zlib.crc32(segment.data, crc)
         elif isinstance(segment, Generated):
             for chunk in segment.chunks():
                 crc = zlib.crc32(chunk, crc)

@@ -36,6 +36,11 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
 
         return converted(source, stream, table, contents, edits)
     plans = edit(stream.saved, contents, edits, renumber=Numbering.KEPT).storages
+    if any(plan.data is not None for plan in plans):
+        raise RefusedError(
+            "Values that stand in the pickle get storages in an archive only; repair the file with --select C105 "
+            "first, which makes it one."
+        )
     segments: list[Segment] = [Literal(_pickles(stream, table, plans, contents))]
     for plan in _in_file_order(plans, table):
         segments += _storage(source, table.places[plan.old.key], plan)

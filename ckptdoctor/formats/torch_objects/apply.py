@@ -10,6 +10,7 @@ from ckptdoctor.edits import (
     Edit,
     Flatten,
     MakeContiguous,
+    MoveToCpu,
     Rename,
     RenameModules,
     Replace,
@@ -23,6 +24,7 @@ from ckptdoctor.formats.torch_objects.edit_storages import StorageEdits
 from ckptdoctor.formats.torch_objects.flatten import flatten
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.plans import Edited, Numbering
+from ckptdoctor.formats.torch_objects.to_cpu import move_to_cpu
 from ckptdoctor.pickles.graph import Pickle
 
 
@@ -58,6 +60,8 @@ def _apply(graph: GraphEdit, storages: StorageEdits, each: Edit) -> None:
         flatten(graph, each)
     elif isinstance(each, Retag):
         storages.retag(each)
+    elif isinstance(each, MoveToCpu):
+        move_to_cpu(graph, storages, each)
     elif isinstance(each, Compact):
         storages.compact(each)
     elif isinstance(each, MakeContiguous):

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from math import prod
 
-from ckptdoctor.checkpoint import KeyPath, Storage, show_path
+from ckptdoctor.checkpoint import DType, KeyPath, Storage, show_path
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Compact, MakeContiguous, Retag
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects.arguments import device_name
 from ckptdoctor.formats.torch_objects.gather import gather
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
+from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
 from ckptdoctor.formats.torch_objects.plans import Numbering, Piece, ReadBytes, StoragePlan, narrowed, reader_of, whole
 from ckptdoctor.formats.torch_objects.slots import Slot
 from ckptdoctor.formats.torch_objects.storages import claim_of
@@ -30,6 +31,8 @@ from ckptdoctor.formats.torch_objects.views_in_graph import (
 )
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value
+
+_CPU = "cpu"
 
 # places in ('storage', class, key, location, numel[, view])
 _KEY, _LOCATION, _NUMEL = 2, 3, 4
@@ -107,6 +110,18 @@ class StorageEdits:
         if self._graph.references(identity) > 1:
             identity = reference.id = Tuple(identity.op, list(identity.items))
         return identity.items
+
+    # ---- storages out of what stands in the pickle
+
+    def hold(self, new: NewNodes, data: bytes, element: DType) -> PersistentId:
+        """A reference to a new storage with these elements."""
+        self._made += 1
+        key = f"array {self._made}"  # never a key of torch, so it is free; it gets a number in the end
+        self._plans[key] = StoragePlan(key, len(data), None, Storage(key, len(data), element, _CPU, None), data=data)
+        kind = new.named(f"torch.{element.storage_class}")
+        count = len(data) * 8 // element.bits
+        storage, cpu = new.text("storage", shared=True), new.text(_CPU, shared=True)
+        return PersistentId(op.BINPERSID, new.tuple([storage, kind, new.text(key), cpu, count]))
 
     # ---- compact
 
@@ -221,7 +236,7 @@ class StorageEdits:
         plans = [self._plan(key) for key in keys]
         return tuple(
             [
-                StoragePlan(names[key], plan.nbytes, plan.pieces, plan.old, plan.generate)
+                StoragePlan(names[key], plan.nbytes, plan.pieces, plan.old, plan.generate, plan.data)
                 for key, plan in zip(keys, plans, strict=True)
             ]
         )

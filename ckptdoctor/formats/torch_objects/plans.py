@@ -20,7 +20,8 @@ class StoragePlan:
 
     ``pieces`` are the byte ranges of ``old`` that make it up, one after another; one piece that covers all of it means
     that it is untouched. Where ``generate`` is given (and ``pieces`` is None), it makes the bytes chunk by chunk out of
-    what it reads from ``old``; it may be called more than once.
+    what it reads from ``old``; it may be called more than once. ``data`` is given for a storage that had none before,
+    whose bytes stood in the pickle; ``old`` then only describes it.
     """
 
     key: str
@@ -28,6 +29,7 @@ class StoragePlan:
     pieces: tuple[Piece, ...] | None
     old: Storage
     generate: Callable[[ReadBytes], Iterator[bytes]] | None = None
+    data: bytes | None = None
 
 
 class Numbering(Enum):

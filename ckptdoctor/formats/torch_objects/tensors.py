@@ -9,7 +9,8 @@ from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Special, Tenso
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.formats.torch_objects.arguments import Details, NotOurs, device_name, layout_name, plain_dict, set_bits
-from ckptdoctor.formats.torch_objects.steps import filling
+from ckptdoctor.formats.torch_objects.arrays import Array, array_of, elements
+from ckptdoctor.formats.torch_objects.movers import FROM_ARRAY, FROM_CPU, PLAIN_MAKERS
 from ckptdoctor.formats.torch_objects.storages import Known, Registry
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, dtype, full_name, integer, items
 from ckptdoctor.formats.torch_objects.views import OddTensor, shape_of, usual_reach, view_of
@@ -21,9 +22,6 @@ _MAX_WRAPPING = 8
 
 # tensors inside tensors that are read at the least; shared ones could multiply without end
 INNER_READS = 100_000
-
-# what numpy names the function that makes an array, before its state fills it
-_ARRAY_MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
 
 
 class TensorReader:
@@ -37,6 +35,7 @@ class TensorReader:
         self._member = member
         self._kinds: dict[int, str | None] = {}  # id of a Global node → name of the rebuilding function
         self._inner_left = inner_budget
+        self._arrays: dict[tuple[int, str], memoryview | None] = {}  # by id of the node, and dtype
         self.notes: list[Note] = []
         self.hidden = False
 
@@ -276,7 +275,7 @@ class TensorReader:
             arguments[7] is True,
             rebuild=kind,
             layout=layout_name(arguments[5]) or "strided",
-            subclass=full_name(arguments[0]),
+            subclass=full_name(arguments[0]) or "",
         )
 
     def meta(self, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
@@ -290,15 +289,31 @@ class TensorReader:
         """``(CPU tensor, dtype, device, requires_grad)``: the CPU tensor, which torch moves to the device."""
         _expect(arguments, 4, 4)
         data = self._inner(arguments[0], path, "", depth)
+        if data.rebuild not in PLAIN_MAKERS or data.dtype != _insist_dtype(arguments[1]):
+            raise NotOurs
+        if arguments[3] is True and data.parts and data.storage is None:  # a sparse tensor has no place to say so
+            raise NotOurs
         return replace(data, device=device_name(arguments[2]), requires_grad=arguments[3] is True, rebuild=kind)
 
     def from_numpy(self, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
         """``(array, dtype, device, requires_grad)``: the values lie in the pickle, as the array's bytes."""
         _expect(arguments, 4, 4)
-        element = _insist_dtype(arguments[1])
-        shape = shape_of(_array_shape(arguments[0]), element)
+        element, array = _insist_dtype(arguments[1]), array_of(arguments[0])
+        if array is None:
+            raise NotOurs
+        shape = shape_of(array.shape, element)
+        stride = contiguous_stride(shape[::-1])[::-1] if array.fortran else contiguous_stride(shape)
         device, grad = device_name(arguments[2]), arguments[3] is True
-        return Tensor(path, element, shape, contiguous_stride(shape), None, 0, device, grad, rebuild=kind)
+        values = self._values(array, element, shape)
+        return Tensor(path, element, shape, stride, None, 0, device, grad, rebuild=kind, values=values)
+
+    def _values(self, array: Array, element: DType, shape: tuple[int, ...]) -> memoryview | None:
+        """The elements of an array: the same object each time, so that tensors of one array are known by it."""
+        name = id(array.node), element.name
+        if name not in self._arrays:
+            found = elements(array, element, shape)
+            self._arrays[name] = None if found is None else memoryview(found)  # Python has one b"" for all
+        return self._arrays[name]
 
 
 def _made_of(
@@ -324,17 +339,6 @@ def _insist_dtype(value: Value) -> DType:
     if found is None:
         raise NotOurs
     return found
-
-
-def _array_shape(value: Value) -> Value:
-    """The shape in the state ``(version, shape, dtype, is_fortran, bytes)`` of a NumPy array."""
-    value = bare(value)
-    if type(value) is Made and value.op in CALLS and full_name(value.items[0]) in _ARRAY_MAKERS:
-        states = filling(value).states
-        state = items(states[-1]) if states else None
-        if state is not None and len(state) == 5:
-            return state[1]
-    raise NotOurs
 
 
 _BYTES = BY_NAME["uint8"]
@@ -365,7 +369,6 @@ _REBUILD: dict[str, _Rebuild] = {
     "torch._tensor._rebuild_from_type_v2": TensorReader.of_type,
     "torch._utils._rebuild_wrapper_subclass": TensorReader.wrapper,
     "torch._utils._rebuild_meta_tensor_no_storage": TensorReader.meta,
-    "torch._utils._rebuild_device_tensor_from_cpu_tensor": TensorReader.from_cpu,
-    "torch._utils._rebuild_device_tensor_from_numpy": TensorReader.from_numpy,
-    "torch._utils._rebuild_xla_tensor": TensorReader.from_numpy,
+    FROM_CPU: TensorReader.from_cpu,
+    **dict.fromkeys(sorted(FROM_ARRAY), TensorReader.from_numpy),
 }

@@ -12,7 +12,7 @@ from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.data import CHUNK, check_readable, chunks
 from ckptdoctor.formats.torch_zip.layout import Item
 from ckptdoctor.formats.torch_zip.record import Directory, Record, shown
-from ckptdoctor.writing.recipe import Copy, Generated, Segment
+from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
 
 def copied(source: FileSource, record: Record, name: str | None = None) -> Item:
@@ -34,6 +34,9 @@ def remade(source: FileSource, directory: Directory, plan: StoragePlan) -> Item:
 
     Raises RefusedError when its bytes cannot be trusted or taken apart, DamagedError when they cannot be read.
     """
+    if plan.data is not None:
+        crc = zlib.crc32(plan.data) if _summed(directory) else 0
+        return Item(f"{directory.prefix}/data/{plan.key}", plan.nbytes, crc, (Literal(plan.data),))
     record = directory.find(f"data/{plan.old.key}")
     if record is None:
         raise RefusedError(f"Storage {shown(plan.old.key)} has no record in the archive.")
@@ -53,6 +56,11 @@ def remade(source: FileSource, directory: Directory, plan: StoragePlan) -> Item:
     pieces = _pieces(source, record, plan)
     crc = _checksum(_bytes_of(source, pieces)) if record.crc else 0
     return Item(name, plan.nbytes, crc, pieces)
+
+
+def _summed(directory: Directory) -> bool:
+    """Whether the archive has checksums: where it has none, a lone one would mean nothing."""
+    return any(record.crc for record in directory.records)
 
 
 def _untouched(plan: StoragePlan, record: Record) -> bool:

@@ -48,6 +48,10 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
     if table.notes:
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
     plans = edit(pickle, contents, edits).storages
+    if any(plan.data is not None for plan in plans) and any(
+        each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes
+    ):
+        raise RefusedError("Values that stand in the pickle have another byte order than the storages of this archive.")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
     head = Item(record.name, len(new), crc, (Literal(new),))
@@ -98,7 +102,11 @@ def _items(
     items: list[Item] = []
     block = [remade(source, directory, plan) for plan in plans]
     taken = {ascii_lower(item.name) for item in block}
+    behind = None if places else _behind_storages(directory)
     for record in directory.records:
+        if record is behind:
+            items += block
+            block = []
         if ascii_lower(record.name) == ascii_lower(head.name):
             items.append(head)
         elif id(record) in places:
@@ -111,11 +119,16 @@ def _items(
             raise RefusedError(f"The record {name}, which no tensor uses, is in the way of a storage's new number.")
         else:
             items.append(copied(source, record))
-    return items, alignment if sound and alignment else DEFAULT_ALIGNMENT
+    return [*items, *block], alignment if sound and alignment else DEFAULT_ALIGNMENT
 
 
 def _in_original_order(plans: Sequence[StoragePlan], directory: Directory) -> list[StoragePlan]:
     """The storages as the original orders them: before ``.format_version``, torch sorted them by name."""
     places = {ascii_lower(record.name): place for place, record in enumerate(directory.records)}
     folder = f"{directory.prefix}/data/"
-    return sorted(plans, key=lambda plan: places[ascii_lower(folder + plan.old.key)])
+    return sorted(plans, key=lambda plan: places.get(ascii_lower(folder + plan.old.key), len(places)))
+
+
+def _behind_storages(directory: Directory) -> Record | None:
+    """The record before which torch writes the storages: there were none, and now there are."""
+    return directory.find("version")

@@ -15,7 +15,8 @@ What you see
 
 How it is found
     The tag of every storage, as the pickle names it: anything but ``cpu``, ``cuda``, ``cuda:N`` and ``meta``. The
-    state of random number generators is left to D607.
+    state of random number generators is left to D607, and tensors that were saved without a tag, as those of TPUs are
+    today, to D605.
 
 Repair
     ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead. Safe: only the tags change, not one value.

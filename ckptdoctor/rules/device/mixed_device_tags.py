@@ -1,8 +1,8 @@
 """Tensors that belong together are tagged with different devices.
 
 What it means
-    The storages of the file carry the tags of more than one accelerator, or one model's weights lie partly on the CPU
-    and partly on an accelerator: a model spread over GPUs, tensors gathered from several ranks, or a buffer that never
+    The tensors of the file belong on more than one accelerator, or one model's weights lie partly on the CPU and partly
+    on an accelerator: a model spread over GPUs, tensors gathered from several ranks, or a buffer that never
     moved.
 
 Why it matters
@@ -13,13 +13,13 @@ What you see
     Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cuda:1!
 
 How it is found
-    The tags of all storages, without the state of random number generators; and those of each model's tensors. An
-    optimizer's step counters on the CPU, an averaged copy kept on the CPU, and tensors without dimensions are no reason
-    to worry: torch lets them meet tensors of any device.
+    The tags of all storages, without the state of random number generators; the devices that tensors without storages
+    (XLA) are moved to; and both for each model's tensors. An optimizer's step counters on the CPU, an averaged copy
+    kept on the CPU, and tensors without dimensions are no reason to worry: torch lets them meet tensors of any device.
 
 Repair
-    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead of every other tag. Safe: only the tags change, not one
-    value.
+    ``ckptdoctor fix FILE --to-cpu`` writes ``cpu`` instead of every other tag, and lets nothing be moved. Safe: not one
+    value changes.
 """
 
 from __future__ import annotations
@@ -65,14 +65,15 @@ HEALTHY = (
 @rule("D603", "mixed-device-tags", Severity.WARNING)
 def mixed_device_tags(checkpoint: Checkpoint) -> Iterator[Problem]:
     """More than one accelerator in the file, or CPU and accelerator in one model."""
-    tagged = devices.tagged(checkpoint)
-    accelerators = [tag for tag in tagged if tag not in (devices.CPU, devices.META)]
+    counts = Counter({tag: len(storages) for tag, storages in devices.tagged(checkpoint).items()})
+    counts.update({device: len(tensors) for device, tensors in devices.moved(checkpoint).items()})
+    accelerators = {tag: number for tag, number in counts.items() if tag not in (devices.CPU, devices.META)}
     if len({_normal(tag) for tag in accelerators}) > 1:
-        yield _several(checkpoint, {tag: len(tagged[tag]) for tag in accelerators})
+        yield _several(checkpoint, accelerators)
         return
     for state_dict in weights_among(checkpoint.state_dicts) if accelerators else ():
         if state_dict.role is Role.MODEL:
-            yield from _partly_moved(state_dict)
+            yield from _partly_moved(checkpoint, state_dict)
 
 
 def _normal(tag: str) -> str:
@@ -88,15 +89,15 @@ def _several(checkpoint: Checkpoint, counts: dict[str, int]) -> Problem:
             "A model spread over several devices, or tensors from several ranks. torch.load puts each back on its own "
             "device, and computing with them fails where two devices meet."
         ),
-        keys=tags.paths(checkpoint, found),
-        fix=tags.to_cpu(found),
+        keys=(*tags.paths(checkpoint, found), *[each.path for each in devices.all_tensors(checkpoint) if each.moved]),
+        fix=tags.all_to_cpu(checkpoint, found),
     )
 
 
-def _partly_moved(state_dict: StateDict) -> Iterator[Problem]:
+def _partly_moved(checkpoint: Checkpoint, state_dict: StateDict) -> Iterator[Problem]:
     """A model on the CPU and on one accelerator. Tensors without dimensions may meet those of any device."""
-    placed = [tensor for tensor in state_dict.tensors if tensor.storage is not None and tensor.shape]
-    counts = Counter([tensor.storage.device for tensor in placed if tensor.storage is not None])
+    placed = [each for each in state_dict.tensors if (each.storage is not None or each.moved) and each.shape]
+    counts = Counter([each.device for each in placed])
     counts.pop(devices.META, None)
     if devices.CPU not in counts or len(counts) < 2:
         return
@@ -108,7 +109,7 @@ def _partly_moved(state_dict: StateDict) -> Iterator[Problem]:
             "Part of the model never moved to the accelerator, or back from it. torch.load puts each tensor back on "
             "its own device, and computing with them fails where the two meet."
         ),
-        keys=tuple([each.path for each in placed if each.storage is not None and each.storage.device == rare]),
+        keys=tuple([each.path for each in placed if each.device == rare]),
         location=Location(path=state_dict.path),
-        fix=tags.to_cpu([tag for tag in counts if tag != devices.CPU]),
+        fix=tags.all_to_cpu(checkpoint, [tag for tag in counts if tag != devices.CPU]),
     )

@@ -64,8 +64,10 @@ def edited(saved: Saved, edits: Sequence[Edit]) -> Saved:
     plans = edit(pickle, interpret(pickle, Table(), MEMBER), edits).storages
     storages = {}
     for plan in plans:
-        old = saved.storages[plan.old.key]
-        if plan.generate is not None:
+        old = saved.storages.get(plan.old.key, b"")
+        if plan.data is not None:
+            made = plan.data
+        elif plan.generate is not None:
             made = b"".join(plan.generate(lambda offset, length, old=old: old[offset : offset + length]))
         else:
             made = b"".join([old[offset : offset + length] for offset, length in plan.pieces])

@@ -1,0 +1,60 @@
+"""Tensors of devices without storages that become tensors of the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
+from ckptdoctor.edits import MoveToCpu
+from ckptdoctor.engine.rebuilding import names_in, with_tree
+from ckptdoctor.engine.reshaping import mapped
+from ckptdoctor.facts import devices, rebuilding
+
+
+def movable(tensor: Tensor, edit: MoveToCpu) -> bool:
+    """Whether the edit changes the tensor."""
+    return tensor.moved and devices.has_values(tensor) and (edit.devices is None or tensor.device in edit.devices)
+
+
+def moved_tensors(checkpoint: Checkpoint, edit: MoveToCpu) -> Iterator[Tensor]:
+    """The tensors that the edit changes, parts of others among them."""
+    return (tensor for tensor in devices.all_tensors(checkpoint) if movable(tensor, edit))
+
+
+def move_to_cpu(checkpoint: Checkpoint, edit: MoveToCpu) -> Checkpoint:
+    """The checkpoint with these tensors where their values are: on the CPU."""
+
+    def change(node: Tensor | Cycle) -> Node:
+        return _changed(node, edit) if isinstance(node, Tensor) else node
+
+    made = with_tree(checkpoint, mapped(checkpoint.tree, change))
+    if made is checkpoint or any(tensor.moved for tensor in devices.all_tensors(made)):
+        return made
+    # parameters hide how the tensors in them are made, so that with_tree does not know these names to be gone
+    gone = devices.names_of_arrays(checkpoint) - names_in(made.tree)
+    return replace(made, globals=tuple([each for each in made.globals if each.full not in gone]))
+
+
+def held_values(checkpoint: Checkpoint, edit: MoveToCpu) -> dict[str, Tensor]:
+    """Key of each storage that the edit makes → the tensor whose elements it will hold."""
+    return {_key(each): each for each in moved_tensors(checkpoint, edit) if each.values is not None}
+
+
+def _changed(tensor: Tensor, edit: MoveToCpu) -> Tensor:
+    parts = tuple([_changed(part, edit) for part in tensor.parts])
+    if any(new is not old for new, old in zip(parts, tensor.parts, strict=True)):
+        tensor = replace(tensor, parts=parts)
+    if not movable(tensor, edit):
+        return tensor
+    rebuild = rebuilding.on_cpu(tensor) if tensor.rebuild in rebuilding.MOVERS else tensor.rebuild
+    if tensor.values is not None:
+        storage = Storage(_key(tensor), len(tensor.values), tensor.dtype, devices.CPU, None)
+        return replace(tensor, storage=storage, device=devices.CPU, rebuild=rebuild, values=None)
+    place = tensor.storage.device if tensor.storage is not None else tensor.parts[0].device
+    return replace(tensor, device=place, rebuild=rebuild)
+
+
+def _key(tensor: Tensor) -> str:
+    """What the storage is called here that the elements of an array get: those of one array are one object."""
+    return f"array {id(tensor.values)} {tensor.dtype.name}"

@@ -1,0 +1,101 @@
+"""NumPy arrays as they are pickled: what they hold, told without NumPy.
+
+Sources: ``__reduce__`` and ``__setstate__`` of ``numpy.ndarray`` and ``numpy.dtype``. Arrays stand for tensors of
+devices without storages in files of torch before 2.6 (``torch.Tensor._reduce_ex_internal``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ckptdoctor.checkpoint import DType
+from ckptdoctor.formats.torch_objects.objects import plain_value
+from ckptdoctor.formats.torch_objects.steps import filling
+from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items, text
+from ckptdoctor.pickles.graph import Made, Text, Value
+
+# what NumPy names the function that makes an array, before its state fills it
+_MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
+
+# NumPy's codes (kind and bytes) of the element types that torch has had typed storages for
+_ELEMENTS = {
+    "f8": "float64",
+    "f4": "float32",
+    "f2": "float16",
+    "c16": "complex128",
+    "c8": "complex64",
+    "b1": "bool",
+    "i8": "int64",
+    "i4": "int32",
+    "i2": "int16",
+    "i1": "int8",
+    "u1": "uint8",
+}
+_LITTLE = ("<", "|")  # byte orders: "|" where it does not matter
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """An array in the graph. ``element`` is None where torch has no such type, or the bytes are in another order."""
+
+    node: Made
+    shape: Value
+    element: str | None
+    fortran: bool
+    contents: Value
+
+
+def array_of(value: Value) -> Array | None:
+    """The array that ``_reconstruct`` and the state (version, shape, dtype, is_fortran, bytes) make; None without."""
+    node = bare(value)
+    if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) not in _MAKERS:
+        return None
+    states = filling(node).states
+    state = items(states[-1]) if states else None
+    if state is None or len(state) != 5:
+        return None
+    return Array(node, state[1], _element(state[2]), bare(state[3]) is True, state[4])
+
+
+def _element(value: Value) -> str | None:
+    """torch's name for ``numpy.dtype("f4", False, True)`` with the state (3, "<", …)."""
+    node = bare(value)
+    if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) != "numpy.dtype":
+        return None
+    arguments, states = call(node)[1], filling(node).states
+    state = items(states[-1]) if states else None
+    if not arguments or state is None or len(state) < 2 or text(state[1]) not in _LITTLE:
+        return None
+    return _ELEMENTS.get(text(arguments[0]) or "")
+
+
+def elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | None:
+    """The array's bytes as elements of torch's ``wanted``; None where they are not just what is to be stored.
+
+    NumPy has no bfloat16, so torch widened it to float32. What was widened is cut again without loss.
+    """
+    raw = _bytes(array.contents)
+    width = 4 if wanted.name == "bfloat16" else wanted.bits // 8
+    if raw is None or wanted.storage_class is None or len(raw) != prod(shape) * width:
+        return None
+    if wanted.name == "bfloat16":
+        return _narrowed(raw) if array.element == "float32" else None
+    return raw if array.element == wanted.name else None
+
+
+def _bytes(value: Value) -> bytes | None:
+    node = bare(value)
+    if isinstance(node, Text):
+        return node.value if isinstance(node.value, bytes) else None
+    found = plain_value(node) if isinstance(node, Made) and node.op in CALLS else None
+    return found if isinstance(found, bytes) else None
+
+
+def _narrowed(raw: bytes) -> bytes | None:
+    """The upper halves of little-endian float32; None where a lower half is not zero."""
+    if any(raw[0::4]) or any(raw[1::4]):
+        return None
+    cut = bytearray(len(raw) // 2)
+    cut[0::2], cut[1::2] = raw[2::4], raw[3::4]
+    return bytes(cut)

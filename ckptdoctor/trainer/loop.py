@@ -83,7 +83,7 @@ def train_epoch(run: Run, position: Position, meter: Meter) -> Position:
     for inputs, labels in run.batches.epoch(position.epoch, position.step):
         report_position(position.epoch + 1, step + 1)
         # all ranks have to stop after the same step, so they ask each other
-        anybody_stops = run.team.asking(run.stop.asked)
+        anybody_stops = run.team.asking(lambda: run.stop.asked)
         tally = run.strategy.step(inputs, labels)
         devices.finish_step(run.team.device)
         meter.add(tally)

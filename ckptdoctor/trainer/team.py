@@ -41,14 +41,15 @@ class Team:
         """Whether ``flag`` is true on at least one rank; the same answer on each."""
         return bool(self.sum(torch.tensor([float(flag)], dtype=torch.float64)).item() > 0)
 
-    def asking(self, flag: bool) -> Callable[[], bool]:
+    def asking(self, flag: Callable[[], bool]) -> Callable[[], bool]:
         """``any`` in two halves: the question goes out now, and the answer is waited for when the result is called.
 
-        What a rank computes in between does not have to wait for messages between processes.
+        What a rank computes in between does not have to wait for messages between processes. A process that is alone
+        asks itself, when it wants to know.
         """
         if self.control is None or self.world_size == 1:
-            return lambda: flag
-        answer = torch.tensor([float(flag)])
+            return flag
+        answer = torch.tensor([float(flag())])
         work = distributed.all_reduce(answer, group=self.control, async_op=True)
 
         def wait() -> bool:

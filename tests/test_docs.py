@@ -84,3 +84,26 @@ def test_hook_and_configuration_are_documented():
     """The pre-commit hook of the README is one that the project offers."""
     hooks = (readme.ROOT / ".pre-commit-hooks.yaml").read_text()
     assert "id: ckptdoctor-check" in hooks and "id: ckptdoctor-check" in TEXT
+
+
+def test_the_two_minute_tour_goes_as_it_says(tmp_path):
+    """Its commands, typed one after another: train, a check that finds both diseases, one repair, and it loads."""
+    import torch
+
+    first, second = re.findall(r"^\$ (ckptdoctor (?:train|fix) .*tour.*)$", TEXT, re.MULTILINE)
+    train, examine = first.split(" && ")
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def typed(line):
+        words = [sys.executable, "-m", *shlex.split(line)]
+        return subprocess.run(
+            words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False
+        )
+
+    assert typed(train).returncode == 0
+    said = typed(examine)
+    assert said.returncode == 1
+    assert "N401" in said.stdout and "D601" in said.stdout
+    assert typed(second).returncode == 0
+    keys = torch.load(tmp_path / "tour/epoch-0002/wrapped.fixed.pt", weights_only=True)
+    assert next(iter(keys)) == "features.0.weight"

@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,28 +53,26 @@ def test_the_tag_of_a_run_on_a_gpu(tmp_path):
     assert tags.count("cpu") == 2  # the two generators
 
 
-@pytest.fixture
-def small_files():
-    """A limit on the size of files, put back afterwards."""
+@contextmanager
+def small_files(size):
+    """A limit on the size of files; only inside the block, as what pytest prints may go to a file as well."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def limit(size):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-
-    yield limit
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("style", [None, *SAVES])
 @pytest.mark.parametrize("size", [0, 1000])
-def test_no_room(tmp_path, small_files, style, size):
+def test_no_room(tmp_path, style, size):
     """Where a file cannot be written to its end one sentence says so; nothing is left, and older checkpoints stay."""
     config = Config(out=str(tmp_path), save=SAVES if style is None else (style,))
     strategy = Toy(config)
     old = save(config, strategy, ALONE, Position(1))
     before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
-    small_files(size)
-    with pytest.raises(WriteError) as raised:
+    with pytest.raises(WriteError) as raised, small_files(size):
         save(config, strategy, ALONE, Position(2))
     assert raised.value.message.startswith(f"The checkpoint {tmp_path / 'epoch-0002'} could not be written: ")
     assert "earlier checkpoints are untouched" in raised.value.message
@@ -82,11 +81,10 @@ def test_no_room(tmp_path, small_files, style, size):
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_no_room_for_one_rank_file(tmp_path, small_files):
+def test_no_room_for_one_rank_file(tmp_path):
     """The same for what torch.distributed.checkpoint writes, whose errors come wrapped."""
     config = Config(out=str(tmp_path), save=("dcp",))
-    small_files(100)
-    with pytest.raises(OSError, match="File too large"):
+    with pytest.raises(OSError, match="File too large"), small_files(100):
         dcp.write(tmp_path / "dcp", {}, Toy(config), ALONE)
 
 

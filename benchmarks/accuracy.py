@@ -5,16 +5,14 @@ On the CPU replicas are virtual: this measures that every strategy learns as wel
 
 from __future__ import annotations
 
-import contextlib
-import io
+import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from ckptdoctor.trainer.config import STRATEGIES, Config
+from ckptdoctor.trainer.config import STRATEGIES
 from ckptdoctor.trainer.progress.metrics import read
-from ckptdoctor.trainer.run import start
 
 EPOCHS = {"shapes": 3, "mnist5k": 6}
 WORKERS = (1, 2, 4)
@@ -23,12 +21,11 @@ WORKERS = (1, 2, 4)
 def trained(data: str, strategy: str, world_size: int) -> float:
     """The accuracy after the last epoch."""
     with tempfile.TemporaryDirectory() as out:
-        config = Config(
-            data=data, strategy=strategy, world_size=world_size, epochs=EPOCHS[data], out=out, every=EPOCHS[data]
-        )
-        with contextlib.redirect_stdout(io.StringIO()):
-            start(config)
-        done = [each for each in read(Path(out) / "metrics.jsonl") if each["event"] == "EpochDone"]
+        epochs = str(EPOCHS[data])
+        words = ["--data", data, "--strategy", strategy, "--world-size", str(world_size), "--device", "cpu"]
+        command = [sys.executable, "-m", "ckptdoctor", "train", *words, "--epochs", epochs, "--every", epochs]
+        subprocess.run([*command, "--out", str(Path(out) / "run")], check=True, stdout=subprocess.DEVNULL)
+        done = [each for each in read(Path(out) / "run/metrics.jsonl") if each["event"] == "EpochDone"]
     return float(done[-1]["test_accuracy"])
 
 

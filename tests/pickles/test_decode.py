@@ -8,7 +8,7 @@ import random
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
@@ -166,7 +166,18 @@ def test_odd_integers_have_the_value_that_the_c_machine_gives_them(line):
     assert (type(value), value) == (type(expected), expected)
 
 
+def _is_number(line):
+    """Whether Python reads the line, up to a NUL, as a number."""
+    try:
+        float(line.partition(b"\0")[0])
+    except ValueError:
+        return False
+    return True
+
+
 @settings(deadline=None, max_examples=300)
+@example(b"F", b"1E310E")
+@example(b"F", b"1E310")
 @given(
     st.sampled_from([b"I", b"L", b"F"]),
     st.text("0123456789_xXLeEoOabf+-. \tinn\0", max_size=8).map(str.encode),
@@ -177,7 +188,7 @@ def test_numerals_are_accepted_exactly_where_the_c_machine_accepts_them(code, li
     try:
         expected = pickle.loads(data)
     except (ValueError, OverflowError, pickle.UnpicklingError) as error:
-        if isinstance(error, OverflowError):
+        if isinstance(error, OverflowError) and _is_number(line):  # inf to the Python machine
             assert decode(data).ambiguities
             return
         with pytest.raises(DamagedError):

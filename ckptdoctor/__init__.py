@@ -6,6 +6,7 @@
     report = ckptdoctor.check("model.pt")         # findings, worst first
     repaired = ckptdoctor.fix("model.pt")         # a new file beside it, verified
     contents = ckptdoctor.load("model.pt")        # plain Python with CPU tensors
+    weights = ckptdoctor.load_state_dict("model.pt", net)   # what net.load_state_dict takes, or why there is none
 
 Every name is imported when it is first used, so that ``import ckptdoctor`` costs next to nothing.
 """
@@ -18,17 +19,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ckptdoctor.api import check, fix, open
     from ckptdoctor.checkpoint import Checkpoint, Tensor
+    from ckptdoctor.checkpoint.expectation import Expected, Reference
     from ckptdoctor.errors import CkptDoctorError
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, Severity
     from ckptdoctor.loading import load
+    from ckptdoctor.loading.state_dict import load_state_dict
 
 __version__: str
 
 __all__ = [
     "Checkpoint",
     "CkptDoctorError",
+    "Expected",
     "FileReport",
     "Finding",
+    "Reference",
     "RepairReport",
     "Report",
     "Severity",
@@ -37,6 +42,7 @@ __all__ = [
     "check",
     "fix",
     "load",
+    "load_state_dict",
     "open",
 ]
 
@@ -44,8 +50,10 @@ __all__ = [
 _HOMES = {
     "Checkpoint": "ckptdoctor.checkpoint",
     "CkptDoctorError": "ckptdoctor.errors",
+    "Expected": "ckptdoctor.checkpoint.expectation",
     "FileReport": "ckptdoctor.findings",
     "Finding": "ckptdoctor.findings",
+    "Reference": "ckptdoctor.checkpoint.expectation",
     "RepairReport": "ckptdoctor.findings",
     "Report": "ckptdoctor.findings",
     "Severity": "ckptdoctor.findings",
@@ -53,6 +61,7 @@ _HOMES = {
     "check": "ckptdoctor.api",
     "fix": "ckptdoctor.api",
     "load": "ckptdoctor.loading",
+    "load_state_dict": "ckptdoctor.loading.state_dict",
     "open": "ckptdoctor.api",
 }
 

@@ -26,6 +26,7 @@ def check(
     path: Path,
     *,
     like: Path | None = None,
+    reference: object = None,
     root: str | None = None,
     deep: bool = False,
     select: Sequence[str] | None = None,
@@ -33,18 +34,24 @@ def check(
 ) -> FileReport:
     """What is wrong with one checkpoint, worst finding first, and what was not examined.
 
-    ``like`` is another checkpoint whose keys and shapes are wanted; ``root`` the state dict that matters
-    ("state_dict"); ``deep`` reads every byte. ``select`` and ``ignore`` are rule codes, names or prefixes.
+    ``reference`` is what it should fit: a torch.nn.Module, a mapping of keys to tensors or shapes, or a ``Reference``;
+    ``like`` is another checkpoint instead. ``root`` is the state dict that matters ("state_dict"); ``deep`` reads
+    every byte. ``select`` and ``ignore`` are rule codes, names or prefixes.
     Damage is a finding; ``FileReport.error`` is set for what could not be examined at all.
-    Raises UsageError for a bad rule code, and what is wrong with the file ``like``.
+    Raises UsageError for a bad rule code or reference, and what is wrong with the file ``like``.
     """
     from ckptdoctor.engine import diagnose
     from ckptdoctor.engine.selection import Selection
     from ckptdoctor.engine.settings import Settings
+    from ckptdoctor.errors import UsageError
+    from ckptdoctor.reference.mapping import as_reference
 
+    if like is not None and reference is not None:
+        raise UsageError("like= and reference= are different targets: give one.")
     selection = Selection(None if select is None else tuple(select), tuple(ignore))
     wanted = os.fspath(like) if like is not None else None
-    return diagnose.check(os.fspath(path), Settings(selection, deep=deep, like=wanted, root=root))
+    settings = Settings(selection, deep=deep, like=wanted, root=root)
+    return diagnose.check(os.fspath(path), settings, None if reference is None else as_reference(reference))
 
 
 def fix(

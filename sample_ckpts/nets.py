@@ -66,6 +66,11 @@ def net(classes: int = 10) -> nn.Module:
     return settled(Net(classes))
 
 
+def layers() -> nn.Module:
+    """Three linear layers of different sizes, by number."""
+    return settled(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 16), nn.Linear(16, 2)))
+
+
 def trained() -> tuple[nn.Module, torch.optim.Optimizer]:
     """The network and its AdamW optimizer after a step with given gradients."""
     model = net()

@@ -116,6 +116,12 @@ def _(path: Path) -> None:
     torch.save(nets.net(100).state_dict(), path)
 
 
+@sample("healthy/layers.pt")
+def _(path: Path) -> None:
+    """Three layers in a row: a reference for --like."""
+    torch.save(nets.layers().state_dict(), path)
+
+
 # --- F: the file itself ----------------------------------------------------------------------------------------------
 
 
@@ -442,8 +448,29 @@ def _(path: Path) -> None:
 
 @sample("sick/R003-shape-mismatch.pt", "R003", options=LIKE)
 def _(path: Path) -> None:
+    """A convolution with another kernel than the model has."""
+    state = nets.net().state_dict()
+    state["conv2.weight"] = torch.zeros(16, 8, 5, 5)
+    torch.save(state, path)
+
+
+@sample("sick/S501-head-size-mismatch.pt", "S501", options=LIKE)
+def _(path: Path) -> None:
     """A head of a hundred classes for a model of ten."""
     torch.save(nets.net(100).state_dict(), path)
+
+
+@sample("sick/N423-systematic-rename.pt", "N423", options=LIKE)
+def _(path: Path) -> None:
+    """The same model from a code base that calls its norm layers otherwise."""
+    torch.save(OrderedDict((key.replace("bn", "norm"), value) for key, value in nets.net().state_dict().items()), path)
+
+
+@sample("sick/N424-index-shift.pt", "N424", options=("--like", "healthy/layers.pt"))
+def _(path: Path) -> None:
+    """Layers that are counted from 1 for a model that counts them from 0."""
+    state = nets.layers().state_dict()
+    torch.save(OrderedDict((f"{int(key[0]) + 1}{key[1:]}", value) for key, value in state.items()), path)
 
 
 @sample("sick/R004-dtype-mismatch.pt", "R004", options=LIKE)

@@ -178,7 +178,7 @@ def _(out: str) -> Path:
     return train(foonet(out, strategy="ddp", compile=True, save=("wrapped",)))
 
 
-@training("ema", {"training.pt": ("W301",), "model.pt": (), "ema.pt": ("N411",)})
+@training("ema", {"training.pt": ("W301", "W302"), "model.pt": (), "ema.pt": ("N411",)})
 def _(out: str) -> Path:
     """A ResNet with an exponential moving average of its weights."""
     return train(resnet(out, ema=True))
@@ -243,7 +243,7 @@ def like(name: str, *files: str) -> dict[str, tuple[str, ...]]:
 
 @training(
     "head",
-    {"training.pt": ("R003", "W301"), "model.pt": ("R003",)},
+    {"training.pt": ("S501", "W301"), "model.pt": ("S501",)},
     like("single/model.pt", "training.pt", "model.pt"),
 )
 def _(out: str) -> Path:
@@ -265,7 +265,7 @@ def five_classes(data: Dataset) -> Dataset:
 
 @training(
     "instance-norm",
-    {"training.pt": ("W301",), "wrapped.pt": ("N401", "R002"), "stripped.pt": ("R002",)},
+    {"training.pt": ("W301",), "wrapped.pt": ("N401", "N418"), "stripped.pt": ("N418",)},
     like("instance-norm-default/model.pt", "wrapped.pt", "stripped.pt"),
 )
 def _(out: str) -> Path:

@@ -1,7 +1,10 @@
 import importlib.metadata
+import subprocess
+import sys
 
 import pytest
 import torch
+from torch import nn
 
 import ckptdoctor
 from ckptdoctor import errors
@@ -43,6 +46,48 @@ def test_check_gives_findings(path):
     assert ckptdoctor.check(path, like=path, select=["module-prefix"]).findings == ()
     with pytest.raises(errors.UsageError):
         ckptdoctor.check(path, select=["Q999"])
+
+
+class Net(nn.Module):
+    def __init__(self, out=2):
+        super().__init__()
+        self.fc = nn.Linear(3, out)
+
+
+def test_check_against_a_model_or_a_mapping(path):
+    """A module, its state dict, shapes and a Reference say the same of the file."""
+    net = Net()
+    shapes = {key: tuple(value.shape) for key, value in net.state_dict().items()}
+    expected = {key: ckptdoctor.Expected(shape) for key, shape in shapes.items()}
+    for reference in (net, net.state_dict(), shapes, ckptdoctor.Reference("mine", expected)):
+        report = ckptdoctor.check(path, reference=reference)
+        assert (report.coverage.keys, report.coverage.steps[-1].keys) == (0, 2)
+        assert not [finding for finding in report.findings if finding.code.startswith("R")]
+    assert "W311" in [finding.code for finding in ckptdoctor.check(path, reference=Net(5)).findings]
+    with pytest.raises(errors.UsageError, match="different targets"):
+        ckptdoctor.check(path, like=path, reference=net)
+    with pytest.raises(errors.UsageError, match="the path of a file goes to like="):
+        ckptdoctor.check(path, reference=str(path))
+
+
+def test_check_against_shapes_does_without_torch(path):
+    """A mapping of shapes needs no torch."""
+    code = (
+        "import ckptdoctor, sys\n"
+        f"report = ckptdoctor.check({str(path)!r}, reference={{'fc.weight': (2, 3), 'fc.bias': (2,)}})\n"
+        "print(report.coverage.steps[-1].keys, 'torch' in sys.modules)\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.split() == ["2", "False"]
+
+
+def test_load_state_dict_is_what_a_model_takes(path):
+    """load_state_dict gives what the net's own takes, and says why where nothing can be done."""
+    net = Net()
+    net.load_state_dict(ckptdoctor.load_state_dict(path, reference=net), strict=True)
+    assert torch.equal(net.fc.weight, torch.ones(2, 3))
+    with pytest.raises(errors.RefusedError, match=r"fc\.weight \[2, 3\] for \[5, 3\]"):
+        ckptdoctor.load_state_dict(path, Net(5))
 
 
 def test_check_of_a_missing_file_is_a_report(tmp_path):

@@ -56,7 +56,7 @@ def test_python_examples_are_true():
 
     (block,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
     calls = re.findall(r"ckptdoctor\.(\w+)\((.*?)\)", block)
-    assert {name for name, _ in calls} == {"open", "check", "fix", "load"}
+    assert {name for name, _ in calls} == {"open", "check", "fix", "load", "load_state_dict"}
     for name, arguments in calls:
         keywords = set(re.findall(r"(\w+)=", arguments))
         assert keywords <= set(inspect.signature(getattr(ckptdoctor, name)).parameters)

@@ -19,7 +19,11 @@ class CureStep:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after cures."""
+    """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after cures.
+
+    ``option`` names the reference on the command line; "" where it was not named there, or where the steps alone do
+    not decide everything.
+    """
 
     reference: str
     state_dict: KeyPath
@@ -28,3 +32,4 @@ class Coverage:
     keys: int
     parameters: int
     steps: tuple[CureStep, ...] = ()
+    option: str = ""

@@ -22,8 +22,10 @@ class Reference:
     """Every key that the target expects. ``source`` is what people call it: a path, ``nets:ResNet50``.
 
     ``root`` is where its keys lie in its own file (``()`` at the top): a file laid out alike is not nested too deep.
+    ``option`` is how to name it on the command line, such as ``--like other.pt``; "" where it was not named there.
     """
 
     source: str
     tensors: Mapping[str, Expected]
     root: KeyPath = ROOT
+    option: str = ""

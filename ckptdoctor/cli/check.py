@@ -10,7 +10,7 @@ import click
 from ckptdoctor import config
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, codes, color
+from ckptdoctor.cli.options import SHORT_HELP, codes, color, reference_options
 from ckptdoctor.engine.examine import examine_all
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
@@ -20,7 +20,8 @@ from ckptdoctor.findings import FileReport, Report, Severity
 @click.command("check", context_settings=SHORT_HELP)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--deep", is_flag=True, help="Also read every byte: checksums of all records, zero-filled regions.")
-@click.option("--like", metavar="CKPT", help="Compare keys and shapes with those of another checkpoint.")
+@reference_options
+@click.option("--error", metavar="TEXT", help="Compare with what the error of load_state_dict in this text expects.")
 @click.option("--root", metavar="KEY", help='The part of the file that matters, such as "state_dict".')
 @codes("--select", "Only these rules: codes, names or prefixes, separated by commas.")
 @codes("--ignore", "Not these rules.")
@@ -37,8 +38,8 @@ def command(paths: tuple[str, ...], style: str | None, statistics: bool, color: 
     """Say what is wrong with checkpoints, and which command repairs it.
 
     PATH is a file, a directory (searched for checkpoints), a glob, or - for standard input. Only headers are read,
-    and nothing in a file is ever run. Exit status: 0 nothing at or above --fail-on, 1 findings, 2 a path could not
-    be read or the request makes no sense.
+    and nothing in a file is ever run (--model imports your own code). Exit status: 0 nothing at or above --fail-on,
+    1 findings, 2 a path could not be read or the request makes no sense.
     """
     project = config.load()
     settings = _settings(project, **asked)
@@ -59,6 +60,9 @@ def _settings(project: config.Config, **asked: Any) -> Settings:
         selection=Selection(given["select"], given["ignore"] or (), given["extend_select"] or ()),
         deep=asked["deep"],
         like=asked["like"],
+        model=asked["model"],
+        config=asked["config"],
+        error=asked["error"],
         root=asked["root"],
         fail_on=None if fail_on == "never" else Severity(fail_on),
     )

@@ -1,25 +1,107 @@
-"""``ckptdoctor explain``: the page of one rule."""
+"""``ckptdoctor explain``: what an error text means, or the page of one rule."""
 
 from __future__ import annotations
 
+import os
+import sys
+from contextlib import suppress
+from dataclasses import replace
+
 import click
 
-from ckptdoctor.cli.console import emit, width
+from ckptdoctor.cli.console import emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json
-from ckptdoctor.engine.catalogue import look_up
+from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.engine.catalogue import all_rules, look_up
+from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.messages.explanation import Explanation, Verdict, explain
 from ckptdoctor.report import rule_table
 
 
 @click.command("explain", context_settings=SHORT_HELP)
-@click.argument("code")
+@click.argument("what", required=False, metavar="[CODE|FILE]")
+@click.option("--error", "source", metavar="TEXT", help="The file with the error text; - or nothing: standard input.")
 @as_json
-def command(code: str, style: str) -> ExitStatus:
-    """Explain a rule.
+@color
+def command(what: str | None, source: str | None, style: str, color: str) -> ExitStatus:
+    """Explain an error text, or a rule.
 
-    Its page says what it means, why it matters, what torch says, how it is found, and how it is repaired.
-    CODE is a code such as N401 or a name such as module-prefix.
+    CODE is a code such as N401 or a name such as module-prefix: its page is printed. Without it an error text is read,
+    a traceback or a whole log: what the messages of torch, safetensors and transformers in it mean, and what to do.
+    With FILE, a checkpoint, the explanation is held against it.
+
+    Exit status: 0 explained, 1 nothing in the text is known, 2 there is no text.
     """
-    rule = look_up(code)
-    emit(rule_table.as_json([rule]) if style == "json" else rule_table.page(rule, width()))
-    return ExitStatus.CLEAN
+    if what is not None and source is None and not _is_file(what):
+        rule = look_up(what)
+        emit(rule_table.as_json([rule]) if style == "json" else rule_table.page(rule, width()))
+        return ExitStatus.CLEAN
+    raw = _read(source or "-")
+    explained = explain(raw, what)
+    if what is not None and explained.hits:
+        explained = replace(explained, verdict=_verdict(explained, raw, what))
+    _show(explained, style, color, source)
+    return ExitStatus.CLEAN if explained.hits else ExitStatus.FINDINGS
+
+
+def _is_file(what: str) -> bool:
+    """Whether a word is meant as a checkpoint: it exists, and an error text comes in."""
+    return os.path.exists(what) and not _is_terminal()
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
+
+
+def _read(source: str) -> str:
+    from ckptdoctor.messages.reading import read_stream
+
+    if source == "-":
+        if _is_terminal():
+            raise click.UsageError("There is no error text: pipe one in, or name a rule.", click.get_current_context())
+        raw = read_stream(sys.stdin.buffer)
+    else:
+        try:
+            with open(source, "rb") as file:
+                raw = read_stream(file)
+        except OSError as error:
+            raise UnreadableError(f"{source} cannot be read: {error.strerror}.") from error
+    if not raw.strip():
+        raise UsageError(f"{_called(source)} is empty: there is no error text to explain.")
+    return raw
+
+
+def _called(source: str | None) -> str:
+    return "standard input" if source in (None, "-") else str(source)
+
+
+def _show(explained: Explanation, style: str, color: str, source: str | None) -> None:
+    documented = frozenset([rule.code for rule in all_rules()])
+    if style == "json":
+        from ckptdoctor.report.explain_json import as_json as rendered
+
+        emit(rendered(explained, documented))
+        return
+    from ckptdoctor.report.explain import as_text, nothing
+
+    if explained.hits:
+        emit(as_text(explained, documented, paint(color), width()))
+    else:
+        emit(nothing(explained, _called(source)))
+
+
+def _verdict(explained: Explanation, raw: str, path: str) -> Verdict:
+    """What the file says to the root of the explanation."""
+    from ckptdoctor.engine.diagnose import check
+    from ckptdoctor.messages.confirm import confirm
+    from ckptdoctor.messages.load_error import load_error
+    from ckptdoctor.messages.text import cleaned
+
+    error = load_error(cleaned(raw))
+    report = check(path)
+    if error is not None and report.checkpoint is not None:
+        from ckptdoctor.reference.error_text import as_reference
+
+        with suppress(UsageError):  # there are no weights that the error could be about: the plain report says so
+            report = check(path, reference=as_reference(error, report.checkpoint).reference)
+    return confirm(explained.hits[0], report, error, frozenset([rule.code for rule in all_rules()]))

@@ -7,12 +7,15 @@ from typing import Any
 
 import click
 
-from ckptdoctor import config
+from ckptdoctor import config as settings
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json, codes, color
+from ckptdoctor.cli.options import SHORT_HELP, as_json, codes, color, reference_options
+from ckptdoctor.engine.diagnose import read_reference
+from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.request import FixRequest, substitution
 from ckptdoctor.engine.selection import Selection
+from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.findings import RepairReport
 
@@ -28,25 +31,30 @@ from ckptdoctor.findings import RepairReport
 @click.option("--drop", multiple=True, metavar="PATTERN", help="Drop what matches: a key, or a path such as optimizer.")
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Keep only what matches.")
 @click.option("--root", metavar="KEY", help='Make one part the whole contents, such as "state_dict".')
+@click.option("--auto", is_flag=True, help="Every repair that makes it fit the target: --model, --config or --like.")
+@reference_options
+@click.option("--write-map", metavar="JSON", help="Also write down which key became which, for --map.")
+@click.option("--map", "map_file", metavar="JSON", help="Rename as an earlier repair did, which wrote this.")
+@click.option("--reverse", is_flag=True, help="With --map: the other way round.")
 @codes("--select", "Only the repairs of these rules: codes, names or prefixes, separated by commas.")
 @click.option("--unsafe-fixes", "unsafe", is_flag=True, help="Also repairs that change or drop something.")
 @click.option("--diff", is_flag=True, help="Show every name that would change, and write nothing.")
 @click.option("--force", is_flag=True, help="Replace an existing output, even the original itself.")
 @as_json
 @color
-def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> ExitStatus:
+def command(path: str, diff: bool, style: str, color: str, write_map: str | None, **asked: Any) -> ExitStatus:
     """Repair a checkpoint without losing anything.
 
-    With nothing named, every safe repair of what check finds is applied; with options, just those: first --root,
-    then --drop and --keep, --strip-module, --strip-prefix, --rename, --add-prefix, --to-cpu, and last --select. The
-    output is verified before it gets its name, and the original is never touched. Exit status: 0 repaired and
-    verified, or nothing to repair; 1 something asked for was refused or remains; 2 the request makes no sense, or
-    the path cannot be read.
+    With nothing named, every safe repair of what check finds is applied; with options, just those: first --root, then
+    --map, --drop and --keep, --strip-module, --strip-prefix, --rename, --add-prefix, --to-cpu, --auto, and last
+    --select. The output is verified before it gets its name, and the original is never touched. Exit status: 0
+    repaired and verified, or nothing to repair; 1 something asked for was refused or remains; 2 the request makes no
+    sense, or the path cannot be read.
     """
     voice = _Voice(path, style, color, diff)
     request = _request(path, **asked)
     try:
-        report = _carried_out(request, diff)
+        report = _carried_out(request, diff, write_map)
     except (UsageError, UnreadableError):
         raise
     except CkptDoctorError as error:
@@ -56,20 +64,56 @@ def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> Exit
     return ExitStatus.FINDINGS if asked["select"] and report.left else ExitStatus.CLEAN
 
 
-def _request(path: str, select: tuple[str, ...] | None, renames: tuple[str, ...], **asked: Any) -> FixRequest:
+def _request(
+    path: str,
+    select: tuple[str, ...] | None,
+    renames: tuple[str, ...],
+    map_file: str | None,
+    reverse: bool,
+    like: str | None,
+    model: str | None,
+    config: str | None,
+    **asked: Any,
+) -> FixRequest:
     """The command line; where it names no change at all, the project's configuration says which rules matter."""
-    request = FixRequest(path, renames=tuple(map(substitution, renames)), selection=Selection(select), **asked)
-    if request.named or select is not None:
+    reference = read_reference(Settings(like=like, model=model, config=config))
+    if reference is not None and not asked["auto"]:
+        raise UsageError("--model, --config and --like name the target of --auto: add --auto, or leave them out.")
+    name_map = read_map(map_file, reverse)
+    request = FixRequest(
+        path,
+        renames=tuple(map(substitution, renames)),
+        selection=Selection(select),
+        reference=reference,
+        name_map=name_map,
+        **asked,
+    )
+    if request.named or request.auto or select is not None:
         return request
-    project = config.load()
+    project = settings.load()
     return replace(request, selection=Selection(project.select, project.ignore or (), project.extend_select or ()))
 
 
-def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
+def read_map(path: str | None, reverse: bool) -> NameMap | None:
+    """The map of names that was asked for."""
+    if path is None:
+        if reverse:
+            raise UsageError("--reverse turns a map round: add --map JSON.")
+        return None
+    from ckptdoctor.engine import name_map
+
+    found = name_map.read(path)
+    return found.reversed() if reverse else found
+
+
+def _carried_out(request: FixRequest, diff: bool, write_map: str | None) -> RepairReport:
+    from ckptdoctor.engine import name_map
     from ckptdoctor.engine.plan import plan
     from ckptdoctor.engine.repair import preview, repair
 
     planned = plan(request)
+    if write_map is not None:
+        name_map.write(write_map, name_map.of_steps(planned.original, planned.steps))
     return preview(planned) if diff else repair(planned).report
 
 

@@ -21,6 +21,27 @@ as_json = click.option(
 )
 
 
+_REFERENCES = (
+    click.option(
+        "--model",
+        metavar="MODULE:NAME",
+        help="Compare with a model of your code, which is run: nets:Net, 'path/to/nets.py:build(num_classes=10)'.",
+    ),
+    click.option("--config", metavar="JSON", help="Compare with a Hugging Face config.json, or the folder of one."),
+    click.option("--like", metavar="CKPT", help="Compare keys and shapes with those of another checkpoint."),
+)
+
+
+def reference_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The ways to say what a checkpoint should fit: one option for each of ``engine.settings.SOURCES``.
+
+    ``engine.diagnose.read_reference`` refuses more than one.
+    """
+    for option in reversed(_REFERENCES):
+        command = option(command)
+    return command
+
+
 def codes(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """An option that takes rule codes or names, separated by commas, as often as wanted; None when it is not given."""
     return click.option(name, multiple=True, metavar="CODES", callback=_split, help=text)

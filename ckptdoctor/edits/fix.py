@@ -12,6 +12,9 @@ class Safety(str, Enum):
     """Whether a cure may be applied without asking."""
 
     SAFE = "safe"  # lossless and reversible: no value changes
+    # drops only what the target does not want, or fills in what it wants with the one value that this can have: safe
+    # for the reference that it was found with, and applied without asking only where that is named again
+    CONFIRMED = "confirmed"
     UNSAFE = "unsafe"  # changes or drops something, or rests on a guess: only with --unsafe-fixes or its own option
 
 

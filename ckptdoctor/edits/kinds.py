@@ -97,6 +97,63 @@ class Flatten:
 
 
 @dataclass(frozen=True, slots=True)
+class Reshape:
+    """The tensor at ``path`` gets another shape for the same elements, as ``Tensor.reshape`` gives."""
+
+    path: KeyPath
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transpose:
+    """The dimensions of the tensor at ``path`` change places: the elements of ``Tensor.permute(dims).contiguous()``."""
+
+    path: KeyPath
+    dims: tuple[int, ...] = (1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """A new tensor at ``path``, an entry of a state dict, with the same number everywhere, behind its siblings.
+
+    ``dtype`` is torch's name without ``torch.``. The value must be one that the dtype holds exactly.
+    """
+
+    path: KeyPath
+    dtype: str
+    shape: tuple[int, ...]
+    value: Union[bool, int, float]
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The tensor at ``path`` becomes several: ``parts`` are (key, start, stop) of its indices along ``dim``.
+
+    The parts of one key, in their order, make up one tensor: a key has several where heads are interleaved. All parts
+    together are the whole tensor, each index once. The new keys stand where the old one stood.
+    """
+
+    path: KeyPath
+    parts: tuple[tuple[str, int, int], ...]
+    dim: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fuse:
+    """The tensors at ``paths``, entries of one state dict, become one along ``dim``, where the first of them stood.
+
+    ``order`` says in which order their indices follow: (number of the path, start, stop), together each index of each
+    once. () is one whole tensor after another, as ``torch.cat`` gives.
+    """
+
+    paths: tuple[KeyPath, ...]
+    key: str
+    dim: int = 0
+    order: tuple[tuple[int, int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SetMetadata:
     """The safetensors ``__metadata__`` entry ``key`` becomes ``value``."""
 
@@ -136,6 +193,11 @@ Edit = Union[
     MakeContiguous,
     Replace,
     Flatten,
+    Reshape,
+    Transpose,
+    Fill,
+    Split,
+    Fuse,
     SetMetadata,
     SetSuffix,
     Truncate,

@@ -14,7 +14,7 @@ class Step:
     """One repair of the plan.
 
     ``label`` is how it was asked for: a rule's code ("N401") or an option ("--strip-module"); ``name`` is the rule's
-    name, "" for an option.
+    name, "" for an option. ``fit`` is (keys that fit after it, keys that the target wants), where there is a target.
     """
 
     label: str
@@ -23,6 +23,7 @@ class Step:
     safety: Safety
     edits: tuple[Edit, ...]
     changes: tuple[Change, ...]
+    fit: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,9 @@ from ckptdoctor.edits import (
     TakeRoot,
     Truncate,
 )
+from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.engine import compacting, renaming
+from ckptdoctor.engine.arranging import arrange
 from ckptdoctor.engine.flattening import flatten
 from ckptdoctor.engine.moving import move_to_cpu
 from ckptdoctor.engine.plain_nodes import node_of
@@ -42,8 +44,9 @@ def apply(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
 
     Raises RefusedError, with both names, where two keys would get one, and for edits of what is not there.
     """
-    for edit in edits:
-        checkpoint = _APPLY[type(edit)](checkpoint, edit)
+    for run in runs(edits):
+        arranging = isinstance(run[0], TENSOR_EDITS)
+        checkpoint = arrange(checkpoint, run) if arranging else _APPLY[type(run[0])](checkpoint, run[0])
     return checkpoint
 
 

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
-from ckptdoctor.checkpoint.tensor import contiguous_stride, storage_span
+from ckptdoctor.checkpoint.tensor import storage_span
 from ckptdoctor.edits import Compact, MakeContiguous
+from ckptdoctor.edits.elements import View
+from ckptdoctor.engine.arranging import made_tensor, view_of
 from ckptdoctor.engine.rebuilding import with_tree
 from ckptdoctor.engine.reshaping import mapped
 from ckptdoctor.errors import RefusedError
@@ -30,11 +32,11 @@ def compact(checkpoint: Checkpoint, edit: Compact) -> Checkpoint:
     return with_tree(replace(checkpoint, storages=every), mapped(checkpoint.tree, change))
 
 
-def remade_views(checkpoint: Checkpoint, edit: MakeContiguous) -> dict[str, Tensor]:
-    """Key of each storage that the edit makes → the view whose elements it will hold."""
+def contiguous_views(checkpoint: Checkpoint, edit: MakeContiguous) -> dict[str, View]:
+    """Key of each storage that the edit makes → what it holds."""
     wanted = set(edit.paths)
     found = [each for each in checkpoint.tensors if each.path in wanted and each.storage is not None]
-    return {contiguous_key(view): view for view in found}
+    return {each.storage.key: view_of(old) for old in found if (each := _contiguous(old)).storage is not None}
 
 
 def kept_pieces(tensors: Iterable[Tensor], storages: Iterable[str]) -> dict[str, tuple[Piece, ...]]:
@@ -126,14 +128,13 @@ def _offset(byte: int, pieces: tuple[Piece, ...]) -> int:
 def make_contiguous(checkpoint: Checkpoint, edit: MakeContiguous) -> Checkpoint:
     """Raises RefusedError for paths without a plain tensor."""
     wanted = set(edit.paths)
-    found: dict[str, Storage] = {}
     seen: set[object] = set()
 
     def change(node: Tensor | Cycle) -> Node:
         if not isinstance(node, Tensor) or node.path not in wanted:
             return node
         seen.add(node.path)
-        return _contiguous(node, found)
+        return _contiguous(node)
 
     tree = mapped(checkpoint.tree, change)
     for path in edit.paths:
@@ -142,17 +143,10 @@ def make_contiguous(checkpoint: Checkpoint, edit: MakeContiguous) -> Checkpoint:
     return with_tree(checkpoint, tree)
 
 
-def _contiguous(tensor: Tensor, made: dict[str, Storage]) -> Tensor:
+def _contiguous(tensor: Tensor) -> Tensor:
     """A view of a storage of its own; equal views of one storage go on sharing theirs."""
     if tensor.storage is None or tensor.parts or tensor.layout != "strided":
         raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, and cannot be made contiguous.")
-    view = contiguous_key(tensor)
-    if view not in made:
-        made[view] = _resized(tensor.storage, view, tensor.nbytes)
-    return replace(tensor, storage=made[view], offset=0, stride=contiguous_stride(tensor.shape))
-
-
-def contiguous_key(tensor: Tensor) -> str:
-    """What the storage is called here that a tensor gets when it is made contiguous: by its old view."""
-    assert tensor.storage is not None
-    return f"{tensor.storage.key}:{tensor.dtype.name}:{tensor.offset}:{tensor.shape}:{tensor.stride}"
+    if tensor.dtype.bits % 8:
+        raise RefusedError(f"Elements of {tensor.dtype.name} are not whole bytes, and cannot be put in another order.")
+    return made_tensor(tensor, tensor.path, view_of(tensor), [tensor.storage.nbytes])

@@ -18,6 +18,7 @@ from ckptdoctor.edits import (
     SetSuffix,
     Truncate,
 )
+from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.findings import Finding
 from ckptdoctor.rules.framework import Rule
 
@@ -29,12 +30,13 @@ def container_findings(container: Container, rules: Iterable[Rule]) -> list[Find
     return [found for rule in rules if isinstance(container, rule.subject) for found in rule.run(container)]
 
 
-def cures(findings: Iterable[Finding], unsafe: bool) -> list[Cure]:
-    """The findings that may be cured: safe cures, and others only where ``unsafe`` ones were asked for."""
+def cures(findings: Iterable[Finding], unsafe: bool, confirmed: bool = False) -> list[Cure]:
+    """The findings that may be cured: safe cures, ``confirmed`` ones towards a target, and all where ``unsafe``."""
+    admitted = {Safety.SAFE, *([Safety.CONFIRMED] if confirmed else []), *(Safety if unsafe else [])}
     return [
         (finding, finding.fix)
         for finding in findings
-        if finding.fix is not None and finding.fix.edits and (unsafe or finding.fix.safety is Safety.SAFE)
+        if finding.fix is not None and finding.fix.edits and finding.fix.safety in admitted
     ]
 
 
@@ -65,5 +67,5 @@ def _touched(edit: Edit) -> Iterator[str]:
         yield "everything"
     else:
         yield "paths"
-        if isinstance(edit, (Compact, MakeContiguous)):
+        if isinstance(edit, (Compact, MakeContiguous, *TENSOR_EDITS)):
             yield "storages"

@@ -13,7 +13,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, KeyPath, No
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Opened, Recognised
 from ckptdoctor.engine.roots import find_root
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.engine.settings import SOURCES, Settings
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
 from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
 from ckptdoctor.reference import Reference
@@ -38,24 +38,38 @@ def diagnose(
 ) -> Iterator[Event]:
     """Examine the file at ``path``; the last event is ``Finished``. It is called ``shown`` in the report.
 
-    ``reference`` is what ``settings.like`` describes, where the caller has already read it. Damage is a finding; a
+    ``reference`` is what ``read_reference`` gives, where the caller has already read it. Damage is a finding; a
     file that cannot be examined at all gives a report with ``error`` set. Raises UsageError for a bad rule code,
-    and whatever is wrong with the file that ``settings.like`` names.
+    and whatever is wrong with the reference that ``settings`` names.
     """
     settings = settings or Settings()
     rules = settings.selection.chosen(all_rules())
-    if reference is None and settings.like is not None:
+    if reference is None:
         reference = read_reference(settings)
     yield from _Examination(path, settings, rules, reference).events(shown or path)
 
 
 def read_reference(settings: Settings) -> Reference | None:
-    """What the checkpoint ``settings.like`` holds, as what others are expected to hold; None when none is named."""
-    if settings.like is None:
-        return None
-    from ckptdoctor.reference.like import from_checkpoint
+    """What the target that ``settings`` names expects to load; None when none is named.
 
-    return from_checkpoint(settings.like, settings.root)
+    ``settings.model`` runs the user's own code. Raises UsageError for more than one, and whatever is wrong with it.
+    """
+    named = [f"--{name}" for name in SOURCES if getattr(settings, name) is not None]
+    if len(named) > 1:
+        raise UsageError(f"{' and '.join(named)} are different targets: give one.")
+    if settings.like is not None:
+        from ckptdoctor.reference.like import from_checkpoint
+
+        return from_checkpoint(settings.like, settings.root)
+    if settings.model is not None:
+        from ckptdoctor.reference.model import from_model
+
+        return from_model(settings.model)
+    if settings.config is not None:
+        from ckptdoctor.reference.config import from_config
+
+        return from_config(settings.config)
+    return None
 
 
 @collector_paused()
@@ -155,9 +169,24 @@ class _Examination:
             yield from self._read_everything(source, checkpoint)
 
     def _judge(self, checkpoint: Checkpoint, root: KeyPath | None) -> Iterator[Event]:
+        if self.settings.error is not None:
+            yield from self._take_at_its_word(self.settings.error, checkpoint)
         comparison = _compared(checkpoint, self.reference, root)
         self.coverage = comparison.coverage if comparison is not None else None
         yield from self._run(comparison, checkpoint)
+
+    def _take_at_its_word(self, path: str, checkpoint: Checkpoint) -> Iterator[Event]:
+        """Let the text of an error say what the model expects of this checkpoint."""
+        from ckptdoctor.reference.error_text import as_reference, read_error
+
+        told = as_reference(read_error(path), checkpoint, "the model of the error")
+        self.reference = told.reference
+        if not told.complete:
+            yield from self._skip([Skipped("all keys of the model", "the error text is cut short")])
+        if told.left_out:
+            yield from self._skip(
+                [Skipped(f"{len(told.left_out):,} missing keys", "the error does not tell their shapes")]
+            )
 
     def _run(self, *subjects: object) -> Iterator[Event]:
         for finding in _apply(self.rules, subjects):
@@ -204,7 +233,7 @@ class _Examination:
         else:
             yield Skipped("checksums and values", "--deep")
         if self.reference is None:
-            yield Skipped("fit to a model", "--like")
+            yield Skipped("fit to a model", "--model, --like")
 
     def _skip(self, skipped: Iterable[Skipped]) -> Iterator[Event]:
         for each in skipped:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Cycle, DType, Node, Storage, Tensor
 from ckptdoctor.edits import MoveToCpu
+from ckptdoctor.edits.elements import View
 from ckptdoctor.engine.rebuilding import names_in, with_tree
 from ckptdoctor.engine.reshaping import mapped
 from ckptdoctor.facts import devices, rebuilding
@@ -36,9 +37,15 @@ def move_to_cpu(checkpoint: Checkpoint, edit: MoveToCpu) -> Checkpoint:
     return replace(made, globals=tuple([each for each in made.globals if each.full not in gone]))
 
 
-def held_values(checkpoint: Checkpoint, edit: MoveToCpu) -> dict[str, Tensor]:
-    """Key of each storage that the edit makes → the tensor whose elements it will hold."""
-    return {_key(each): each for each in moved_tensors(checkpoint, edit) if each.values is not None}
+def held_values(checkpoint: Checkpoint, edit: MoveToCpu) -> dict[str, View]:
+    """Key of each storage that the edit makes → the elements that it will hold, as they stand in the pickle."""
+    found = {_key(each): each for each in moved_tensors(checkpoint, edit)}
+    return {key: _held(key, each.dtype, each.values) for key, each in found.items() if each.values is not None}
+
+
+def _held(key: str, dtype: DType, values: memoryview) -> View:
+    width = dtype.bits // 8
+    return View(key, 0, width, (len(values) // width,), (1,), values)
 
 
 def _changed(tensor: Tensor, edit: MoveToCpu) -> Tensor:

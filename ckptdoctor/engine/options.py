@@ -9,6 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, at
 from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, TakeRoot
 from ckptdoctor.engine.matching import dropped_paths, kept_paths
 from ckptdoctor.engine.moving import moved_tensors
+from ckptdoctor.engine.name_map import name_edits, root_edits
 from ckptdoctor.engine.request import FixRequest, Substitution
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.weights import weights
@@ -33,6 +34,10 @@ def wishes(request: FixRequest) -> Iterator[Wish]:
     if request.root is not None:
         root = request.root
         yield Wish(f"--root {root}", f"take {root} out of the rest", lambda checkpoint: _root(checkpoint, root))
+    if request.name_map is not None:
+        wanted = request.name_map
+        yield Wish("--map", "take the state dict out of the rest", lambda checkpoint: root_edits(checkpoint, wanted))
+        yield Wish("--map", "rename as the map says", lambda checkpoint: name_edits(checkpoint, wanted))
     if request.drop:
         yield _pattern_wish("--drop", request.drop, dropped_paths)
     if request.keep:

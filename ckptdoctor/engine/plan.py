@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, Tensor
-from ckptdoctor.edits import Compact, Edit, MakeContiguous, MoveToCpu, Safety, SetSuffix
+from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.edits import Edit, Safety, SetSuffix
+from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.steps import Change, Step
+from ckptdoctor.edits.tensors import runs
 from ckptdoctor.engine.apply_edits import apply
-from ckptdoctor.engine.compacting import Piece, byte_span, kept_pieces, narrowed, remade_views
+from ckptdoctor.engine.chain import next_link
+from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.cures import container_findings, cures, independent, outside
 from ckptdoctor.engine.diagnose import findings_of
-from ckptdoctor.engine.moving import held_values
+from ckptdoctor.engine.fitting import require_fit, require_one_choice
 from ckptdoctor.engine.options import wishes
+from ckptdoctor.engine.origins import Origins
 from ckptdoctor.engine.request import FixRequest, output_path
 from ckptdoctor.engine.steps import changes
+from ckptdoctor.errors import UsageError
+from ckptdoctor.facts.alignment import compare
 from ckptdoctor.findings import Finding
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
@@ -30,8 +37,8 @@ class Plan:
     """A repair before anything is written.
 
     ``expected`` is what the output must hold. ``recipe`` is None where there is nothing to repair. ``pieces`` are the
-    byte ranges of the original's storages that storages (by key) shrink to. ``remade`` are the views of them, and the
-    tensors with values in the pickle, whose elements new storages (by key in ``expected``) hold. ``left`` are the
+    byte ranges of the original's storages that storages (by key) shrink to. ``remade`` is what new storages (by key in
+    ``expected``) hold: views of the original's storages, and values that stood in the pickle. ``left`` are the
     findings of the rules that were to be cured for which no cure is in the plan: there is none, or it is unsafe.
     """
 
@@ -42,7 +49,7 @@ class Plan:
     steps: tuple[Step, ...]
     recipe: Recipe | None
     pieces: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
-    remade: dict[str, Tensor] = field(default_factory=dict)
+    remade: dict[str, Elements] = field(default_factory=dict)
     left: tuple[Finding, ...] = ()
 
     @property
@@ -65,6 +72,8 @@ def plan(request: FixRequest) -> Plan:
         draft = _Draft(original)
         for wish in wishes(request):
             draft.add(wish.label, "", wish.title, Safety.SAFE, tuple(wish.edits(draft.checkpoint)))
+        if request.auto:
+            fit_to_reference(draft, request, rules)
         left = _cure(draft, container, rules, request.unsafe) if request.cures else []
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         recipe = formats.rewrite(source, original, edits) if edits else None
@@ -77,8 +86,8 @@ def plan(request: FixRequest) -> Plan:
         expected=draft.checkpoint,
         steps=tuple(draft.steps),
         recipe=recipe,
-        pieces=draft.pieces,
-        remade=draft.remade,
+        pieces=draft.origins.pieces,
+        remade=draft.origins.remade,
         left=tuple(left),
     )
 
@@ -89,37 +98,66 @@ class _Draft:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint
         self.steps: list[Step] = []
-        self.pieces: dict[str, tuple[Piece, ...]] = {}
-        self.remade: dict[str, Tensor] = {}
+        self.origins = Origins()
 
-    def add(self, label: str, name: str, title: str, safety: Safety, edits: tuple[Edit, ...]) -> None:
+    def add(
+        self,
+        label: str,
+        name: str,
+        title: str,
+        safety: Safety,
+        edits: tuple[Edit, ...],
+        reference: Reference | None = None,
+    ) -> None:
         """One more step; nothing where it has no edits."""
         said: list[Change] = []
-        for edit in edits:
-            self._remember(edit)
-            after = apply(self.checkpoint, (edit,))
-            said += changes(self.checkpoint, edit, after)
+        for run in runs(edits):
+            self.origins.remember(self.checkpoint, run)
+            after = apply(self.checkpoint, run)
+            said += changes(self.checkpoint, run, after)
             self.checkpoint = after
         if edits:
-            self.steps.append(Step(label, name, title, safety, edits, tuple(said)))
+            self.steps.append(Step(label, name, title, safety, edits, tuple(said), _fit(self.checkpoint, reference)))
 
-    def _remember(self, edit: Edit) -> None:
-        """Where the bytes of storages come from that ``edit`` takes apart, in terms of the original."""
-        if isinstance(edit, Compact):
-            for key, kept in kept_pieces(self.checkpoint.tensors, edit.storages).items():
-                self.pieces[key] = narrowed(self.pieces[key], kept) if key in self.pieces else kept
-        elif isinstance(edit, MoveToCpu):
-            self.remade.update(held_values(self.checkpoint, edit))
-        elif isinstance(edit, MakeContiguous):
-            for key, view in remade_views(self.checkpoint, edit).items():
-                assert view.storage is not None
-                pieces = self.pieces.get(view.storage.key)
-                if pieces is not None:
-                    start, stop = byte_span(view)
-                    ranges = narrowed(pieces, ((start, stop - start),))
-                    offset = ranges[0][0] * 8 // view.dtype.bits if ranges else 0
-                    view = replace(view, offset=offset)
-                self.remade[key] = view
+
+def _fit(checkpoint: Checkpoint, reference: Reference | None) -> tuple[int, int] | None:
+    if reference is None:
+        return None
+    coverage = compare(checkpoint, reference).coverage
+    return coverage.keys, coverage.total_keys
+
+
+def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]) -> None:
+    """Add the steps that make the contents fit the target.
+
+    Raises UsageError without a target, and RefusedError where they do not fit in the end: what is left, and why.
+    """
+    reference = request.reference
+    if reference is None:
+        raise UsageError("--auto needs to know the target: add --like OTHER, or --model MODULE:CLASS.")
+    require_one_choice(draft.checkpoint, reference)
+    for _ in range(_ROUNDS):
+        if not _rename_towards(draft, request, reference) and not _confirm(draft, request, reference, rules):
+            break
+    require_fit(draft.checkpoint, reference, request.unsafe)
+
+
+def _rename_towards(draft: _Draft, request: FixRequest, reference: Reference) -> bool:
+    """Add the next step of the chain; whether there was one that may be taken."""
+    link = next_link(draft.checkpoint, reference)
+    if link is None or (link.safety is Safety.UNSAFE and not request.unsafe):
+        return False
+    draft.add(link.code, link.name, link.title, link.safety, link.edits, reference)
+    return True
+
+
+def _confirm(draft: _Draft, request: FixRequest, reference: Reference, rules: tuple[Rule, ...]) -> bool:
+    """Add cures that are safe, or that the reference confirms; whether there were any."""
+    found = findings_of(draft.checkpoint, rules, reference)
+    wanted = [each for each in cures(found, request.unsafe, confirmed=True) if not outside(each[1].edits)]
+    for finding, fix in independent(wanted):
+        draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits, reference)
+    return bool(wanted)
 
 
 def _cure(draft: _Draft, container: Container, rules: tuple[Rule, ...], unsafe: bool) -> list[Finding]:

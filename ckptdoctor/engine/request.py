@@ -6,6 +6,8 @@ import os
 import re
 from dataclasses import dataclass, field
 
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import UsageError
 
@@ -26,7 +28,9 @@ class FixRequest:
     ``output`` None means beside the original, ``name.fixed.ext``; a directory takes a file of the original's name.
     What is named applies in this order: ``root``, ``drop`` and ``keep``, ``strip_module``, ``strip_prefixes``,
     ``renames``, ``add_prefix``, ``to_cpu``, and last the cures of ``selection``, where that selects rules.
-    ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output.
+    ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
+    the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none.
+    ``name_map`` renames as an earlier repair did, after ``root``.
     """
 
     path: str
@@ -42,17 +46,21 @@ class FixRequest:
     selection: Selection = field(default_factory=Selection)
     unsafe: bool = False
     force: bool = False
+    auto: bool = False
+    reference: Reference | None = None
+    name_map: NameMap | None = None
 
     @property
     def named(self) -> bool:
         """Whether some change is named, other than the cures of rules."""
         changes = (self.drop, self.keep, self.strip_module, self.strip_prefixes, self.renames, self.to_cpu)
-        return any(changes) or self.root is not None or self.add_prefix is not None
+        given = (self.root, self.add_prefix, self.name_map)
+        return any(changes) or any(each is not None for each in given)
 
     @property
     def cures(self) -> bool:
         """Whether cures of rules are wanted: all, because nothing is named, or those of the rules selected."""
-        return not self.named or self.selection.select is not None
+        return (not self.named and not self.auto) or self.selection.select is not None
 
 
 def substitution(text: str) -> Substitution:

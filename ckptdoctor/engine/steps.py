@@ -24,14 +24,19 @@ from ckptdoctor.edits import (
     Truncate,
 )
 from ckptdoctor.edits.steps import Change
+from ckptdoctor.edits.tensors import TENSOR_EDITS
+from ckptdoctor.engine.arranging_steps import arranging_changes
 from ckptdoctor.engine.moving import moved_tensors
 from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.facts.devices import CPU
 
 
-def changes(checkpoint: Checkpoint, edit: Edit, after: Checkpoint) -> Iterator[Change]:
-    """What the edit changes in ``checkpoint``, which it turns into ``after``."""
-    if isinstance(edit, Rename):
+def changes(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) -> Iterator[Change]:
+    """What the edits, applied at once (``edits.tensors.runs``), change in ``checkpoint`` to give ``after``."""
+    edit = run[0]
+    if isinstance(edit, TENSOR_EDITS):
+        yield from arranging_changes(checkpoint, run, after)
+    elif isinstance(edit, Rename):
         yield _rename(checkpoint, edit, after)
     elif isinstance(edit, RenameModules):
         yield Change("rename-modules", edit.pairs, ((len(edit.pairs), "_metadata entry"),), edit.state_dict)

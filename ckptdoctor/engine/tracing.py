@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
 from itertools import accumulate
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, Storage, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Extent, Storage
+from ckptdoctor.edits.elements import Elements, views
 from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.comparing import storage_pairs
 from ckptdoctor.engine.plan import Plan
-from ckptdoctor.engine.strided import rows
+from ckptdoctor.engine.proving import insist_on_elements
 from ckptdoctor.errors import WriteError
 from ckptdoctor.findings import Proof
 from ckptdoctor.writing import Copy, Recipe
@@ -80,23 +80,16 @@ def _insist(origins: _Origins, storage: Storage, old: Storage, pieces: tuple[Pie
         at += length
 
 
-def _is_remade(view: Tensor | None, originals: dict[str, Storage], storage: Storage) -> bool:
-    """Whether a storage made anew holds exactly the elements of what it was made of. False: that is not known."""
-    if view is not None and view.values is not None and storage.extent is not None:
-        return _holds(storage.extent, (view.values,), view)
-    if view is None or view.storage is None or storage.extent is None:
+def _is_remade(elements: Elements | None, originals: dict[str, Storage], storage: Storage) -> bool:
+    """Whether a storage made anew holds exactly the elements that it was made of. False: that is not known."""
+    if elements is None or storage.extent is None:
         return False
-    extent = originals[view.storage.key].extent
-    if extent is None:
-        return False
-    return _holds(storage.extent, rows(view, extent), view)
-
-
-def _holds(place: Extent, pieces: Iterable[bytes | memoryview], view: Tensor) -> bool:
-    """Raises WriteError unless the bytes at ``place`` are the pieces, one after another."""
-    with open(place.file, "rb") as file:
-        file.seek(place.offset)
-        for row in pieces:
-            if file.read(len(row)) != row:
-                raise WriteError(f"{show_path(view.path)} has other values in the output; it was thrown away.")
+    places: dict[str, Extent] = {}
+    for view in views(elements):
+        extent = originals[view.source].extent if view.held is None else None
+        if extent is not None:
+            places[view.source] = extent
+        elif view.held is None:
+            return False
+    insist_on_elements(elements, places, storage.extent)
     return True

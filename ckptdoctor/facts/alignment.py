@@ -12,7 +12,9 @@ from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.facts import names
 from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
+from ckptdoctor.facts.moves import Move
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
+from ckptdoctor.facts.search import find_moves
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +36,8 @@ class Comparison:
 
     ``state_dict`` is None where the checkpoint holds no weights. ``nested``: it lies deeper than the reference's keys
     do in their own file, and nobody asked for it by name. ``rivals`` are other state dicts that fit just as well.
-    ``plain`` compares the keys as they are, ``before_prefix`` after ``cures``, ``cured`` after ``prefix`` as well.
+    ``plain`` compares the keys as they are, ``before_prefix`` after ``cures``, ``after_prefix`` after ``prefix`` as
+    well, and ``cured`` after ``moves``, the renames that come last.
     """
 
     checkpoint: Checkpoint
@@ -44,9 +47,11 @@ class Comparison:
     rivals: tuple[StateDict, ...]
     plain: Alignment
     before_prefix: Alignment
+    after_prefix: Alignment
     cured: Alignment
     cures: tuple[NameCure, ...]
     prefix: Prefix | None
+    moves: tuple[Move, ...]
     steps: tuple[CureStep, ...]
 
     @property
@@ -64,11 +69,20 @@ class Comparison:
             and 2 * fits <= len(cured.here)
         )
 
-    def final_name(self, key: str) -> str:
-        """What a key of the state dict is called after all cures."""
+    def name_after_prefix(self, key: str) -> str:
+        """What a key of the state dict is called after the cures and the prefix."""
         for cure in self.cures:
             key = cure.change(key)
         return self.prefix.change(key) if self.prefix is not None else key
+
+    def final_name(self, key: str, upto: Move | None = None) -> str:
+        """What a key of the state dict is called after everything; or only up to one of the moves, this included."""
+        key = self.name_after_prefix(key)
+        for move in self.moves:
+            key = move.change(key)
+            if move is upto:
+                break
+        return key
 
     @property
     def total_parameters(self) -> int:
@@ -86,7 +100,14 @@ class Comparison:
             keys=0 if self.nested else len(self.plain.fits),
             parameters=0 if self.nested else self.plain.parameters,
             steps=self.steps,
+            option=self.reference.option if self._decided else "",
         )
+
+    @property
+    def _decided(self) -> bool:
+        """Whether the steps do it all: nothing is left over, no name is a guess, and no other weights are meant."""
+        alone = len(weights_among(self.checkpoint.state_dicts)) == 1
+        return alone and not self.cured.unexpected and all(move.sure for move in self.moves)
 
 
 def align(here: Mapping[str, Tensor], wanted: Mapping[str, Expected]) -> Alignment:
@@ -166,8 +187,25 @@ def _compared(
     if prefix is not None:
         now = _renamed(now, wanted, prefix.change)
         steps.append(_step(f'{"add" if prefix.added else "strip"} "{prefix.text}"', prefix_code(prefix), now))
+    after_prefix = now
+    moves = tuple(find_moves(now.here, wanted)) if len(now.fits) < len(wanted) else ()
+    for move in moves:
+        now = _renamed(now, wanted, move.change)
+        steps.append(_step(move.pattern, move.code, now))
     return Comparison(
-        checkpoint, reference, state_dict, nested, (), plain, before_prefix, now, tuple(done), prefix, tuple(steps)
+        checkpoint=checkpoint,
+        reference=reference,
+        state_dict=state_dict,
+        nested=nested,
+        rivals=(),
+        plain=plain,
+        before_prefix=before_prefix,
+        after_prefix=after_prefix,
+        cured=now,
+        cures=tuple(done),
+        prefix=prefix,
+        moves=moves,
+        steps=tuple(steps),
     )
 
 

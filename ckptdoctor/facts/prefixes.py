@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Tensor
@@ -34,9 +34,9 @@ class Prefix:
 def best_prefix(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], fits: int) -> Prefix | None:
     """The prefix with which most keys, and more than ``fits``, have a counterpart of the same shape, if there is one.
 
-    It is one that half of the keys here have, or that gains half of the reference: a prefix that only makes some
-    ``aux.fc.weight`` fit a missing ``fc.weight`` is a coincidence. Never one that would give two keys one name.
-    At equal effect stripping wins over adding, and the shorter prefix over the longer.
+    It is one that half of the keys have, here or (one to add) there, or that gains half of the reference: a prefix that
+    only makes some ``aux.fc.weight`` fit a missing ``fc.weight`` is a coincidence. Never one that would give two keys
+    one name. At equal effect stripping wins over adding, and the shorter prefix over the longer.
     """
     candidates = [(votes, Prefix(text, added=False)) for text, votes in _votes(here, wanted).most_common(_TRIED)]
     candidates += [(votes, Prefix(text, added=True)) for text, votes in _votes(wanted, here).most_common(_TRIED)]
@@ -45,9 +45,15 @@ def best_prefix(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], fits
         if votes + fits <= most:
             break
         reached = _reach(here, wanted, prefix)
-        if reached > most and (2 * (reached - fits) >= len(wanted) or 2 * prefix.holders(here) >= len(here)):
+        if reached > most and (
+            2 * (reached - fits) >= len(wanted) or _common(prefix, wanted if prefix.added else here)
+        ):
             best, most = prefix, reached
     return best
+
+
+def _common(prefix: Prefix, keys: Collection[str]) -> bool:
+    return 2 * sum([key.startswith(prefix.text) for key in keys]) >= len(keys)
 
 
 def _votes(longer: Mapping[str, Tensor | Expected], shorter: Mapping[str, Tensor | Expected]) -> Counter[str]:

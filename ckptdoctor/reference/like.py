@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
@@ -19,7 +21,7 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     checkpoint = formats.open_checkpoint(path)
     state_dict = _chosen(checkpoint, root)
     tensors = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in state_dict.tensors}
-    return Reference(path, tensors, state_dict.path)
+    return Reference(path, tensors, state_dict.path, option=f"--like {shlex.quote(path)}")
 
 
 def _chosen(checkpoint: Checkpoint, root: str | None) -> StateDict:

@@ -10,6 +10,7 @@ from ckptdoctor.edits import Safety
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, Proof, RepairReport, Severity
 from ckptdoctor.report.abbreviating import pattern
+from ckptdoctor.report.arranging import KINDS, arranged
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
@@ -53,7 +54,8 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
 
 def _plan(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
     unsafe = sum(step.safety is Safety.UNSAFE for step in report.steps)
-    safety = f"{unsafe} unsafe" if unsafe else "safe"
+    confirmed = any(step.safety is Safety.CONFIRMED for step in report.steps)
+    safety = f"{unsafe} unsafe" if unsafe else "safe or confirmed by the target" if confirmed else "safe"
     amount = (
         f"{size(report.new_bytes)} of {size(report.size)} will differ" if report.new_bytes else "no byte will differ"
     )
@@ -75,11 +77,22 @@ def _plan(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str
 def _rows(step: Step) -> Iterator[tuple[str, str, str]]:
     label = f"{step.label} {step.name}".rstrip()
     for change in step.changes:
-        yield escape(label), _names(change, step), _counts(change)
+        fit = _fit(step) if change is step.changes[-1] else ""
+        yield escape(label), _names(change, step), _counts(change) + fit
         label = ""
 
 
+def _fit(step: Step) -> str:
+    """How much of the target fits after the step."""
+    if step.fit is None:
+        return ""
+    keys, wanted = step.fit
+    return f"   {keys:,} of {plural(wanted, 'key')} fit"
+
+
 def _names(change: Change, step: Step) -> str:
+    if change.kind in KINDS:
+        return arranged(change)
     before = _side([old for old, _ in change.pairs])
     after = _side([new for _, new in change.pairs])
     if change.kind == "drop":

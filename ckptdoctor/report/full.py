@@ -11,7 +11,7 @@ from ckptdoctor.report.contents import header, place, table
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.report.paint import Paint
-from ckptdoctor.report.shell import fix_command, with_path
+from ckptdoctor.report.shell import fix_command, quote, with_path
 from ckptdoctor.report.wrapping import abridged, columns, joined, wrapped
 
 _KEYS = 4  # keys named in a finding before the rest is counted
@@ -50,6 +50,7 @@ def _file(report: FileReport, paint: Paint, width: int | None) -> Iterator[str]:
     if report.coverage is not None:
         yield ""
         yield from _coverage(report.coverage, width)
+        yield from _chain(report.coverage, report.path, paint)
     for finding in report.findings:
         yield ""
         yield from _finding(finding, report.path, paint, width)
@@ -154,6 +155,12 @@ def _coverage(coverage: Coverage, width: int | None) -> Iterator[str]:
     ]
     if rows:
         yield from (f"  {row}" for row in columns(rows, right=frozenset({3, 4}), gap="  "))
+
+
+def _chain(coverage: Coverage, path: str, paint: Paint) -> Iterator[str]:
+    """The command that does all the steps, where they make everything fit that is wanted."""
+    if coverage.option and coverage.steps and coverage.steps[-1].keys == coverage.total_keys:
+        yield f"  repair:   {paint.accent(f'ckptdoctor fix {quote(path)} --auto {coverage.option}')}"
 
 
 def _percent(part: int, whole: int) -> str:

@@ -34,9 +34,13 @@ def fix_command(path: str, *fixes: Fix) -> str:
 
 
 def _options(fix: Fix) -> tuple[str, ...]:
-    """An unsafe cure that is asked for by its rule's code takes a second word; one with its own option does not."""
-    by_code = fix.option.startswith("--select")
-    return (fix.option, "--unsafe-fixes") if by_code and fix.safety is Safety.UNSAFE else (fix.option,)
+    """A cure that is not safe takes a second word where its rule's code asks for it; none with its own option.
+
+    ``--auto`` knows the target, and what that confirms takes no second word.
+    """
+    by_code = fix.option.startswith("--select") and fix.safety is not Safety.SAFE
+    guessed = fix.option.startswith("--auto") and fix.safety is Safety.UNSAFE
+    return (fix.option, "--unsafe-fixes") if by_code or guessed else (fix.option,)
 
 
 def _ansi_c(byte: int) -> str:

@@ -33,7 +33,7 @@ def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix
 
 def _message(comparison: Comparison, prefix: Prefix, renamed: int) -> str:
     total = len(comparison.reference.tensors)
-    fit = f"{len(comparison.cured.fits):,} of {wording.count(total, 'key')} of {comparison.reference.source} fit"
+    fit = f"{len(comparison.after_prefix.fits):,} of {wording.count(total, 'key')} of {comparison.reference.source} fit"
     before = f"{len(comparison.before_prefix.fits):,} without"
     if prefix.added:
         return f'with "{prefix.text}" before each key {fit} ({before})'
@@ -47,7 +47,7 @@ def _fix(comparison: Comparison, state_dict: StateDict, prefix: Prefix, renamed:
     dropped = tuple([cure.drops.path for cure in comparison.cures if cure.drops is not None])
     gone = {path[-1] for path in dropped}
     keys = [key for key in (*names.keys_of(state_dict), *state_dict.others) if key not in gone]
-    renaming = names.renaming(keys, comparison.final_name)
+    renaming = names.renaming(keys, comparison.name_after_prefix)
     if renaming.collision is not None:  # only keys without tensors can still be in the way
         return None
     edits: list[Edit] = [Drop(dropped)] if dropped else []
@@ -66,6 +66,6 @@ def _fix(comparison: Comparison, state_dict: StateDict, prefix: Prefix, renamed:
 
 def _confirmed(comparison: Comparison, prefix: Prefix, renamed: list[str]) -> bool:
     """Whether the reference proves the prefix: half of it fits only so, or every renamed key has its counterpart."""
-    gained = len(comparison.cured.fits) - len(comparison.before_prefix.fits)
-    fits = set(comparison.cured.fits)
+    gained = len(comparison.after_prefix.fits) - len(comparison.before_prefix.fits)
+    fits = set(comparison.after_prefix.fits)
     return 2 * gained >= len(comparison.reference.tensors) or all(prefix.change(key) in fits for key in renamed)

@@ -48,7 +48,7 @@ def test_a_sick_file_names_cause_and_repair(shelf):
     assert "error N401 module-prefix" in text
     assert "Missing key(s) in state_dict" in text
     assert "ckptdoctor fix sick.pt --strip-module" in text
-    assert "Not examined: checksums and values (--deep), fit to a model (--like)." in text
+    assert "Not examined: checksums and values (--deep), fit to a model (--model, --like)." in text
 
 
 def test_a_healthy_file_is_two_lines(shelf):
@@ -195,6 +195,66 @@ def test_ctrl_c_ends_quietly(shelf):
         assert process.wait(timeout=10) == 130
 
 
+NETS = """
+import sys
+from torch import nn
+print("narration")
+def make(out=2):
+    print("more of it")
+    return nn.ModuleDict({"fc": nn.Linear(3, out)})
+def broken():
+    raise ValueError("\\x1b[2Jevil\\n")
+"""
+
+
+@pytest.fixture
+def work(shelf, tmp_path):
+    """A directory with a model's code and checkpoints."""
+    (tmp_path / "some_nets.py").write_text(NETS)
+    for name in ("sick.pt", "healthy.pt"):
+        (tmp_path / name).write_bytes((shelf / name).read_bytes())
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["healthy.pt", "--model", "some_nets:make"], 0, b"fit to some_nets:make \xc2\xb7 2 of 2 keys as it is"),
+        (["healthy.pt", "--model", "some_nets.py:make(out=3)"], 1, b"none of 2 keys of some_nets:make(out=3)"),
+        (["sick.pt", "--model", "some_nets:make(2)"], 1, b"2 of 2 after 1 step (100 % of parameters)"),
+        (
+            ["sick.pt", "healthy.pt", "--model", "some_nets:make", "--format", "json"],
+            1,
+            b'"reference": "some_nets:make',
+        ),
+        (
+            ["sick.pt", "--model", "some_nets:broken"],
+            2,
+            b"error: some_nets:broken cannot be built: some_nets.py, line 9: ",
+        ),
+        (["sick.pt", "--model", "some_nets"], 2, b"--model takes a module and a name in it"),
+        (
+            ["sick.pt", "--model", "some_nets:make", "--like", "healthy.pt"],
+            2,
+            b"--like and --model are different targets",
+        ),
+        (["sick.pt", "--config", "nowhere.json"], 2, b"error: nowhere.json cannot be read: No such file or directory."),
+        (["sick.pt", "--config", "sick.pt"], 2, b"error: sick.pt is not JSON"),
+    ],
+    ids=spelt,
+)
+def test_a_model_from_code_and_configs(work, arguments, status, said):
+    """A file is held against the user's own model; what their code prints is narration, and its errors one line."""
+    result = run("check", *arguments, cwd=work)
+    assert result.returncode == status, result.stderr
+    assert said in (result.stderr if status == 2 else result.stdout)
+    assert b"narration" not in result.stdout and b"more of it" not in result.stdout
+    assert b"Traceback" not in result.stderr
+    assert printable(result.stderr)
+    if "json" in arguments:
+        assert len(json.loads(result.stdout)["files"]) == 2
+
+
 def test_configuration_applies_and_options_replace_it(shelf, tmp_path):
     """The settings of the project hold where the command line says nothing."""
     (tmp_path / "m.pt").write_bytes((shelf / "sick.pt").read_bytes())
@@ -222,3 +282,25 @@ def test_a_bug_is_one_line_and_status_2(shelf):
     environment = {**os.environ, "CKPTDOCTOR_TRACEBACK": "1"}
     result = subprocess.run([sys.executable, "-c", code], cwd=shelf, capture_output=True, text=True, env=environment)
     assert "Traceback" in result.stderr
+
+
+def test_an_error_text_says_what_is_wanted(tmp_path):
+    """--error takes the text of load_state_dict's error for the target: the prefix is found, and the other head."""
+    import torch
+    from torch import nn
+
+    def net(classes):
+        return nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8, classes))
+
+    saved = {f"module.{key}": value for key, value in net(5).state_dict().items()}
+    torch.save(saved, tmp_path / "model.pt")
+    with pytest.raises(RuntimeError) as error:
+        net(10).load_state_dict(saved)
+    (tmp_path / "error.txt").write_text(f"Traceback (most recent call last):\n  …\nRuntimeError: {error.value}\n")
+    found = run("check", "model.pt", "--error", "error.txt", "--format", "concise", cwd=tmp_path)
+    assert found.returncode == 1
+    assert [line.split()[1] for line in found.stdout.splitlines()] == [b"N401"]
+    (tmp_path / "error.txt").write_text("nothing of the kind")
+    nothing = run("check", "model.pt", "--error", "error.txt", cwd=tmp_path)
+    assert nothing.returncode == 2
+    assert b"error.txt has no error of load_state_dict in it" in nothing.stdout + nothing.stderr

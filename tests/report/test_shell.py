@@ -32,9 +32,10 @@ def test_a_cure_with_its_own_option():
     assert fix_command("a b.pt", fix) == "ckptdoctor fix 'a b.pt' --drop total_ops"
 
 
-def test_an_unsafe_cure_chosen_by_code():
-    """A cure chosen by its rule's code says that unsafe ones are meant too."""
-    fix = Fix("drop", (), Safety.UNSAFE, "--select N420")
+@pytest.mark.parametrize("safety", [Safety.UNSAFE, Safety.CONFIRMED])
+def test_an_unsafe_cure_chosen_by_code(safety):
+    """A cure chosen by its rule's code says that unsafe ones are meant too: that command names no reference."""
+    fix = Fix("drop", (), safety, "--select N420")
     assert fix_command("m.pt", fix) == "ckptdoctor fix m.pt --select N420 --unsafe-fixes"
 
 

@@ -174,10 +174,11 @@ def _request(path: Path, output: Path, fix: Fix) -> FixRequest:
     from ckptdoctor.cli.fix import _request as request
 
     words = [str(path), "-o", str(output), *shlex.split(fix.option)]
-    if fix.safety is Safety.UNSAFE:
+    if fix.safety is not Safety.SAFE:
         words.append("--unsafe-fixes")
     with command.make_context("fix", words) as context:
-        asked = {key: value for key, value in context.params.items() if key not in ("diff", "style", "color")}
+        apart = ("diff", "style", "color", "write_map")
+        asked = {key: value for key, value in context.params.items() if key not in apart}
     return request(**asked)
 
 

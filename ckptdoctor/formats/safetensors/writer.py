@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from json import dumps, loads
+from json import dumps
 from typing import Any
 
 from ckptdoctor.checkpoint import Checkpoint, FileSource, KeyPath, NoteKind, show_path
@@ -30,13 +30,16 @@ from ckptdoctor.edits import (
     TakeRoot,
     Truncate,
 )
+from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.safetensors.header import METADATA, Header, header_bytes
 from ckptdoctor.formats.safetensors.reader import header_of
 from ckptdoctor.formats.safetensors.remarks import quoted
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES, NAME
 from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
-from ckptdoctor.writing.recipe import Copy, Literal, Recipe
+from ckptdoctor.formats.safetensors.tensors import edit_tensors, place_in_values
+from ckptdoctor.formats.safetensors.values import Piece, Values, segments, united
+from ckptdoctor.writing.recipe import Literal, Recipe
 
 _ALIGNMENT = 8
 
@@ -51,7 +54,7 @@ class _State:
     """The file between two edits: its header in pieces, and which ranges of the original's values are kept."""
 
     header: Cut
-    kept: tuple[tuple[int, int], ...]
+    kept: tuple[Piece, ...]
     ascii_only: bool
 
 
@@ -64,16 +67,18 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
     header = header_of(source)
     _insist_on_a_sound_header(source, header, edits)
     text = header_bytes(source).decode("utf-8")
-    state = _State(_proven(text, header), ((header.data, header.end - header.data),), _is_ascii_style(text))
-    for edit in edits:
-        state = _APPLY[type(edit)](state, edit)
+    kept = (Piece(header.data, header.end - header.data),)
+    state = _State(_proven(text, header), kept, _is_ascii_style(text))
+    for run in runs(edits):
+        arranging = isinstance(run[0], TENSOR_EDITS)
+        state = _edit_tensors(state, run) if arranging else _APPLY[type(run[0])](state, run[0])
     head = _padded(state.header.text)
     if len(head) > MAX_HEADER_BYTES:
         raise RefusedError(
             f"The header would have {len(head):,} bytes; safetensors reads {MAX_HEADER_BYTES:,} at most."
         )
     first = Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)
-    return Recipe(source.path, (first, *(Copy(offset, length) for offset, length in state.kept if length)))
+    return Recipe(source.path, (first, *segments(source.path, state.kept)))
 
 
 def _insist_on_a_sound_header(source: FileSource, header: Header, edits: Sequence[Edit]) -> None:
@@ -157,7 +162,7 @@ def _drop(state: _State, edit: Drop) -> _State:
         if len(path) != 1 or path[0] not in names:
             raise _missing(path)
         gone.add(path[0])
-    places = {member.key: _place(member) for member in state.header.members if member.key != METADATA}
+    places = {member.key: place_in_values(member) for member in state.header.members if member.key != METADATA}
     moved: dict[str, tuple[int, int]] = {}
     pieces: list[tuple[int, int]] = []
     at = 0
@@ -171,15 +176,7 @@ def _drop(state: _State, edit: Drop) -> _State:
         for member in state.header.members
         if member.key not in gone
     ]
-    return replace(state, header=state.header.with_members(members), kept=_ranges(state.kept, pieces))
-
-
-def _place(member: Member) -> tuple[int, int]:
-    try:
-        begin, end = loads(member.value)["data_offsets"]
-    except TypeError as error:  # safetensors also reads a list of the three values, which nobody writes
-        raise UnprovenError(f"The entry {quoted(member.key)} is a list, so its place is not edited.") from error
-    return begin, end
+    return replace(state, header=state.header.with_members(members), kept=_taken(state.kept, pieces))
 
 
 def _moved(member: Member, old: tuple[int, int], new: tuple[int, int]) -> Member:
@@ -197,25 +194,15 @@ def _moved(member: Member, old: tuple[int, int], new: tuple[int, int]) -> Member
     return replace(member, value=fields.with_members(made).text)
 
 
-def _ranges(kept: Sequence[tuple[int, int]], pieces: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The ranges of the file for ``pieces`` (begin, end) of the values in ``kept``, joined where they meet."""
-    made: list[tuple[int, int]] = []
-    rest = iter(kept)
-    offset, length = next(rest, (0, 0))
-    passed = 0  # bytes of the values before the current range
-    for begin, end in pieces:
-        while begin < end:
-            while begin >= passed + length:
-                passed += length
-                offset, length = next(rest)
-            taken = min(end, passed + length) - begin
-            start = offset + begin - passed
-            if made and sum(made[-1]) == start:
-                made[-1] = (made[-1][0], made[-1][1] + taken)
-            else:
-                made.append((start, taken))
-            begin += taken
-    return tuple(made)
+def _taken(kept: Sequence[Piece], pieces: Sequence[tuple[int, int]]) -> tuple[Piece, ...]:
+    """What lies in the ranges ``pieces`` (begin, end) of the values in ``kept``, joined where it meets."""
+    values = Values(kept)
+    return united([piece for begin, end in pieces for piece in values.taken(begin, end)])
+
+
+def _edit_tensors(state: _State, run: Sequence[Edit]) -> _State:
+    header, kept = edit_tensors(state.header, state.kept, run, state.ascii_only)
+    return replace(state, header=header, kept=kept)
 
 
 def _set_metadata(state: _State, edit: SetMetadata) -> _State:

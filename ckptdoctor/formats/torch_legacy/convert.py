@@ -42,8 +42,7 @@ def converted(
     items = [_word("data.pkl", head), _word(".format_version", b"1")]
     items += [_word(".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), _word("byteorder", b"little")]
     for plan in plans:
-        data: tuple[Segment, ...] = (Literal(plan.data),) if plan.data is not None else ()
-        data = data or tuple(elements(source, table.places[plan.old.key], plan))
+        data: tuple[Segment, ...] = tuple(elements(source, table.places, plan))
         items.append(Item(f"{_FOLDER}/data/{plan.key}", plan.nbytes, _checksum(source, data), data))
     items += [_word("version", b"3\n"), _word(".data/serialization_id", _identity(head, items))]
     return Recipe(source.path, lay_out(items))

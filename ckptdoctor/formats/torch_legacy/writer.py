@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind
 from ckptdoctor.edits import Convert, Edit
@@ -11,7 +11,7 @@ from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages
 from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, read_stream
 from ckptdoctor.formats.torch_objects import Contents, StoragePlan, edit, interpret
 from ckptdoctor.formats.torch_objects.plain_values import from_plain
-from ckptdoctor.formats.torch_objects.plans import Numbering, ReadBytes
+from ckptdoctor.formats.torch_objects.plans import Numbering, ReadStorage
 from ckptdoctor.pickles import encode, prove
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
@@ -36,14 +36,13 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
 
         return converted(source, stream, table, contents, edits)
     plans = edit(stream.saved, contents, edits, renumber=Numbering.KEPT).storages
-    if any(plan.data is not None for plan in plans):
+    if any(plan.new for plan in plans):
         raise RefusedError(
-            "Values that stand in the pickle get storages in an archive only; repair the file with --select C105 "
-            "first, which makes it one."
+            "Only an archive can get new storages; repair the file with --select C105 first, which makes it one."
         )
     segments: list[Segment] = [Literal(_pickles(stream, table, plans, contents))]
     for plan in _in_file_order(plans, table):
-        segments += _storage(source, table.places[plan.old.key], plan)
+        segments += _storage(source, table.places, plan)
     segments.append(Copy(table.end, source.size - table.end))
     return Recipe(source.path, tuple(_joined(segments)))
 
@@ -77,28 +76,34 @@ def _in_file_order(plans: Iterable[StoragePlan], table: LegacyStorages) -> list[
     return sorted(plans, key=lambda plan: (order[plan.old.key], plan.key != plan.old.key))
 
 
-def _storage(source: FileSource, place: Place, plan: StoragePlan) -> list[Segment]:
+def _storage(source: FileSource, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
     """Element count and elements of one storage."""
+    place = places[plan.old.key]
     if plan.generate is None and plan.pieces in (((0, place.length),), ()) and plan.nbytes == place.length:
         return [Copy(place.offset - COUNT_BYTES, COUNT_BYTES + place.length)]
     itemsize = place.length // place.count if place.count else 1
-    return [Literal((plan.nbytes // itemsize).to_bytes(COUNT_BYTES, "little")), *elements(source, place, plan)]
+    return [Literal((plan.nbytes // itemsize).to_bytes(COUNT_BYTES, "little")), *elements(source, places, plan)]
 
 
-def elements(source: FileSource, place: Place, plan: StoragePlan) -> list[Segment]:
+def elements(source: FileSource, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
     """The bytes of one storage, copied or made while writing."""
-    generate = plan.generate
-    if generate is not None:
-        return [Generated(plan.nbytes, _reopened(source.path, place.offset, generate))]
-    return [Copy(place.offset + offset, length) for offset, length in plan.pieces or ()]
+    if plan.data is not None:
+        return [Literal(plan.data)]
+    if plan.generate is not None:
+        bases = {key: places[key].offset for key in plan.sources}
+        return [Generated(plan.nbytes, _reopened(source.path, bases, plan.generate))]
+    base = places[plan.old.key].offset
+    return [Copy(base + offset, length) for offset, length in plan.pieces or ()]
 
 
-def _reopened(path: str, base: int, generate: Callable[[ReadBytes], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
+def _reopened(
+    path: str, bases: Mapping[str, int], generate: Callable[[ReadStorage], Iterator[bytes]]
+) -> Callable[[], Iterator[bytes]]:
     """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
 
     def produce() -> Iterator[bytes]:
         with FileSource(path) as source:
-            yield from generate(lambda offset, length: source.read(base + offset, length))
+            yield from generate(lambda key, offset, length: source.read(bases[key] + offset, length))
 
     return produce
 

@@ -17,10 +17,12 @@ from ckptdoctor.edits import (
     Retag,
     TakeRoot,
 )
+from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects import edit_keys
 from ckptdoctor.formats.torch_objects.contents import Contents
 from ckptdoctor.formats.torch_objects.edit_storages import StorageEdits
+from ckptdoctor.formats.torch_objects.edit_tensors import edit_tensors
 from ckptdoctor.formats.torch_objects.flatten import flatten
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.plans import Edited, Numbering
@@ -38,8 +40,11 @@ def apply(
     """
     graph = GraphEdit(pickle)
     storages = StorageEdits(graph, contents.storages)
-    for each in edits:
-        _apply(graph, storages, each)
+    for run in runs(edits):
+        if isinstance(run[0], TENSOR_EDITS):
+            edit_tensors(graph, storages, run)
+        else:
+            _apply(graph, storages, run[0])
     plans = storages.finish(renumber)
     graph.close()
     return Edited(plans)

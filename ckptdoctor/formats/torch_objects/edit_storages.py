@@ -1,20 +1,22 @@
-"""Edits of storages: retag, compact, make contiguous; and the plan for every storage of the output."""
+"""Edits of storages: retag, compact, make anew; and the plan for every storage of the output."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from math import prod
 
 from ckptdoctor.checkpoint import DType, KeyPath, Storage, show_path
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.edits import Compact, MakeContiguous, Retag
+from ckptdoctor.edits import Compact, MakeContiguous, Retag, elements
+from ckptdoctor.edits.tensors import storage_name
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.elements import chunks
 from ckptdoctor.formats.torch_objects.arguments import device_name
-from ckptdoctor.formats.torch_objects.gather import gather
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
-from ckptdoctor.formats.torch_objects.plans import Numbering, Piece, ReadBytes, StoragePlan, narrowed, reader_of, whole
+from ckptdoctor.formats.torch_objects.plans import Numbering, Piece, StoragePlan, narrowed, whole
 from ckptdoctor.formats.torch_objects.slots import Slot
 from ckptdoctor.formats.torch_objects.storages import claim_of
 from ckptdoctor.formats.torch_objects.sweep import storage_references
@@ -45,6 +47,8 @@ class StorageEdits:
         self._graph = graph
         self._old = {storage.key: storage for storage in storages}
         self._plans: dict[str, StoragePlan] = {}
+        self._elements: dict[str, elements.Elements] = {}  # of made storages, in terms of the original ones
+        self._names: dict[str, str] = {}  # what a made storage holds → its key
         self._made = 0
 
     def _plan(self, key: str) -> StoragePlan:
@@ -162,18 +166,13 @@ class StorageEdits:
 
     def make_contiguous(self, edit: MakeContiguous) -> None:
         """Tensors get C-contiguous storages of their own; equal views of one storage go on sharing theirs."""
-        made: dict[tuple[object, ...], str] = {}
-        views = [self._view_at(path) for path in dict.fromkeys(edit.paths)]
-        for view in views:
-            name = (view.claim.key, view.dtype.name, view.offset, view.shape, view.stride)
-            if name not in made:
-                made[name] = self._new_storage(view)
-            self._move(view, made[name])
+        for path in dict.fromkeys(edit.paths):
+            view = self.view(self._graph.slot(path), path, "made contiguous")
+            self.put(view, self.elements_of(view), self.original(view))
         self._graph.rebuilt()
 
-    def _view_at(self, path: KeyPath) -> View:
-        """The view at ``path``, whose arguments belong to it alone."""
-        slot = self._graph.slot(path)
+    def view(self, slot: Slot, path: KeyPath, verb: str) -> View:
+        """The view in ``slot``, whose arguments belong to it alone. Raises RefusedError for other things."""
         while True:
             self._graph.own(slot)
             node = bare(slot.value)
@@ -196,32 +195,64 @@ class StorageEdits:
             ):
                 break
             return view
-        raise RefusedError(f"{show_path(path)} is not a plain tensor, and cannot be made contiguous.")
+        raise RefusedError(f"{show_path(path)} is not a plain tensor, and cannot be {verb}.")
 
-    def _new_storage(self, view: View) -> str:
-        """A storage with the elements of the view in C order; returns its key."""
-        self._made += 1
-        key = f"{view.claim.key} {self._made}"  # never a key of torch, so it is free; it gets a number in the end
-        plan = self._plan(view.claim.key)
-        nbytes = prod(view.shape) * view.itemsize
-        if plan.pieces is None:
-            raise RefusedError(f"Storage {view.claim.key} was made anew by an edit before; apply this edit on its own.")
-        if view.stride == contiguous_stride(view.shape) or not nbytes:
-            kept = ((view.offset * view.itemsize, nbytes),) if nbytes else ()
-            self._plans[key] = StoragePlan(key, nbytes, narrowed(plan.pieces, kept), plan.old)
-            return key
-        generate = partial(_generate, plan.pieces, view.shape, view.stride, view.offset, view.itemsize)
-        self._plans[key] = StoragePlan(key, nbytes, None, plan.old, generate)
-        return key
+    def elements_of(self, view: View) -> elements.View:
+        """What the view shows, in terms of its storage as the edits before left it."""
+        start = view.offset * view.itemsize
+        return elements.View(view.claim.key, start, view.itemsize, view.shape, view.stride)
 
-    def _move(self, view: View, key: str) -> None:
-        """Let a view be the whole of the storage ``key``."""
+    def put(self, view: View, made: elements.Elements, origin: elements.Elements) -> None:
+        """Let a view be all of a storage with these elements, made where there is none yet.
+
+        ``made`` tells them in terms of the storages as the edits before left them, ``origin`` in the original's.
+        """
+        key = self._stored(made, origin, view.dtype, view.claim.device)
         identity = list(items(view.reference.id) or [])
         identity[_KEY] = new_text(self._graph.pickle, key)
-        identity[_NUMEL] = self._plans[key].nbytes // view.claim.itemsize
+        identity[_NUMEL] = self._plan(key).nbytes // view.claim.itemsize
         view.arguments[0] = PersistentId(view.reference.op, Tuple(op.TUPLE, identity))
         view.arguments[1] = 0
-        view.arguments[3] = tuple_of(contiguous_stride(view.shape))
+        view.arguments[2] = tuple_of(made.shape)
+        view.arguments[3] = tuple_of(contiguous_stride(made.shape))
+
+    def reference(self, new: NewNodes, made: elements.Elements, element: DType, device: str) -> PersistentId:
+        """A reference to a storage with these elements, made where there is none yet."""
+        key = self._stored(made, made, element, device)
+        kind = element.storage_class or "UntypedStorage"
+        count = self._plan(key).nbytes // (max(1, element.bits // 8) if element.storage_class else 1)
+        storage, place = new.text("storage", shared=True), new.text(device, shared=True)
+        named = new.named(f"torch.{kind}" if element.storage_class else f"torch.storage.{kind}")
+        return PersistentId(op.BINPERSID, new.tuple([storage, named, new.text(key), place, count]))
+
+    def _stored(self, made: elements.Elements, origin: elements.Elements, element: DType, device: str) -> str:
+        """The key of the storage with these elements: the same for the same views of the same storages."""
+        sizes = [self._plan(each.source).nbytes for each in elements.views(made) if each.held is None]
+        name = storage_name(made, element, sizes)
+        if name not in self._names:
+            self._made += 1
+            first = next((each.source for each in elements.views(origin) if each.held is None), None)
+            # never a key of torch, so it is free; it gets a number in the end
+            key = self._names[name] = f"{'made' if first is None else first} {self._made}"
+            nbytes = elements.nbytes(made)
+            old = Storage(key, nbytes, element, device, None) if first is None else self._old[first]
+            self._plans[key] = _plan(key, nbytes, origin, old)
+            self._elements[key] = origin
+        return self._names[name]
+
+    def original(self, view: View) -> elements.Elements:
+        """What the view shows, in terms of the storages of the original."""
+        shown = self.elements_of(view)
+        plan = self._plan(shown.source)
+        if plan.data is not None:
+            return replace(shown, held=plan.data)
+        if shown.source in self._elements:
+            if shown.start or not shown.contiguous or elements.nbytes(shown) != plan.nbytes:
+                raise RefusedError(f"Storage {shown.source} was made anew before; apply this edit on its own.")
+            return elements.reshaped(self._elements[shown.source], shown.shape)
+        assert plan.pieces is not None
+        ranges = narrowed(plan.pieces, ((shown.start, shown.width),))
+        return replace(shown, source=plan.old.key, start=ranges[0][0] if ranges else 0)
 
     # ---- the result
 
@@ -234,12 +265,7 @@ class StorageEdits:
             names = {key: str(number) for number, key in enumerate(keys)} if numbered else _named(keys, self._old)
             self._rename(names)
         plans = [self._plan(key) for key in keys]
-        return tuple(
-            [
-                StoragePlan(names[key], plan.nbytes, plan.pieces, plan.old, plan.generate, plan.data)
-                for key, plan in zip(keys, plans, strict=True)
-            ]
-        )
+        return tuple([replace(plan, key=names[key]) for key, plan in zip(keys, plans, strict=True)])
 
     def _rename(self, names: dict[str, str]) -> None:
         """The new keys in the persistent ids; references to one storage share the text of its key."""
@@ -291,15 +317,18 @@ def _is_view(reference: PersistentId) -> bool:
     return claim is not None and claim.view is not None
 
 
-def _generate(
-    pieces: tuple[Piece, ...],
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
-    offset: int,
-    itemsize: int,
-    read: ReadBytes,
-) -> Iterator[bytes]:
-    return gather(reader_of(pieces, read), shape, stride, offset, itemsize)
+def _plan(key: str, nbytes: int, origin: elements.Elements, old: Storage) -> StoragePlan:
+    """Ranges of one storage where the elements are such, or what makes them."""
+    parts = origin.parts if isinstance(origin, elements.Joined) and prod(origin.shape[: origin.dim]) == 1 else (origin,)
+    ranges = [
+        (part.start, elements.nbytes(part))
+        for part in parts
+        if isinstance(part, elements.View) and part.contiguous and part.held is None and part.source == old.key
+    ]
+    if len(ranges) == len(parts) or not nbytes:
+        return StoragePlan(key, nbytes, tuple([each for each in ranges if each[1]]), old)
+    sources = tuple(dict.fromkeys(each.source for each in elements.views(origin) if each.held is None))
+    return StoragePlan(key, nbytes, None, old, partial(chunks, origin), sources=sources)
 
 
 def _named(keys: list[str], old: dict[str, Storage]) -> dict[str, str]:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 from math import prod
+from typing import Union, cast
 
 from ckptdoctor.formats.torch_objects.plans import ReadBytes
 
 # bytes that are held at once, about
-BLOCK = 16 << 20
+BLOCK = 32 << 20
 
 # item sizes that memoryview can step over; others are taken apart into units of such a size
 _FORMATS = {8: "Q", 4: "I", 2: "H", 1: "B"}
+
+Bytes = Union[bytes, bytearray]
 
 Axes = list[tuple[int, int]]  # (size, stride), strides in units
 
@@ -28,13 +31,24 @@ def gather(
     axes = [(size, step * count) for size, step in zip(shape, stride, strict=True)]
     if count > 1:
         axes.append((count, 1))
-    yield from _blocks(read, [axis for axis in axes if axis[0] > 1], offset * count, unit, block)
+    yield from _blocks(read, _united(axes), offset * count, unit, block)
+
+
+def _united(axes: Axes) -> Axes:
+    """The same elements in fewer axes: without those of one index, and with those joined that go on one another."""
+    made: Axes = []
+    for size, step in axes:
+        if made and made[-1][1] == size * step:
+            made[-1] = made[-1][0] * size, step
+        elif size > 1:
+            made.append((size, step))
+    return made
 
 
 def _blocks(read: ReadBytes, axes: Axes, start: int, unit: int, block: int) -> Iterator[bytes]:
     """Split the view along its first axes into parts that fit a block, each of which is then put in order."""
     if prod(size for size, _ in axes) * unit <= block:
-        yield _ordered(read, axes, start, unit, block)
+        yield cast(bytes, _ordered(read, axes, start, unit, block))  # nobody changes it any more, so it is not copied
         return
     (size, step), rest = axes[0], axes[1:]
     rows = max(1, block // (prod(each for each, _ in rest) * unit))
@@ -44,19 +58,34 @@ def _blocks(read: ReadBytes, axes: Axes, start: int, unit: int, block: int) -> I
         yield from _blocks(read, inner, start + first * step, unit, block)
 
 
-def _ordered(read: ReadBytes, axes: Axes, start: int, unit: int, block: int) -> bytes:
+def _ordered(read: ReadBytes, axes: Axes, start: int, unit: int, block: int) -> Bytes:
     """One part that fits a block: read with few reads, then put in order."""
     span = sum((size - 1) * step for size, step in axes) + 1
     if span * unit <= 2 * block:
         return _picked(read(start * unit, span * unit), axes, unit)
-    # far apart: fetch the parts along the axis with the widest steps one by one, then let that axis be the first
+    # far apart: fetch the parts along the axis with the widest steps one by one, and lay each where it belongs
     widest = max(range(len(axes)), key=lambda index: axes[index][1])
     size, step = axes[widest]
     rest = axes[:widest] + axes[widest + 1 :]
-    parts = b"".join([_ordered(read, rest, start + index * step, unit, block) for index in range(size)])
-    packed = _packed([size for size, _ in rest])
-    moved = [*packed[:widest], (size, prod(each for each, _ in rest)), *packed[widest:]]
-    return _picked(parts, moved, unit)
+    made = bytearray(prod(each for each, _ in axes) * unit)
+    with memoryview(made) as whole, whole.cast(_FORMATS[unit]) as target:  # type: ignore[call-overload]  # the formats are literals
+        inner = prod(each for each, _ in axes[widest + 1 :])
+        for index in range(size):
+            _lay(target, _ordered(read, rest, start + index * step, unit, block), index, size, inner, unit)
+    return made
+
+
+def _lay(target: memoryview, part: Bytes, index: int, size: int, inner: int, unit: int) -> None:
+    """Put the elements with this index along one axis of ``size`` where they belong: ``inner`` of them at a time."""
+    source = memoryview(part).cast(_FORMATS[unit])  # type: ignore[call-overload]  # the formats are literals
+    outer = len(source) // inner
+    if outer <= inner:
+        for at in range(outer):
+            first = (at * size + index) * inner
+            target[first : first + inner] = source[at * inner : (at + 1) * inner]
+    else:
+        for at in range(inner):
+            target[index * inner + at :: size * inner] = source[at::inner]
 
 
 def _packed(sizes: list[int]) -> Axes:
@@ -64,7 +93,7 @@ def _packed(sizes: list[int]) -> Axes:
     return [(size, prod(sizes[index + 1 :])) for index, size in enumerate(sizes)]
 
 
-def _picked(data: bytes, axes: Axes, unit: int) -> bytes:
+def _picked(data: bytes, axes: Axes, unit: int) -> Bytes:
     """The elements of a view of ``data`` in C order: one stepped copy for each line along the longest axis."""
     if axes == _packed([size for size, _ in axes]):
         return data
@@ -85,4 +114,4 @@ def _picked(data: bytes, axes: Axes, unit: int) -> bytes:
         else:
             one = bytes(source[begin : begin + 1])
             target[line] = memoryview(one * size).cast(_FORMATS[unit])  # type: ignore[call-overload]  # the formats are literals
-    return bytes(made)
+    return made

@@ -11,6 +11,9 @@ from ckptdoctor.checkpoint import Storage
 # reads ``length`` bytes at ``offset`` of one storage
 ReadBytes = Callable[[int, int], bytes]
 
+# the same of any storage of the original, by its key
+ReadStorage = Callable[[str, int, int], bytes]
+
 Piece = tuple[int, int]  # offset in the old storage, length; both in bytes
 
 
@@ -20,16 +23,22 @@ class StoragePlan:
 
     ``pieces`` are the byte ranges of ``old`` that make it up, one after another; one piece that covers all of it means
     that it is untouched. Where ``generate`` is given (and ``pieces`` is None), it makes the bytes chunk by chunk out of
-    what it reads from ``old``; it may be called more than once. ``data`` is given for a storage that had none before,
-    whose bytes stood in the pickle; ``old`` then only describes it.
+    what it reads from the storages ``sources``; it may be called more than once. ``data`` is given for a storage that
+    had none before, whose bytes stood in the pickle; ``old`` then only describes it, as it does without ``sources``.
     """
 
     key: str
     nbytes: int
     pieces: tuple[Piece, ...] | None
     old: Storage
-    generate: Callable[[ReadBytes], Iterator[bytes]] | None = None
+    generate: Callable[[ReadStorage], Iterator[bytes]] | None = None
     data: bytes | None = None
+    sources: tuple[str, ...] = ()
+
+    @property
+    def new(self) -> bool:
+        """Whether its bytes come from no storage of the original."""
+        return self.data is not None or (self.generate is not None and not self.sources)
 
 
 class Numbering(Enum):
@@ -64,12 +73,3 @@ def narrowed(pieces: tuple[Piece, ...], kept: tuple[Piece, ...]) -> tuple[Piece,
                 found.append((origin + begin - at, end - begin))
             at += size
     return tuple(found)
-
-
-def reader_of(pieces: tuple[Piece, ...], read: ReadBytes) -> ReadBytes:
-    """Reads from the storage that ``pieces`` make, by reading from the one that they were taken from."""
-
-    def read_pieces(offset: int, length: int) -> bytes:
-        return b"".join([read(start, size) for start, size in narrowed(pieces, ((offset, length),))])
-
-    return read_pieces

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects import StoragePlan
+from ckptdoctor.formats.torch_objects.plans import ReadStorage
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.data import CHUNK, check_readable, chunks
 from ckptdoctor.formats.torch_zip.layout import Item
@@ -29,20 +30,52 @@ def copied(source: FileSource, record: Record, name: str | None = None) -> Item:
     return Item(record.name if name is None else name, record.size, record.crc, (data,))
 
 
-def remade(source: FileSource, directory: Directory, plan: StoragePlan) -> Item:
-    """The record of one storage of the output.
+def remade(source: FileSource, directory: Directory, plan: StoragePlan, sound: set[str] | None = None) -> Item:
+    """The record of one storage of the output. ``sound`` gathers the names of records that were checked.
 
     Raises RefusedError when its bytes cannot be trusted or taken apart, DamagedError when they cannot be read.
     """
-    if plan.data is not None:
-        crc = zlib.crc32(plan.data) if _summed(directory) else 0
-        return Item(f"{directory.prefix}/data/{plan.key}", plan.nbytes, crc, (Literal(plan.data),))
-    record = directory.find(f"data/{plan.old.key}")
-    if record is None:
-        raise RefusedError(f"Storage {shown(plan.old.key)} has no record in the archive.")
     name = f"{directory.prefix}/data/{plan.key}"
+    if plan.new:
+        segment = _new(source, plan)
+        crc = _checksum(_bytes_of(source, (segment,))) if _summed(directory) else 0
+        return Item(name, plan.nbytes, crc, (segment,))
+    record = _found(directory, plan.old.key)
     if _untouched(plan, record):
         return copied(source, record, name)
+    records = {key: _found(directory, key) for key in plan.sources or (plan.old.key,)}
+    for each in records.values():
+        if sound is None or each.name not in sound:
+            _insist_on_sound(source, each)
+            if sound is not None:
+                sound.add(each.name)
+    pieces = _pieces(source, records, plan)
+    summed = any(each.crc for each in records.values())
+    return Item(name, plan.nbytes, _checksum(_bytes_of(source, pieces)) if summed else 0, pieces)
+
+
+def _found(directory: Directory, key: str) -> Record:
+    record = directory.find(f"data/{key}")
+    if record is None:
+        raise RefusedError(f"Storage {shown(key)} has no record in the archive.")
+    return record
+
+
+def _new(source: FileSource, plan: StoragePlan) -> Segment:
+    """Bytes that come from no record of the archive."""
+    if plan.data is not None:
+        return Literal(plan.data)
+    generate = plan.generate
+    assert generate is not None
+    return Generated(plan.nbytes, _reopened(source.path, lambda _: generate(_nothing)))
+
+
+def _nothing(key: str, offset: int, length: int) -> bytes:
+    raise AssertionError(f"{length} bytes at {offset} of {key} were asked for, of which nothing was to be read")
+
+
+def _insist_on_sound(source: FileSource, record: Record) -> None:
+    """Raises RefusedError for a record that cannot be taken apart, or whose damage would be hidden by that."""
     check_readable(record)
     if record.method != structs.STORED:
         raise RefusedError(
@@ -53,9 +86,6 @@ def remade(source: FileSource, directory: Directory, plan: StoragePlan) -> Item:
         raise RefusedError(
             f"{shown(record.name)} does not match its checksum, which this edit would hide; take another copy."
         )
-    pieces = _pieces(source, record, plan)
-    crc = _checksum(_bytes_of(source, pieces)) if record.crc else 0
-    return Item(name, plan.nbytes, crc, pieces)
 
 
 def _summed(directory: Directory) -> bool:
@@ -68,16 +98,17 @@ def _untouched(plan: StoragePlan, record: Record) -> bool:
     return plan.generate is None and plan.pieces in (None, every_byte)
 
 
-def _pieces(source: FileSource, record: Record, plan: StoragePlan) -> tuple[Segment, ...]:
+def _pieces(source: FileSource, records: dict[str, Record], plan: StoragePlan) -> tuple[Segment, ...]:
     if plan.generate is not None:
         generate = plan.generate
-        return (Generated(plan.nbytes, _reopened(source.path, lambda again: generate(_reader(again, record)))),)
+        return (Generated(plan.nbytes, _reopened(source.path, lambda again: generate(_reader(again, records)))),)
+    record = records[plan.old.key]
     return tuple(Copy(record.data_offset + offset, length) for offset, length in plan.pieces or ())
 
 
-def _reader(source: FileSource, record: Record) -> Callable[[int, int], bytes]:
-    """Reads ``length`` bytes at ``offset`` of one stored record."""
-    return lambda offset, length: source.read(record.data_offset + offset, length)
+def _reader(source: FileSource, records: dict[str, Record]) -> ReadStorage:
+    """Reads ``length`` bytes at ``offset`` of one of some stored records."""
+    return lambda key, offset, length: source.read(records[key].data_offset + offset, length)
 
 
 def _reopened(path: str, make: Callable[[FileSource], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:

@@ -48,10 +48,8 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
     if table.notes:
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
     plans = edit(pickle, contents, edits).storages
-    if any(plan.data is not None for plan in plans) and any(
-        each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes
-    ):
-        raise RefusedError("Values that stand in the pickle have another byte order than the storages of this archive.")
+    if any(plan.new for plan in plans) and any(each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes):
+        raise RefusedError("New storages would have another byte order than the others of this archive.")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
     head = Item(record.name, len(new), crc, (Literal(new),))
@@ -100,7 +98,8 @@ def _items(
     if not computable:
         plans = _in_original_order(plans, directory)
     items: list[Item] = []
-    block = [remade(source, directory, plan) for plan in plans]
+    checked: set[str] = set()
+    block = [remade(source, directory, plan, checked) for plan in plans]
     taken = {ascii_lower(item.name) for item in block}
     behind = None if places else _behind_storages(directory)
     for record in directory.records:

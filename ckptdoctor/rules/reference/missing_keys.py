@@ -11,9 +11,9 @@ What you see
     Missing key(s) in state_dict: "fc.weight", "fc.bias".
 
 How it is found
-    The reference's keys are looked up among the checkpoint's, after the proposed renames. Where less than half of the
-    reference fits, W311 speaks instead. ``num_batches_tracked`` counts only where ``_metadata`` gives its BatchNorm
-    version 2: otherwise torch does not ask for it.
+    The reference's keys are looked up among the checkpoint's, after the proposed renames; what another rule explains
+    is not listed again. Where less than half of the reference fits, W311 speaks instead. ``num_batches_tracked`` counts
+    only where ``_metadata`` gives its BatchNorm version 2: otherwise torch does not ask for it.
 
 Repair
     None: the weights are not in the file, or nobody can say under which name. The nearest keys of the same shape are
@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from ckptdoctor.checkpoint import Mapping
 from ckptdoctor.facts import modules
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.leftovers import explained
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
@@ -37,9 +37,9 @@ _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv
 SICK = (
     Example("a target with one more layer", _BODY, like={**_BODY, "fc.weight": T((2, 4)), "fc.bias": T((2,))}),
     Example(
-        "a head of another name",
-        {"model": {**_BODY, "head.weight": T((2, 4))}},
-        like={"model": {**_BODY, "fc.weight": T((2, 4))}},
+        "a head of another name and shape",
+        {"model": {**_BODY, "head.0.weight": T((2, 4))}},
+        like={"model": {**_BODY, "fc.weight": T((5, 4))}},
     ),
 )
 HEALTHY = (
@@ -51,7 +51,6 @@ HEALTHY = (
     ),
 )
 
-_COUNTER = "num_batches_tracked"
 _NEAREST = 3  # missing keys for which a namesake is looked for
 
 
@@ -60,8 +59,8 @@ def missing_keys(comparison: Comparison) -> Iterator[Problem]:
     """Keys of the reference without a counterpart."""
     if comparison.uncovered or not comparison.cured.missing:
         return
-    counted = _counted(comparison)
-    missing = [key for key in comparison.cured.missing if key.rpartition(".")[2] != _COUNTER or key in counted]
+    known = explained(comparison).missing
+    missing = [key for key in comparison.cured.missing if key not in known]
     if not missing:
         return
     wanted = comparison.reference.tensors
@@ -79,24 +78,10 @@ def missing_keys(comparison: Comparison) -> Iterator[Problem]:
     )
 
 
-def _counted(comparison: Comparison) -> set[str]:
-    """The ``num_batches_tracked`` keys that BatchNorm asks for: where ``_metadata`` says version 2 of its module.
-
-    ``_metadata`` calls modules by the names that they were saved with. Source:
-    ``torch.nn.modules.batchnorm._NormBase._load_from_state_dict``.
-    """
-    metadata = comparison.state_dict.metadata if comparison.state_dict is not None else None
-    found = set()
-    for module, node in metadata.entries if metadata is not None else ():
-        version = dict(node.entries).get("version") if isinstance(node, Mapping) else None
-        if isinstance(version, int) and version >= 2:
-            found.add(comparison.final_name(f"{module}.{_COUNTER}" if module else _COUNTER))
-    return found
-
-
 def _kin(comparison: Comparison, missing: list[str]) -> str:
     cured, wanted = comparison.cured, comparison.reference.tensors
-    candidates = {key: cured.here[key].shape for key in cured.unexpected}
+    known = explained(comparison).unexpected
+    candidates = {key: cured.here[key].shape for key in cured.unexpected if key not in known}
     pairs = [(key, modules.nearest(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
     found = [f"{near} {wording.shape(wanted[key].shape)} for {key}" for key, near in pairs if near is not None]
     return f"The nearest keys here of the same shape: {', '.join(found)}." if found else ""

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.alignment import Comparison, describe
 from ckptdoctor.facts.contents import empty_places, purpose, without_elements
+from ckptdoctor.facts.shapes import sweeping
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
@@ -51,7 +52,7 @@ HEALTHY = (
 @rule("W311", "uncovered-model", Severity.ERROR)
 def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
     """Checkpoints that fit less than half of the reference."""
-    if not comparison.uncovered or _explained(comparison.checkpoint):
+    if not comparison.uncovered or _explained(comparison.checkpoint) or sweeping(comparison):
         return
     cured = comparison.cured
     total = len(comparison.reference.tensors)

@@ -8,9 +8,14 @@ _OF_STYLE = {"training": "W301", "whole": "P204", "legacy": "C105", "ema": "N411
 _OF_PREFIX = {"module.": "N401", "_orig_mod.": "N404"}
 
 
-def codes(style: str, prefix: str, tag: str) -> list[str]:
-    """The codes of all rules that apply, in order: of the style, of the wrappers in the keys, of the device tag."""
+def codes(style: str, prefix: str, tag: str, averaged: bool = False) -> list[str]:
+    """The codes of all rules that apply, in order: of the style, of the wrappers in the keys, of the device tag.
+
+    ``averaged``: the averaged weights are in the file beside the raw ones.
+    """
     found = {_OF_STYLE[style]} if style in _OF_STYLE else set()
+    if averaged:
+        found.add("W302")
     if style != "ema":  # an averaged model is one finding, wrapper and counter together
         found |= {code for wrapper, code in _OF_PREFIX.items() if wrapper in prefix}
     return sorted(found | _of_tag(tag))

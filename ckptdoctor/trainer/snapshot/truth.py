@@ -119,7 +119,7 @@ def _training(making: Making) -> dict[str, Any]:
         "sha256": digest(path),
         "loads": trying.attempt(path, making.bare, inside="state_dict"),
         "loads_on_cpu": trying.attempt(path, making.bare, inside="state_dict", on_cpu=True),
-        "check": codes("training", "", making.tag),
+        "check": codes("training", "", making.tag, averaged=making.collected.ema is not None),
         "repair": repair(TRAINING, "training", "", making.tag),
     }
 

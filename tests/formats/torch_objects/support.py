@@ -68,7 +68,7 @@ def edited(saved: Saved, edits: Sequence[Edit]) -> Saved:
         if plan.data is not None:
             made = plan.data
         elif plan.generate is not None:
-            made = b"".join(plan.generate(lambda offset, length, old=old: old[offset : offset + length]))
+            made = b"".join(plan.generate(lambda key, at, length: saved.storages[key][at : at + length]))
         else:
             made = b"".join([old[offset : offset + length] for offset, length in plan.pieces])
         assert len(made) == plan.nbytes

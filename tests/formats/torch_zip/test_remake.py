@@ -38,7 +38,8 @@ def opened(tmp_path):
 
 def plan_of(key="0", nbytes=SIZE, pieces=None, generate=None):
     old = Storage("0", len(DATA), None, "cpu", None)
-    return StoragePlan(key=key, nbytes=nbytes, pieces=pieces, old=old, generate=generate)
+    sources = ("0",) if generate is not None else ()
+    return StoragePlan(key=key, nbytes=nbytes, pieces=pieces, old=old, generate=generate, sources=sources)
 
 
 def bytes_of(item, source):
@@ -73,9 +74,13 @@ def test_pieces(opened):
 
 def test_generated(opened):
     """A storage made anew reads the old one, can be made twice, and outlives the source it was planned with."""
+
+    def made(read):
+        yield from (read("0", 5, 2), read("0", 0, 2))
+
     with FileSource(opened()[0].path) as source:
         directory = read_directory(source)
-        item = remade(source, directory, plan_of(nbytes=4, generate=lambda read: iter([read(5, 2), read(0, 2)])))
+        item = remade(source, directory, plan_of(nbytes=4, generate=made))
     (segment,) = item.data
     assert isinstance(segment, Generated)
     assert [b"".join(segment.chunks()) for _ in range(2)] == [b"\5\6\0\1"] * 2

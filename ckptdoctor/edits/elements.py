@@ -1,0 +1,205 @@
+"""The elements of tensors that edits make, as data: views of runs of bytes, and several of them put together.
+
+The writers make bytes of it, and the proof of a repair holds the output against it, each in its own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Union
+
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.errors import RefusedError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Elements of ``width`` bytes of the storage ``source``, the first at byte ``start``; strides count elements.
+
+    ``held`` are the bytes of the source where they are in no file.
+    """
+
+    source: str
+    start: int
+    width: int
+    shape: Shape
+    stride: Shape
+    held: bytes | memoryview | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie in C order without gaps."""
+        steps = zip(self.shape, self.stride, contiguous_stride(self.shape), strict=True)
+        return 0 in self.shape or all(size == 1 or have == want for size, have, want in steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Parts of equal sizes but along ``dim``, one after another along it, as ``torch.cat`` puts them."""
+
+    parts: tuple[Elements, ...]
+    dim: int
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Reshaped:
+    """The same elements in C order under a shape that ``inner`` cannot have as a view."""
+
+    inner: Elements
+    shape: Shape
+
+
+Elements = Union[View, Joined, Reshaped]
+
+
+def nbytes(elements: Elements) -> int:
+    """Bytes that the elements take."""
+    width = next((view.width for view in views(elements)), 0)
+    return prod(elements.shape) * width
+
+
+def views(elements: Elements) -> Iterator[View]:
+    """Every view that the elements are made of, in order."""
+    stack = [elements]
+    while stack:
+        found = stack.pop()
+        if isinstance(found, View):
+            yield found
+        else:
+            stack += [found.inner] if isinstance(found, Reshaped) else reversed(found.parts)
+
+
+def joined(parts: Sequence[Elements], dim: int) -> Elements:
+    """The parts one after another along ``dim``; parts that continue each other in one storage become one view."""
+    flat = [each for part in parts for each in (part.parts if _is_joined(part, dim) else (part,))]  # type: ignore[union-attr]  # _is_joined tells
+    made: list[Elements] = []
+    for part in flat:
+        if part.shape[dim] == 0:
+            continue
+        last = made[-1] if made else None
+        if isinstance(last, View) and isinstance(part, View) and _continues(last, part, dim):
+            made[-1] = replace(last, shape=_with(last.shape, dim, last.shape[dim] + part.shape[dim]))
+        else:
+            made.append(part)
+    if len(made) < 2:
+        return made[0] if made else flat[0]
+    if any(isinstance(part, Reshaped) for part in made) and prod(made[0].shape[:dim]) != 1:
+        raise _twice()
+    return Joined(tuple(made), dim, _with(made[0].shape, dim, sum(part.shape[dim] for part in made)))
+
+
+def _is_joined(elements: Elements, dim: int) -> bool:
+    return isinstance(elements, Joined) and elements.dim == dim
+
+
+def _continues(one: View, other: View, dim: int) -> bool:
+    same = (one.source, one.width, one.stride) == (other.source, other.width, other.stride)
+    return same and other.start == one.start + one.shape[dim] * one.stride[dim] * one.width
+
+
+def _with(shape: Shape, dim: int, size: int) -> Shape:
+    return (*shape[:dim], size, *shape[dim + 1 :])
+
+
+def permuted(elements: Elements, dims: Sequence[int]) -> Elements:
+    """The elements with their dimensions in another order, as ``Tensor.permute`` gives."""
+    if isinstance(elements, View):
+        shape, stride = (tuple([numbers[dim] for dim in dims]) for numbers in (elements.shape, elements.stride))
+        return replace(elements, shape=shape, stride=stride)
+    if isinstance(elements, Reshaped):
+        raise _twice()
+    parts = tuple([permuted(part, dims) for part in elements.parts])
+    return Joined(parts, list(dims).index(elements.dim), tuple([elements.shape[dim] for dim in dims]))
+
+
+def narrowed(elements: Elements, dim: int, start: int, stop: int) -> Elements:
+    """The indices from ``start`` up to ``stop`` along ``dim``, as ``Tensor.narrow`` gives."""
+    if (start, stop) == (0, elements.shape[dim]):
+        return elements
+    if isinstance(elements, View):
+        first = elements.start + start * elements.stride[dim] * elements.width
+        return replace(elements, start=first, shape=_with(elements.shape, dim, stop - start))
+    if isinstance(elements, Reshaped):
+        raise _twice()
+    if dim != elements.dim:
+        parts = tuple([narrowed(part, dim, start, stop) for part in elements.parts])
+        return replace(elements, parts=parts, shape=_with(elements.shape, dim, stop - start))
+    return joined(list(_cut(elements.parts, dim, start, stop)), dim)
+
+
+def _cut(parts: tuple[Elements, ...], dim: int, start: int, stop: int) -> Iterator[Elements]:
+    passed = 0
+    for part in parts:
+        size = part.shape[dim]
+        first, last = max(start - passed, 0), min(stop - passed, size)
+        if first < last or part is parts[-1]:
+            yield narrowed(part, dim, min(first, size), max(min(first, size), last))
+        passed += size
+
+
+def reshaped(elements: Elements, shape: Shape) -> Elements:
+    """The same elements in C order under another shape; ``shape`` has as many."""
+    if shape == elements.shape:
+        return elements
+    if isinstance(elements, View):
+        stride = _stride(elements, shape)
+        return Reshaped(elements, shape) if stride is None else replace(elements, shape=shape, stride=stride)
+    if isinstance(elements, Joined):
+        dim = _outermost(elements, shape) if prod(elements.shape[: elements.dim]) == 1 else _unit(elements, shape)
+        if dim is not None:
+            inner = prod(shape[:dim]) * prod(shape[dim + 1 :])
+            parts = [reshaped(part, _with(shape, dim, prod(part.shape) // inner)) for part in elements.parts]
+            return Joined(tuple(parts), dim, shape)
+    return reshaped(elements.inner, shape) if isinstance(elements, Reshaped) else Reshaped(elements, shape)
+
+
+def _outermost(elements: Joined, shape: Shape) -> int | None:
+    """The dimension along which parts follow one another that did so in C order, where it falls between two of them."""
+    dim = next((dim for dim, size in enumerate(shape) if size != 1), None)
+    if dim is None or any(prod(part.shape) % max(1, prod(shape[dim + 1 :])) for part in elements.parts):
+        return None
+    return dim
+
+
+def _unit(elements: Joined, shape: Shape) -> int | None:
+    """The dimension of the parts where ``shape`` differs from the old one only by dimensions of size 1."""
+    wide = [size for size in elements.shape if size != 1]
+    places = [dim for dim, size in enumerate(shape) if size != 1]
+    if wide != [shape[dim] for dim in places] or elements.shape[elements.dim] == 1:
+        return None
+    return places[sum(size != 1 for size in elements.shape[: elements.dim])]
+
+
+def _stride(view: View, shape: Shape) -> Shape | None:
+    """Strides for the same elements under another shape; None where there are none (``computeStride`` of ATen)."""
+    if view.contiguous:
+        return contiguous_stride(shape)
+    runs: list[tuple[int, int]] = []  # (elements, step), neighbours joined that lie one after another
+    for size, step in zip(view.shape, view.stride, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * step:
+            runs[-1] = (runs[-1][0] * size, step)
+        else:
+            runs.append((size, step))
+    made: list[int] = []
+    for size in reversed(shape):
+        if size == 1:
+            made.append(1)
+        elif not runs or runs[-1][0] % size:
+            return None
+        else:
+            count, step = runs.pop()
+            made.append(step)
+            if count != size:
+                runs.append((count // size, step * size))
+    return tuple(reversed(made))
+
+
+def _twice() -> RefusedError:
+    return RefusedError("A tensor gets a shape that no view can have; apply the edits that follow on their own.")

@@ -1,0 +1,86 @@
+"""The chain of repairs that brings a checkpoint to a target: ``fix --auto``, one step after another.
+
+Each step is planned anew from the contents as the ones before it left them, so that what is shown is what is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.edits import Drop, Edit, Rename, Safety, TakeRoot
+from ckptdoctor.facts import names
+from ckptdoctor.facts.alignment import Comparison, compare, prefix_code
+from ckptdoctor.rules.registry import find_rule
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One step of the chain: the rule that it is the cure of, what it does in a few words, and its edits."""
+
+    code: str
+    title: str
+    edits: tuple[Edit, ...]
+    safety: Safety = Safety.SAFE
+
+    @property
+    def name(self) -> str:
+        """What the rule is called."""
+        rule = find_rule(self.code)
+        return rule.name if rule is not None else ""
+
+
+def next_link(checkpoint: Checkpoint, reference: Reference) -> Link | None:
+    """The next step towards the reference; None when no step is left, or more than one place could be meant."""
+    comparison = compare(checkpoint, reference)
+    if comparison.state_dict is None or comparison.rivals or comparison.uncovered:
+        return None
+    if comparison.nested:
+        path = comparison.path
+        return Link("W301", f"take {show_path(path)} out of the rest", (TakeRoot(path),))
+    return _cure(comparison) or _prefix(comparison) or _move(comparison)
+
+
+def _cure(comparison: Comparison) -> Link | None:
+    for cure in comparison.cures[:1]:
+        dropped = () if cure.drops is None else (cure.drops.path,)
+        return _link(comparison, cure.code, cure.title, cure.change, Safety.SAFE, dropped)
+    return None
+
+
+def _prefix(comparison: Comparison) -> Link | None:
+    prefix = comparison.prefix
+    if prefix is None:
+        return None
+    title = f'{"add" if prefix.added else "strip"} "{prefix.text}"'
+    return _link(comparison, prefix_code(prefix), title, prefix.change, Safety.SAFE)
+
+
+def _move(comparison: Comparison) -> Link | None:
+    for move in comparison.moves[:1]:
+        safety = Safety.SAFE if move.sure else Safety.UNSAFE
+        return _link(comparison, move.code, f"rename {move.pattern}", move.change, safety)
+    return None
+
+
+def _link(
+    comparison: Comparison,
+    code: str,
+    title: str,
+    change: Callable[[str], str],
+    safety: Safety,
+    dropped: tuple[tuple[object, ...], ...] = (),
+) -> Link | None:
+    state_dict = comparison.state_dict
+    assert state_dict is not None
+    gone = {path[-1] for path in dropped}
+    keys = [key for key in (*names.keys_of(state_dict), *state_dict.others) if key not in gone]
+    renaming = names.renaming(keys, change)
+    if renaming.collision is not None:
+        return None
+    edits: list[Edit] = [Drop(dropped)] if dropped else []  # type: ignore[arg-type]  # key paths
+    if renaming.pairs:
+        edits.append(Rename(state_dict.path, renaming.pairs))
+    return Link(code, title, tuple(edits), safety) if edits else None

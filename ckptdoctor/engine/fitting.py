@@ -1,0 +1,70 @@
+"""Whether contents fit a target completely, and the refusal that says what does not."""
+
+from __future__ import annotations
+
+from shlex import quote
+
+from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.alignment import Comparison, compare
+from ckptdoctor.facts.norms import final_versions, missing_counters
+
+_SHOWN = 5  # keys that a refusal names
+
+
+def require_one_choice(checkpoint: Checkpoint, reference: Reference) -> None:
+    """Raise RefusedError where several state dicts fit a target equally well: raw and averaged weights, say.
+
+    Which of them is wanted only a person can know.
+    """
+    whole = [each for each in weights_among(checkpoint.state_dicts) if each.path]
+    if len(whole) < 2:
+        return
+    fits = {each.path: len(compare(checkpoint, reference, each.path).cured.fits) for each in whole}
+    best = [path for path, keys in fits.items() if keys and keys == max(fits.values())]
+    if len(best) > 1:
+        total = len(reference.tensors)
+        lines = [f"more than one set of weights fits {reference.source}: choose one."]
+        lines += [f"  --root {quote(show_path(path))}   {fits[path]:,} of {total:,} keys" for path in best]
+        raise RefusedError("\n".join(lines))
+
+
+def require_fit(checkpoint: Checkpoint, reference: Reference, unsafe: bool = False) -> None:
+    """Raise RefusedError unless ``load_state_dict(strict=True)`` of the target would take these contents.
+
+    The sentence says how much fits, what is in the way, and how to decide it.
+    """
+    comparison = compare(checkpoint, reference)
+    if not fits(comparison):
+        raise RefusedError(_why(comparison, unsafe))
+
+
+def fits(comparison: Comparison) -> bool:
+    """Whether every wanted key is here in its shape, and no other one; the counters that torch sets itself apart."""
+    plain = comparison.plain
+    if comparison.nested or comparison.steps or plain.unexpected or plain.mismatched:
+        return False
+    _, unasked = missing_counters(comparison, final_versions(comparison))
+    return set(plain.missing) <= set(unasked)
+
+
+def _why(comparison: Comparison, unsafe: bool) -> str:
+    plain, source = comparison.plain, comparison.reference.source
+    total = len(comparison.reference.tensors)
+    lines = [f"no chain of repairs makes this file fit {source}: {len(plain.fits):,} of {total:,} keys would fit."]
+    lines += _lines("missing", plain.missing) + _lines("left over", plain.unexpected)
+    lines += _lines("another shape", plain.mismatched)
+    if comparison.moves and not unsafe:
+        lines.append("  some names can only be guessed from their order: --unsafe-fixes renames them")
+    option = comparison.reference.option or "--like OTHER"
+    lines.append(f"  ckptdoctor check FILE {option} says what each of them means")
+    return "\n".join(lines)
+
+
+def _lines(what: str, keys: tuple[str, ...]) -> list[str]:
+    if not keys:
+        return []
+    more = f" and {len(keys) - _SHOWN:,} more" if len(keys) > _SHOWN else ""
+    return [f"  {what}: {', '.join(keys[:_SHOWN])}{more}"]

@@ -1,0 +1,198 @@
+"""Holds storages that were made anew against the original: every element must lie where the edits say.
+
+Nothing that wrote the output is used: each view of the original is compared, tile by tile, with the place in the output
+that its elements must have got.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Literal
+
+from ckptdoctor.checkpoint import Extent, FileSource
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits.elements import Elements, Joined, Reshaped, View, nbytes
+from ckptdoctor.errors import WriteError
+
+_BLOCK = 8 << 20  # bytes of a tile
+_SPARSE = 4  # so many times more than what is wanted of a window may be read with it
+
+_UNITS: tuple[tuple[int, Literal["Q", "I", "H", "B"]], ...] = ((8, "Q"), (4, "I"), (2, "H"), (1, "B"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One dimension of a comparison: its size, and the steps on both sides, in units."""
+
+    size: int
+    there: int
+    here: int
+
+
+class _Bytes:
+    """Bytes of a file from ``base`` on, or in memory."""
+
+    def __init__(self, source: FileSource | bytes | memoryview, base: int) -> None:
+        self._source = source
+        self._base = base
+
+    def read(self, offset: int, length: int) -> bytes:
+        begin = self._base + offset
+        source = self._source
+        return source.read(begin, length) if isinstance(source, FileSource) else bytes(source[begin : begin + length])
+
+
+def insist_on_elements(elements: Elements, places: Mapping[str, Extent], place: Extent) -> None:
+    """Raises WriteError unless the bytes at ``place`` are the elements; ``places`` says where their sources lie."""
+    if place.length != nbytes(elements):
+        raise WriteError("A storage of the output has a wrong length; it was thrown away.")
+    with ExitStack() as stack:
+        files = {path: stack.enter_context(FileSource(path)) for path in {place.file, *_files(places)}}
+        for view, start, stride in _destinations(elements, 0, contiguous_stride(elements.shape)):
+            if view.held is not None:
+                source = _Bytes(view.held, view.start)
+            else:
+                source = _Bytes(files[places[view.source].file], places[view.source].offset + view.start)
+            target = _Bytes(files[place.file], place.offset + start * view.width)
+            if not _equal(view, stride, source, target):
+                raise WriteError(f"Elements of storage {view.source} are others in the output; it was thrown away.")
+
+
+def _files(places: Mapping[str, Extent]) -> set[str]:
+    return {each.file for each in places.values()}
+
+
+def _destinations(
+    elements: Elements, start: int, stride: tuple[int, ...]
+) -> Iterator[tuple[View, int, tuple[int, ...]]]:
+    """Every view with the first element of its place in the output, and its strides there."""
+    if isinstance(elements, View):
+        yield elements, start, stride
+    elif isinstance(elements, Reshaped):  # made up of whole storages only, so that its place is one in C order
+        yield from _destinations(elements.inner, start, contiguous_stride(elements.inner.shape))
+    else:
+        assert isinstance(elements, Joined)
+        for part in elements.parts:
+            yield from _destinations(part, start, stride)
+            start += part.shape[elements.dim] * stride[elements.dim]
+
+
+def _equal(view: View, stride: tuple[int, ...], source: _Bytes, target: _Bytes) -> bool:
+    unit, code = next((unit, code) for unit, code in _UNITS if view.width % unit == 0)
+    count = view.width // unit
+    axes = [
+        _Axis(size, there * count, here * count)
+        for size, there, here in zip(view.shape, view.stride, stride, strict=True)
+        if size != 1
+    ]
+    if any(axis.size == 0 for axis in axes):
+        return True
+    axes = _united([*axes, _Axis(count, 1, 1)] if count > 1 or not axes else axes)
+    return all(
+        _tile_equal(tile, there * unit, here * unit, unit, code, source, target)
+        for tile, there, here in _tiles(axes, unit)
+    )
+
+
+def _united(axes: list[_Axis]) -> list[_Axis]:
+    """Axes that follow each other without gaps on both sides made one; then in the order of the source."""
+    made: list[_Axis] = []
+    for axis in axes:
+        last = made[-1] if made else None
+        if last and (last.there, last.here) == (axis.size * axis.there, axis.size * axis.here):
+            made[-1] = _Axis(last.size * axis.size, axis.there, axis.here)
+        else:
+            made.append(axis)
+    return sorted(made, key=lambda axis: -axis.there)
+
+
+def _tiles(axes: list[_Axis], unit: int) -> Iterator[tuple[list[_Axis], int, int]]:
+    """Parts of at most a block, with where each begins on both sides: the outer axes of the source are cut first."""
+    inner = prod(axis.size for axis in axes) * unit
+    outer = 0
+    while outer < len(axes) and inner > _BLOCK:
+        inner //= axes[outer].size
+        outer += 1
+    if not outer:
+        yield axes, 0, 0
+        return
+    cut = axes[outer - 1]
+    step = max(1, _BLOCK // inner)
+    ranges = [(first, min(step, cut.size - first)) for first in range(0, cut.size, step)]
+    for index in product(*(range(axis.size) for axis in axes[: outer - 1])):
+        there = sum(at * axis.there for at, axis in zip(index, axes, strict=False))
+        here = sum(at * axis.here for at, axis in zip(index, axes, strict=False))
+        for first, size in ranges:
+            tile = [_Axis(size, cut.there, cut.here), *axes[outer:]]
+            yield tile, there + first * cut.there, here + first * cut.here
+
+
+def _tile_equal(
+    tile: list[_Axis],
+    there: int,
+    here: int,
+    unit: int,
+    code: Literal["Q", "I", "H", "B"],
+    source: _Bytes,
+    target: _Bytes,
+) -> bool:
+    """Compare line by line, along the axis that takes the fewest reads."""
+    total = prod(axis.size for axis in tile)
+    spans = [sum((axis.size - 1) * step(axis) for axis in tile) + 1 for step in (_there, _here)]
+    lines = [axis for axis in tile if axis.size > 1] or tile[:1]
+    one_window = [span <= _SPARSE * total for span in spans]
+    if all(one_window):
+        line = max(lines, key=lambda axis: axis.size)
+    else:  # along what lies together on the side that cannot be read at once
+        line = min(lines, key=_there if one_window[1] else _here)
+    rest = [axis for axis in tile if axis is not line]
+    one = _Lines(source, there, spans[0] if one_window[0] else 0, unit, code, line.size, line.there)
+    other = _Lines(target, here, spans[1] if one_window[1] else 0, unit, code, line.size, line.here)
+    for index in product(*(range(axis.size) for axis in rest)):
+        first = sum(at * axis.there for at, axis in zip(index, rest, strict=True))
+        second = sum(at * axis.here for at, axis in zip(index, rest, strict=True))
+        if one.at(first) != other.at(second):
+            return False
+    return True
+
+
+def _there(axis: _Axis) -> int:
+    return axis.there
+
+
+def _here(axis: _Axis) -> int:
+    return axis.here
+
+
+class _Lines:
+    """Lines of ``count`` units, ``step`` units apart, out of a window read at once (``span`` 0: each by itself)."""
+
+    def __init__(
+        self,
+        data: _Bytes,
+        base: int,
+        span: int,
+        unit: int,
+        code: Literal["Q", "I", "H", "B"],
+        count: int,
+        step: int,
+    ) -> None:
+        self._data, self._base, self._unit, self._code = data, base, unit, code
+        self._count, self._step = count, step
+        self._window = memoryview(data.read(base, span * unit)).cast(code) if span else None
+
+    def at(self, first: int) -> bytes:
+        """The line that begins ``first`` units behind the base."""
+        if self._window is None and self._step > _SPARSE:
+            places = range(first, first + self._count * self._step, self._step)
+            return b"".join([self._data.read(self._base + at * self._unit, self._unit) for at in places])
+        reach = (self._count - 1) * self._step + 1
+        if self._window is not None:
+            found = self._window[first : first + reach]
+        else:
+            found = memoryview(self._data.read(self._base + first * self._unit, reach * self._unit)).cast(self._code)
+        return (found[:: self._step] if self._step else found[:1]).tobytes() * (1 if self._step else self._count)

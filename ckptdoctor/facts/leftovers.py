@@ -1,0 +1,129 @@
+"""What is left over once a checkpoint's keys have their final names, shared out among the rules that can say why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ckptdoctor.facts import names, norms, shapes
+from ckptdoctor.facts.aliases import Alias, aliases
+from ckptdoctor.facts.alignment import Comparison, carries
+from ckptdoctor.facts.blocks import Block, side_blocks
+from ckptdoctor.facts.derived import is_derived
+from ckptdoctor.facts.explained import Explained
+from ckptdoctor.facts.norms import RunningStats
+from ckptdoctor.facts.once import once
+from ckptdoctor.facts.profiled import profiler_counters
+
+EXTRA_STATE = "_extra_state"  # torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Leftovers:
+    """Each rule's share, under the names after all cures: a key belongs to one rule at most.
+
+    ``unasked`` are counters that the target has and torch does not ask for: they are nobody's trouble.
+    """
+
+    flat: tuple[str, ...] = ()  # N406
+    uncounted: tuple[str, ...] = ()  # N416: missing
+    unasked: tuple[str, ...] = ()
+    counters: tuple[str, ...] = ()  # N417
+    stats: tuple[RunningStats, ...] = ()  # N418
+    derived_missing: tuple[str, ...] = ()  # N419
+    derived: tuple[str, ...] = ()  # N419
+    profiled: tuple[str, ...] = ()  # N420
+    extra_missing: tuple[str, ...] = ()  # N421
+    extra: tuple[str, ...] = ()  # N421
+    blocks: tuple[Block, ...] = ()  # N422
+    aliases: tuple[Alias, ...] = ()  # N425
+
+    @property
+    def explained(self) -> Explained:
+        """All shares together."""
+        alone = (self.flat, self.counters, self.derived, self.profiled, self.extra)
+        together = [each.keys for some in (self.stats, self.blocks, self.aliases) for each in some]
+        return Explained(
+            missing=frozenset().union(self.uncounted, self.unasked, self.derived_missing, self.extra_missing),
+            unexpected=frozenset().union(*alone, *together),
+        )
+
+
+def explained(comparison: Comparison) -> Explained:
+    """What R001, R002 and R003 need not list, because another rule says why it is so: of shapes, or of leftovers."""
+    return shapes.explained(comparison) | leftovers(comparison).explained
+
+
+@once
+def leftovers(comparison: Comparison) -> Leftovers:
+    """Each rule's share; nothing where the target is another model altogether, or what the rules of shapes explain."""
+    cured = comparison.cured
+    if comparison.uncovered or not (cured.missing or cured.unexpected):
+        return Leftovers()
+    known = shapes.explained(comparison)
+    versions = norms.final_versions(comparison)
+    uncounted, unasked = norms.missing_counters(comparison, versions)
+    uncounted = tuple([key for key in uncounted if key not in known.missing])
+    missing = [key for key in cured.missing if key not in known.missing]
+    derived_missing = tuple([key for key in missing if _derived_there(comparison, key)])
+    extra_missing = tuple([key for key in missing if norms.leaf(key) == EXTRA_STATE])
+    covered = len(cured.missing) == sum(map(len, (uncounted, unasked, derived_missing, extra_missing)))
+    left = _Left([key for key in cured.unexpected if key not in known.unexpected])
+    blocks = side_blocks(comparison, left.keys) if covered and not cured.mismatched else ()
+    left.take([key for block in blocks for key in block.keys])
+    found = aliases(comparison, left.keys)
+    left.take([key for alias in found for key in alias.keys])
+    flat = left.those(lambda key: "flat_param" in key and names.flat_parameter((key,)) is not None)
+    counts = _profiled(comparison)
+    profiled = left.those(lambda key: id(cured.here[key]) in counts) if counts else ()
+    extra = left.those(lambda key: norms.leaf(key) == EXTRA_STATE)
+    derived = left.those(lambda key: _derived_here(comparison, key))
+    stats = norms.unwanted_stats(comparison, left.keys, versions)
+    left.take([key for each in stats for key in each.keys])
+    return Leftovers(
+        flat=flat,
+        uncounted=uncounted,
+        unasked=tuple(unasked),
+        counters=norms.frozen_counters(comparison, left.keys),
+        stats=stats,
+        derived_missing=derived_missing,
+        derived=derived,
+        profiled=profiled,
+        extra_missing=extra_missing,
+        extra=extra,
+        blocks=blocks,
+        aliases=found,
+    )
+
+
+class _Left:
+    """The unexpected keys that no rule has taken yet."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        self.keys = dict.fromkeys(keys)
+
+    def take(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            del self.keys[key]
+
+    def those(self, wanted: Callable[[str], bool]) -> tuple[str, ...]:
+        found = tuple([key for key in self.keys if wanted(key)])
+        self.take(found)
+        return found
+
+
+def _derived_here(comparison: Comparison, key: str) -> bool:
+    tensor = comparison.cured.here[key]
+    return is_derived(key, tensor.shape, tensor.dtype)
+
+
+def _derived_there(comparison: Comparison, key: str) -> bool:
+    expected = comparison.reference.tensors[key]
+    return is_derived(key, expected.shape, expected.dtype)
+
+
+def _profiled(comparison: Comparison) -> set[int]:
+    """The tensors (by identity) that N420 drops."""
+    if comparison.state_dict is None or carries(comparison.reference, "N420"):
+        return set()
+    return set(map(id, profiler_counters(comparison.state_dict)))

@@ -1,0 +1,145 @@
+"""What ``Optimizer.state_dict()`` left in a checkpoint: which parameters it was given, and what it kept of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from itertools import islice
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Role, Tensor
+from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.facts import names
+from ckptdoctor.facts.parameters import Candidate
+from ckptdoctor.facts.places import mapping_at
+
+# states that have the shape of their parameter in every optimizer of torch and in those that copy its names:
+# Adam, SGD, RMSprop, Adadelta, Adamax, Adagrad, Rprop
+MOMENTS = frozenset(
+    ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg", "acc_delta")
+) | {"exp_inf", "sum", "prev"}
+_READ = 16  # optimizers of one file that are looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One parameter as its optimizer saved it. ``shape`` is what its moments tell, ``name`` what ``param_names`` do."""
+
+    name: str | None
+    has_state: bool
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class SavedOptimizer:
+    """The state of an optimizer at ``path``: its parameter groups in order, each with its parameters in order."""
+
+    path: KeyPath
+    groups: tuple[tuple[Slot, ...], ...]
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """The parameters of all groups in order: torch numbers them like this."""
+        return tuple([slot for group in self.groups for slot in group])
+
+    @cached_property
+    def names(self) -> tuple[str, ...] | None:
+        """What the parameters are called, where the file says it of each."""
+        found = [slot.name for slot in self.slots if slot.name is not None]
+        return tuple(found) if found and len(found) == len(self.slots) else None
+
+
+class _Same:
+    """A checkpoint that is equal to itself only, so that rules that ask one after another read it once."""
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.checkpoint is self.checkpoint
+
+    def __hash__(self) -> int:
+        return id(self.checkpoint)
+
+
+def saved_optimizers(checkpoint: Checkpoint) -> tuple[SavedOptimizer, ...]:
+    """The optimizers of a file whose parameters are numbered, as torch does; others (FSDP's, by name) are left out."""
+    return _saved_optimizers(_Same(checkpoint))
+
+
+@lru_cache(maxsize=1)
+def _saved_optimizers(same: _Same) -> tuple[SavedOptimizer, ...]:
+    checkpoint = same.checkpoint
+    paths = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
+    read = [_read(path, mapping_at(checkpoint.tree, path)) for path in islice(paths, _READ)]
+    return tuple([each for each in read if each is not None and each.slots])
+
+
+def _read(path: KeyPath, node: Mapping | None) -> SavedOptimizer | None:
+    parts = dict(node.entries) if node is not None else {}
+    groups, state = parts.get("param_groups"), parts.get("state")
+    if not isinstance(groups, Items) or not isinstance(state, Mapping):
+        return None
+    states: dict[object, Node] = dict(state.entries)
+    read = []
+    for group in groups.items:
+        numbers = _numbers(group)
+        if numbers is None:
+            return None
+        labels = _labels(group, len(numbers))
+        read.append(tuple([_slot(label, states.get(number)) for number, label in zip(numbers, labels, strict=True)]))
+    return SavedOptimizer(path, tuple(read))
+
+
+def _numbers(group: Node) -> list[int] | None:
+    params = dict(group.entries).get("params") if isinstance(group, Mapping) else None
+    if not isinstance(params, Items) or not all(type(each) is int for each in params.items):
+        return None
+    return [each for each in params.items if isinstance(each, int)]
+
+
+def _labels(group: Node, number: int) -> Sequence[str | None]:
+    found = dict(group.entries).get("param_names") if isinstance(group, Mapping) else None
+    labels = [names.bare(each) for each in found.items if isinstance(each, str)] if isinstance(found, Items) else []
+    return labels if len(labels) == number else [None] * number
+
+
+def _slot(name: str | None, state: Node) -> Slot:
+    if not isinstance(state, Mapping) or not state.entries:
+        return Slot(name, False, None)
+    shapes = {
+        each.shape
+        for key, each in state.entries
+        if key in MOMENTS and isinstance(each, Tensor) and each.subclass is None
+    }
+    return Slot(name, True, shapes.pop() if len(shapes) == 1 else None)
+
+
+def in_order(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> bool:
+    """Whether the parameters, some of them left out, have these shapes one after another; unknown shapes fit any."""
+    rest = iter(wanted)
+    return all(any(slot.shape is None or slot.shape == each.shape for each in rest) for slot in slots)
+
+
+def among(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> bool:
+    """Whether in some order they would fit: every shape of the optimizer's is there, and as often."""
+    return Counter([slot.shape for slot in slots if slot.shape is not None]) <= Counter([each.shape for each in wanted])
+
+
+def clashes(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> list[tuple[int, tuple[int, ...], tuple[int, ...]]]:
+    """Number, shape of the state, and shape of the parameter, wherever the two do not agree one by one."""
+    return [
+        (number, slot.shape, each.shape)
+        for number, (slot, each) in enumerate(zip(slots, wanted, strict=False))
+        if slot.shape is not None and slot.shape != each.shape
+    ]
+
+
+def by_shape(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> list[str] | None:
+    """The keys that the optimizer's parameters must have, in its order, where shapes leave one possibility only."""
+    keys: dict[tuple[int, ...], list[str]] = {}
+    for each in wanted:
+        keys.setdefault(each.shape, []).append(each.key)
+    found = [keys.get(slot.shape, []) if slot.shape is not None else [] for slot in slots]
+    return [key for owners in found for key in owners] if all(len(owners) == 1 for owners in found) else None

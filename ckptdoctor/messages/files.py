@@ -1,0 +1,38 @@
+"""Files that are not there, or may not be read."""
+
+from __future__ import annotations
+
+from ckptdoctor.messages.message import Message, Way, Weight
+
+_ENDING = r"['\"]?[^'\"]{0,300}?\.(?:pt|pth|ckpt|bin|tar|pkl|safetensors)(?![A-Za-z0-9])"
+
+MESSAGES = (
+    Message(
+        "",
+        ("No such file or directory:",),
+        "the file is not where the program looks for it (a relative path begins where the program was started)",
+        (Way("look for it with", "ls -l FILE"),),
+        then=_ENDING,
+        weight=Weight.OUTCOME,
+    ),
+    Message(
+        "",
+        ("Permission denied:",),
+        "the file may not be read by whoever runs the program",
+        (Way("look at its owner and mode", "ls -l FILE"),),
+        then=_ENDING,
+    ),
+    Message(
+        "",
+        ("No space left on device",),
+        "the disk is full; a checkpoint that was being written is not whole",
+        (Way("see whether it is", "ckptdoctor check FILE"),),
+        among=("torch.save", "save_file", "save_pretrained", "serialization"),
+    ),
+    Message(
+        "",
+        ("safetensors is not installed",),
+        "the file is in the safetensors format, and the library for it is not installed",
+        (Way("install it", "pip install safetensors"),),
+    ),
+)

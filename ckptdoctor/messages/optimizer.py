@@ -1,0 +1,56 @@
+"""Optimizers and schedulers that do not take back their state."""
+
+from __future__ import annotations
+
+from ckptdoctor.messages.message import Message, Way
+
+_ANEW = Way("or begin anew", "load the model's weights only, and let the optimizer start from nothing")
+
+MESSAGES = (
+    Message(
+        "O751",
+        ("doesn't match the size of optimizer's group",),
+        "the optimizer was made for another number of parameters than it had when it was saved: layers were frozen,"
+        " added, removed, or put into other groups",
+        (Way("make the model and its groups as they were, then", "optimizer.load_state_dict(state)"), _ANEW),
+    ),
+    Message(
+        "O751",
+        ("loaded state dict has a different number of parameter groups",),
+        "the optimizer was saved with another number of parameter groups (weight decay apart from the rest, for one)",
+        (Way("make the groups as they were, then", "optimizer.load_state_dict(state)"), _ANEW),
+    ),
+    Message(
+        "O752",
+        ("must match the size of tensor b",),
+        "the optimizer's state belongs to other parameters: it took the state back, but their order is another now."
+        " Where sizes agree by chance, nothing is said at all",
+        (Way("give it the parameters in the order of the save, then", "optimizer.load_state_dict(state)"), _ANEW),
+        near=("optimizer.step", "torch/optim", "torch\\optim", "exp_avg", "momentum_buffer"),
+    ),
+    Message(
+        "O753",
+        ("KeyError: 'momentum'", "KeyError: 'betas'", "KeyError: 'amsgrad'", "KeyError: 'nesterov'"),
+        "the state belongs to an optimizer of another class than the one that took it",
+        (Way("use the class of the save, or", "leave the optimizer's state out"),),
+    ),
+    Message(
+        "O754",
+        ("KeyError: 'optimizer'", "KeyError: 'optimizer_states'", "KeyError: 'optimizer_state_dict'"),
+        "the checkpoint holds no optimizer state: released weights often do not. Training can start from it, not"
+        " resume",
+        (Way("see what it holds", "ckptdoctor show FILE"),),
+    ),
+    Message(
+        "O758",
+        ("KeyError: 'lr_lambdas'", "KeyError: 'last_epoch'", "KeyError: 'lr_schedulers'", "KeyError: 'lr_scheduler'"),
+        "the scheduler's state is not there, or belongs to one of another class",
+        (Way("see what it holds", "ckptdoctor show FILE"),),
+    ),
+    Message(
+        "O757",
+        ("`capturable=False`, state_steps should not be CUDA tensors", "capturable=False, state_steps should not be"),
+        "the optimizer's step counters were moved to the GPU; torch 1.12.0 does so when it loads its own state",
+        (Way("upgrade torch", "pip install --upgrade torch"),),
+    ),
+)

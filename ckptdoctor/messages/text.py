@@ -1,0 +1,101 @@
+"""The text of a failure, made comparable: without colours, prefixes of loggers and ranks, and blanks."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+_PART = 8_000_000  # characters kept of the beginning and of the end of a longer text
+_LINES = 100_000  # lines kept of the beginning and of the end
+_PREFIXES = 4  # a line may carry several: "2024-05-01 12:00:00 ERROR [rank0]: "
+
+_ANSI = re.compile(r"\x1b\[[0-?]{0,50}[ -/]{0,5}[@-~]|\x1b\][^\x07\x1b]{0,500}(?:\x07|\x1b\\)|\x1b[@-Z\\-_]")
+_BARE_ANSI = re.compile(r"(?:\^\[)?\[\d{1,3}(?:;\d{1,3}){0,4}m")  # colours whose escape character a log has lost
+_PREFIX = re.compile(
+    r"""\s*(?:
+        \[(?:default|rank|Rank\ |GPU)?\d{1,5}\]:?           # torchrun: [rank0]:
+      | \d{1,5}:(?=\s)                                      # srun --label
+      | \[\d{1,5},\d{1,5}\]<std(?:err|out)>:                # mpirun
+      | \[?\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?:Z|[+-]\d\d:?\d\d)?\]?(?=\W)
+      | \[?\d\d:\d\d:\d\d(?:[.,]\d{1,6})?\]?(?=\s)
+      | \[?(?:ERROR|WARNING|WARN|INFO|DEBUG|CRITICAL|FATAL|stderr|stdout)\]?\s{0,4}[:|\]-]\s
+      | \[?(?:ERROR|WARNING|WARN|INFO|DEBUG|CRITICAL|FATAL)\]?(?=\s\s|\s\[)
+      | \([\w ]{0,40}pid=\d{1,9}[^()]{0,80}\)               # ray
+      | [\w.-]{1,60}[-_]\d{1,4}\s{0,20}\|                   # docker compose
+      | [>|│┃]                                              # quoted mail, boxes
+    )\s?""",
+    re.VERBOSE,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Text:
+    """A text as ``lines`` without decoration, and ``squeezed``: all of them without any white space.
+
+    Terminals, loggers and copying break messages anywhere, so messages are looked for in ``squeezed``.
+    ``left_out`` counts the characters in the middle of a very long text that were not read.
+    """
+
+    lines: tuple[str, ...]
+    squeezed: str
+    starts: tuple[int, ...]  # where each line begins in ``squeezed``
+    left_out: int = 0
+
+    def line_at(self, offset: int) -> int:
+        """The number of the line that holds this offset of ``squeezed``."""
+        return max(bisect_right(self.starts, offset) - 1, 0)
+
+    def original(self, start: int, end: int) -> str:
+        """What stands between two offsets of ``squeezed``, with its blanks, on one line."""
+        if end <= start:
+            return ""
+        first, last = self.line_at(start), self.line_at(end - 1)
+        pieces = [self._piece(number, start, end) for number in range(first, last + 1)]
+        return " ".join(pieces)
+
+    def _piece(self, number: int, start: int, end: int) -> str:
+        """The part of one line that lies between the two offsets, its blanks as one each."""
+        at = self.starts[number]
+        words = []
+        for word in self.lines[number].split():
+            if at >= end:
+                break
+            words.append(word[max(start - at, 0) : end - at])
+            at += len(word)
+        return " ".join([word for word in words if word])
+
+
+def squeeze(text: str) -> str:
+    """``text`` without white space."""
+    return "".join(text.split())
+
+
+def cleaned(raw: str) -> Text:
+    """The text as people mean it. What lies in the middle of more than 16 million characters is left out."""
+    left_out = max(len(raw) - 2 * _PART, 0)
+    if left_out:
+        raw = f"{raw[:_PART]}\n{raw[-_PART:]}"
+    raw = _BARE_ANSI.sub("", _ANSI.sub("", raw)).replace('\\"', '"').replace("\\'", "'")
+    lines = tuple(_kept(raw.splitlines()))
+    parts = [squeeze(line) for line in lines]
+    starts = tuple(accumulate(map(len, parts), initial=0))[: len(parts)]
+    return Text(lines, "".join(parts), starts, left_out)
+
+
+def _kept(lines: list[str]) -> Iterator[str]:
+    chosen: Iterable[str] = lines if len(lines) <= 2 * _LINES else [*lines[:_LINES], *lines[-_LINES:]]
+    for line in chosen:
+        if line and not line.isspace():
+            yield _bare(line)
+
+
+def _bare(line: str) -> str:
+    for _ in range(_PREFIXES):
+        found = _PREFIX.match(line)
+        if found is None:
+            break
+        line = line[found.end() :]
+    return line.rstrip(" │┃|") if line.endswith(("│", "┃")) else line

@@ -1,0 +1,67 @@
+"""A reference learnt from the user's own code: ``--model nets:Net``, built without memory for its parameters."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ckptdoctor.errors import UsageError
+from ckptdoctor.reference import Reference
+from ckptdoctor.reference.blame import blame, own_place
+from ckptdoctor.reference.building import build, wants_values
+from ckptdoctor.reference.importing import find, users_code
+from ckptdoctor.reference.mapping import from_module
+from ckptdoctor.reference.target import Target, parse_target
+
+if TYPE_CHECKING:
+    import torch
+
+
+def from_model(text: str) -> Reference:
+    """What the model that ``text`` names expects to load: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``.
+
+    This runs the user's code: it is imported, and a class or function is called. Raises UsageError when that fails,
+    or gives no module.
+    """
+    target = parse_target(text)
+    with users_code(target):
+        found = find(target)
+        try:
+            return replace(from_module(_module(found, target), target.name), option=f"--model {shlex.quote(text)}")
+        except UsageError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise UsageError(_failure(target, error)) from error
+
+
+def _module(found: object, target: Target) -> torch.nn.Module:
+    import torch
+
+    if isinstance(found, torch.nn.Module):
+        if target.called:
+            raise UsageError(f"{target.place} is a module already, not a class or function: leave out the parentheses.")
+        return found
+    if not callable(found):
+        raise UsageError(f"{target.place} is of type {type(found).__name__}: {_WANTED}.")
+    made = build(lambda: found(*target.arguments, **dict(target.keywords)))
+    if not isinstance(made, torch.nn.Module):
+        raise UsageError(f"{target.name} gives {type(made).__name__}, not a torch.nn.Module: {_WANTED}.")
+    return made
+
+
+_WANTED = "--model needs a class or function that gives a torch.nn.Module, or a module itself"
+
+
+def _failure(target: Target, error: BaseException) -> str:
+    """One sentence on a model that could not be built, and one on what to do where that is known."""
+    blamed = blame(error)
+    said = f"{target.name} cannot be built: {blamed}."
+    if wants_values(error):
+        return (
+            f"{said} Models are built without memory, so parameters have no values. Build it when the file is imported "
+            f"(net = {target.attributes[-1]}(…), then --model {target.stem}:net), or save its state_dict() for --like."
+        )
+    if isinstance(error, TypeError) and not own_place(error):
+        return f"{said} Arguments go in parentheses: --model '{target.place}(num_classes=10)'."
+    return said

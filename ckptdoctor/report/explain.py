@@ -1,0 +1,96 @@
+"""An explanation for people: the message, its rule, its cause in plain words, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from ckptdoctor.findings import Severity
+from ckptdoctor.messages.explanation import Explanation, name_of
+from ckptdoctor.messages.message import Hit, Way
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import plural
+from ckptdoctor.report.paint import Paint
+from ckptdoctor.report.shell import quote
+from ckptdoctor.report.wrapping import abridged, wrapped
+
+_WORDS = 240  # characters of a message that are quoted
+
+
+def as_text(
+    explained: Explanation, documented: Collection[str], paint: Paint | None = None, width: int | None = None
+) -> str:
+    """The root first, the others as remarks. ``documented`` are the codes that have a page of their own."""
+    return "\n".join(_lines(explained, documented, paint or Paint(), width))
+
+
+def _lines(explained: Explanation, documented: Collection[str], paint: Paint, width: int | None) -> Iterator[str]:
+    root, *others = explained.hits
+    yield from _hit(root, explained, documented, paint, width)
+    yield from _verdict(explained, paint, width)
+    for number, other in enumerate(others):
+        yield ""
+        if number == 0:
+            yield "The text also says:"
+        yield from _hit(other, explained, documented, paint, width, same_words=other.words == root.words)
+    if explained.left_out:
+        yield paint.dim(f"The {plural(explained.left_out, 'character')} in the middle of the text were not read.")
+
+
+def nothing(explained: Explanation, text_name: str) -> str:
+    """The sentence for a text in which no message is known."""
+    read = f"Read {plural(explained.lines, 'line')} from {text_name}, and recognised no message about a checkpoint."
+    target = quote(explained.file) if explained.file is not None else "FILE"
+    return f"{escape(read)}\nThe file itself may tell:   ckptdoctor check {target}"
+
+
+def filled(command: str, explained: Explanation) -> str:
+    """A command with the file's name in the place of FILE, quoted for the shell."""
+    return command.replace("FILE", quote(explained.file)) if explained.file is not None else command
+
+
+def _hit(
+    hit: Hit,
+    explained: Explanation,
+    documented: Collection[str],
+    paint: Paint,
+    width: int | None,
+    same_words: bool = False,
+) -> Iterator[str]:
+    if not same_words:
+        yield from (paint.dim(line) for line in wrapped(abridged(escape(hit.words), _WORDS), width, "", "  "))
+    rule = f"{hit.code} {name_of(hit.code)}" if hit.code else "no rule of its own"
+    first, *more = wrapped(f"{rule} · {escape(hit.meaning)}", width, "", "  ")
+    yield first.replace(rule, paint.severity(Severity.ERROR, rule), 1) if hit.code else first
+    yield from more
+    page = (Way("more about it", f"ckptdoctor explain {hit.code}"),) if hit.code in documented else ()
+    yield from _ways((*hit.ways, *page), explained, paint, width)
+
+
+def _ways(ways: tuple[Way, ...], explained: Explanation, paint: Paint, width: int | None) -> Iterator[str]:
+    room = max([len(way.label) for way in ways], default=0)
+    named = False
+    for way in ways:
+        command = filled(way.command, explained)
+        told = "" if named or command == way.command or explained.given else f"        ({_whence(explained)})"
+        named = named or bool(told)
+        label = f"  {way.label:<{room}}   "
+        if width is not None and len(label) + len(command) + len(told) > width:
+            yield label.rstrip() if len(label) + len(command) > width else f"{label}{paint.accent(escape(command))}"
+            if len(label) + len(command) > width:
+                yield f"    {paint.accent(escape(command))}"
+            if told:
+                yield from (paint.dim(line) for line in wrapped(told.strip(), width, "    "))
+        else:
+            yield f"{label}{paint.accent(escape(command))}{paint.dim(told)}"
+
+
+def _whence(explained: Explanation) -> str:
+    return f"{escape(explained.file or '')}: the file named in your text"
+
+
+def _verdict(explained: Explanation, paint: Paint, width: int | None) -> Iterator[str]:
+    if explained.verdict is None:
+        return
+    word = {True: "confirmed: ", False: "not confirmed: ", None: "open: "}[explained.verdict.confirmed]
+    for line in wrapped(word + escape(explained.verdict.why), width, "  ", "    "):
+        yield paint.strong(line)

@@ -1,0 +1,75 @@
+"""What the rules share that rename keys to the names of a target: one step of the chain as a problem with its fix."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from ckptdoctor.edits import Drop, Edit, Fix, Rename, Safety
+from ckptdoctor.facts import names
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.moves import Move
+from ckptdoctor.findings import Location
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.framework import Problem
+
+
+def moved(comparison: Comparison, code: str, cause: str, doubt: str = "") -> Iterator[Problem]:
+    """A problem for each step of the chain that the rule ``code`` speaks for; ``doubt`` is said of unsure ones."""
+    for index, move in enumerate(comparison.moves):
+        if move.code == code and comparison.state_dict is not None:
+            yield _problem(comparison, move, index, cause, doubt)
+
+
+def _problem(comparison: Comparison, move: Move, index: int, cause: str, doubt: str) -> Problem:
+    before = comparison.after_prefix
+    old = [key for key in before.here if _name_before(comparison, key, index) in move.names]
+    new = [move.names[_name_before(comparison, key, index)] for key in old]
+    fix, advice = _fix(comparison, move)
+    return Problem(
+        message=_message(comparison, move, len(old)),
+        cause=cause,
+        torch_says=(wording.missing_keys(new), wording.unexpected_keys(old)),
+        advice=advice or ("" if move.sure else doubt),
+        keys=tuple([before.here[key].path for key in old]),
+        location=Location(path=comparison.path),
+        fix=fix,
+    )
+
+
+def _name_before(comparison: Comparison, key: str, index: int) -> str:
+    """What a key is called before the move at ``index``, from its name after the prefix."""
+    for move in comparison.moves[:index]:
+        key = move.change(key)
+    return key
+
+
+def _message(comparison: Comparison, move: Move, renamed: int) -> str:
+    total = len(comparison.reference.tensors)
+    fit = f"{len(comparison.cured.fits):,} of {wording.count(total, 'key')} of {comparison.reference.source} fit"
+    before = f"{len(comparison.after_prefix.fits):,} without"
+    verb = "has" if renamed == 1 else "have"
+    return f"{wording.count(renamed, 'key')} {verb} another name there ({move.pattern}); renamed, {fit} ({before})"
+
+
+def _fix(comparison: Comparison, move: Move) -> tuple[Fix | None, str]:
+    """All renames up to this one, and advice where two keys would get one name."""
+    state_dict = comparison.state_dict
+    assert state_dict is not None
+    dropped = tuple([cure.drops.path for cure in comparison.cures if cure.drops is not None])
+    gone = {path[-1] for path in dropped}
+    keys = [key for key in (*names.keys_of(state_dict), *state_dict.others) if key not in gone]
+    renaming = names.renaming(keys, lambda key: comparison.final_name(key, move))
+    if renaming.collision is not None:
+        one, other, name = renaming.collision
+        return None, f'No repair is offered: "{one}" and "{other}" would both become "{name}"; drop one first.'
+    edits: list[Edit] = [Drop(dropped)] if dropped else []
+    edits.append(Rename(state_dict.path, renaming.pairs))
+    safety = Safety.SAFE if move.sure else Safety.UNSAFE
+    return Fix(f"rename {move.pattern}", tuple(edits), safety, auto_option(comparison)), ""
+
+
+def auto_option(comparison: Comparison) -> str:
+    """How to ask for the whole chain on the command line."""
+    reference = comparison.reference
+    return f"--auto {reference.option or f'--like {shlex.quote(reference.source)}'}"

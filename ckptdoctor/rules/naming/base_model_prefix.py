@@ -1,0 +1,51 @@
+"""A part of the keys lacks the name of the base model before it, or has it where the target does not.
+
+What it means
+    A model with a head holds the base model in an attribute (``bert``, ``roberta``, ``transformer``, ``model``); the
+    base model alone has the same layers without that name. One was saved, the other is to be loaded.
+
+Why it matters
+    ``load_state_dict`` fails. Loaders that are lenient start the whole base model from random weights, with a warning
+    that is easily overlooked.
+
+What you see
+    Missing key(s) in state_dict: "bert.embeddings.word_embeddings.weight", …
+    Some weights of BertForSequenceClassification were not initialized from the model checkpoint
+
+How it is found
+    Only with a reference: keys that fit one of its keys, shape and all, once one prefix is put before them or taken
+    away, while other keys stay as they are. (A prefix that all keys share is N409.)
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
+    ``param_names`` as well; no value changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import moved
+
+_BASE = {"embeddings.weight": T((9, 4)), "encoder.0.weight": T((4, 4)), "encoder.1.weight": T((4, 4))}
+_HEAD = {"classifier.weight": T((2, 4)), "classifier.bias": T((2,))}
+_WHOLE = {**{f"bert.{key}": value for key, value in _BASE.items()}, **_HEAD}
+SICK = (Example("a head that is there already", {**_BASE, **_HEAD}, like=_WHOLE),)
+HEALTHY = (
+    Example("the same keys", _WHOLE, like=_WHOLE),
+    Example("all keys lack it: another rule's", _BASE, like={f"bert.{key}": value for key, value in _BASE.items()}),
+)
+
+
+@rule("N410", "base-model-prefix", Severity.WARNING)
+def base_model_prefix(comparison: Comparison) -> Iterator[Problem]:
+    """One step of the chain."""
+    yield from moved(
+        comparison,
+        "N410",
+        "The base model and the same model with a head differ in the name of the attribute that holds it.",
+    )

@@ -1,0 +1,52 @@
+"""Names differ in case or in separators only.
+
+What it means
+    An exporter wrote ``layer_norm`` for ``LayerNorm``, or ``/`` for the dots between the parts of a name.
+
+Why it matters
+    To ``load_state_dict`` they are other names: loading fails.
+
+What you see
+    Missing key(s) in state_dict: "encoder.LayerNorm.weight".
+    Unexpected key(s) in state_dict: "encoder/layer_norm/weight".
+
+How it is found
+    Only with a reference: without ``. _ / -`` and in small letters each of these keys is one key of the target, and of
+    the same shape.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
+    ``param_names`` as well; no value changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import moved
+
+_HERE = {"encoder/layer_norm/weight": T((4,)), "encoder/dense/weight": T((4, 3))}
+_WANTED = {"encoder.LayerNorm.weight": T((4,)), "encoder.dense.weight": T((4, 3))}
+SICK = (Example("slashes and small letters", _HERE, like=_WANTED),)
+HEALTHY = (
+    Example("the same names", _HERE, like=_HERE),
+    Example(
+        "two keys that would be one",
+        {"a_b.weight": T((4,)), "ab.weight": T((4,))},
+        like={"AB.weight": T((4,)), "c.weight": T((9,))},
+    ),
+)
+
+
+@rule("N427", "case-or-separator", Severity.WARNING)
+def case_or_separator(comparison: Comparison) -> Iterator[Problem]:
+    """One step of the chain."""
+    yield from moved(
+        comparison,
+        "N427",
+        "Names that differ only in case and separators are the same to people, not to torch.",
+    )

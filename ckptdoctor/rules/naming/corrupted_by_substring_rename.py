@@ -1,0 +1,50 @@
+"""A text replacement has changed letters in the middle of names.
+
+What it means
+    Some loaders replaced ``gamma`` by ``weight``, ``beta`` by ``bias`` or ``weight_g`` by
+    ``parametrizations.weight.original0`` anywhere in a name: ``gamma_norm`` became ``weight_norm``, ``weight_gate``
+    became ``parametrizations.weight.original0ate``.
+
+Why it matters
+    A checkpoint that was saved after that has names which no model has.
+
+What you see
+    Missing key(s) in state_dict: "gamma_norm.scale".
+    Unexpected key(s) in state_dict: "weight_norm.scale".
+
+How it is found
+    Only with a reference: its keys, damaged in the same way, are the keys here, shape by shape.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
+    ``param_names`` as well; no value changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import moved
+
+_WANTED = {"moe.weight_gate.7": T((4, 3)), "gamma_norm.scale": T((4,)), "out.weight": T((2, 4))}
+_HERE = {
+    "moe.parametrizations.weight.original0ate.7": T((4, 3)),
+    "weight_norm.scale": T((4,)),
+    "out.weight": T((2, 4)),
+}
+SICK = (Example("names that were damaged while loading", _HERE, like=_WANTED),)
+HEALTHY = (Example("the names as they were", _WANTED, like=_WANTED),)
+
+
+@rule("N415", "corrupted-by-substring-rename", Severity.ERROR)
+def corrupted_by_substring_rename(comparison: Comparison) -> Iterator[Problem]:
+    """One step of the chain."""
+    yield from moved(
+        comparison,
+        "N415",
+        "A loader replaced letters anywhere in the names, not only whole names of parameters.",
+    )

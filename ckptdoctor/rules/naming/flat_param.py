@@ -1,0 +1,88 @@
+"""Keys end with ``_flat_param``: FSDP saved its own flat tensors instead of the model's parameters.
+
+What it means
+    FullyShardedDataParallel (and fairscale before it) makes one tensor of one dimension out of all parameters of a
+    module, and cuts it in pieces for the ranks. ``state_dict()`` under ``StateDictType.LOCAL_STATE_DICT`` gives these
+    pieces, as ``_flat_param`` or ``flat_param_0``.
+
+Why it matters
+    No model has such keys, and the file alone does not say which parameter, of which shape, begins where. It may be
+    one rank's piece only.
+
+What you see
+    Missing key(s) in state_dict: "layers.0.weight", "layers.0.bias", …
+    Unexpected key(s) in state_dict: "_fsdp_wrapped_module._flat_param", …
+
+How it is found
+    Keys whose last token is ``flat_param``, ``_flat_param`` or the same with a number, on tensors of one dimension or
+    on values that are no tensors (pieces that know of their neighbours). With a reference that has such keys nothing
+    is wrong.
+
+Repair
+    None from this file. Where the run can still be loaded, save it anew: ``get_model_state_dict(model,
+    options=StateDictOptions(full_state_dict=True))`` of ``torch.distributed.checkpoint.state_dict`` gives the model's
+    own keys; fairscale's pieces go through ``FullyShardedDataParallel.consolidate_shard_weights``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.facts import names
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_FLAT = {"_fsdp_wrapped_module.layers.0._fsdp_wrapped_module._flat_param": T((72,)), "_flat_param": T((18,))}
+SICK = (
+    Example("a local state dict of FSDP", _FLAT),
+    Example("a local state dict of fairscale", {"model": {"flat_param_0": T((90,)), "_fpw_module.bn.bias": T((8,))}}),
+    Example(
+        "a local state dict for a bare model", _FLAT, like={"layers.0.weight": T((8, 8)), "layers.0.bias": T((8,))}
+    ),
+)
+HEALTHY = (
+    Example("a full state dict of FSDP", {"_fsdp_wrapped_module.layers.0.weight": T((8, 8))}),
+    Example("a matrix of that name", {"_flat_param": T((8, 8)), "layers.0.weight": T((8, 8))}),
+    Example("a longer name", {"my_flat_param.weight": T((8,)), "inflat_param": T((8,))}),
+    Example("a target that is sharded alike", _FLAT, like=_FLAT),
+)
+
+
+@rule("N406", "flat-param", Severity.ERROR)
+def flat_param(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """State dicts with flat parameters."""
+    if isinstance(subject, Comparison):
+        if names.flat_parameter(subject.reference.tensors) is not None:
+            return
+        subject = subject.checkpoint
+    for state_dict in subject.state_dicts:
+        found = _flat(state_dict) if state_dict.role in WEIGHTS else []
+        if found:
+            yield _problem(state_dict, found)
+
+
+def _flat(state_dict: StateDict) -> list[str]:
+    if not names.mentions(state_dict, ["flat_param"]) and not any("flat_param" in key for key in state_dict.others):
+        return []
+    vectors = [tensor.key for tensor in state_dict.tensors if len(tensor.shape) == 1]
+    return [key for key in (*vectors, *state_dict.others) if names.flat_parameter((key,)) is not None]
+
+
+def _problem(state_dict: StateDict, found: list[str]) -> Problem:
+    total = wording.count(len(state_dict.tensors) + len(state_dict.others), "key")
+    verb = "is a flat parameter" if len(found) == 1 else "are flat parameters"
+    return Problem(
+        message=f"{len(found):,} of {total}{wording.of_place(state_dict.path)} {verb} of FSDP",
+        cause="FSDP saved the flat tensors that it works with (LOCAL_STATE_DICT). Which parameter, of which shape, "
+        "begins where in them is not in the file, and the other ranks' pieces may not be either.",
+        torch_says=(wording.unexpected_keys(found),),
+        advice="Load it into the same FSDP model and save that with get_model_state_dict(model, "
+        "options=StateDictOptions(full_state_dict=True)) of torch.distributed.checkpoint.state_dict.",
+        keys=tuple([(*state_dict.path, key) for key in found]),
+        location=Location(path=state_dict.path),
+    )

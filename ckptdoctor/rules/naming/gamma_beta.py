@@ -1,0 +1,54 @@
+"""Norm layers call their parameters gamma and beta, and the target weight and bias, or the other way round.
+
+What it means
+    The first BERT ports kept the names of TensorFlow: ``LayerNorm.gamma`` and ``LayerNorm.beta`` are what torch calls
+    ``weight`` and ``bias``. transformers renames them while loading; ``load_state_dict`` does not.
+
+Why it matters
+    Loading fails, or every norm layer stays at its initial ones and zeros.
+
+What you see
+    Missing key(s) in state_dict: "LayerNorm.weight", "LayerNorm.bias".
+    Unexpected key(s) in state_dict: "LayerNorm.gamma", "LayerNorm.beta".
+
+How it is found
+    Only with a reference: the target wants the other name, in the same place and shape. A lone ``gamma``, such as the
+    layer scale of ConvNeXt, stays, because the target wants it.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
+    ``param_names`` as well; no value changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import moved
+
+_TF = {"dense.weight": T((4, 4)), "LayerNorm.gamma": T((4,)), "LayerNorm.beta": T((4,))}
+_TORCH = {"dense.weight": T((4, 4)), "LayerNorm.weight": T((4,)), "LayerNorm.bias": T((4,))}
+SICK = (
+    Example("names of TensorFlow", _TF, like=_TORCH),
+    Example("names of torch for a model with the others", _TORCH, like=_TF),
+)
+HEALTHY = (
+    Example("the same names", _TF, like=_TF),
+    Example(
+        "a layer scale", {"gamma": T((4,)), "norm.weight": T((4,))}, like={"gamma": T((4,)), "norm.weight": T((4,))}
+    ),
+)
+
+
+@rule("N414", "gamma-beta", Severity.ERROR)
+def gamma_beta(comparison: Comparison) -> Iterator[Problem]:
+    """One step of the chain."""
+    yield from moved(
+        comparison,
+        "N414",
+        "Ports of TensorFlow models call weight and bias of a norm layer gamma and beta.",
+    )

@@ -1,0 +1,88 @@
+"""A loss, a metric or a teacher was saved beside the model, which has everything that the target wants.
+
+What it means
+    A LightningModule, or any object that trains a model, may hold modules beside it: ``criterion``, ``loss.lpips``,
+    ``val_metrics``, a ``teacher``. All of them are in its state dict.
+
+Why it matters
+    ``load_state_dict`` of the bare model fails, although every weight is there.
+
+What you see
+    Unexpected key(s) in state_dict: "criterion.weight", "loss.lpips.lin0.weight", …
+
+How it is found
+    Only with a reference, and only where nothing that it wants is missing or of another shape: unexpected keys under
+    one name at the top that says loss, criterion, metric or teacher, and under which the target wants nothing. Every
+    other name is for R002.
+
+Repair
+    ``ckptdoctor fix FILE --drop 'criterion.*'``. Confirmed: the target is complete without it. Unsafe where the block
+    holds the target's own layers, as a teacher does: then somebody has to say which of the two is wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.edits import Safety
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.blocks import Block
+from ckptdoctor.facts.leftovers import leftovers
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.dropping import unexpected_problem
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_NET = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
+_MODEL = {f"model.{key}": value for key, value in _NET.items()}
+SICK = (
+    Example("a weighted loss beside the model", {**_NET, "criterion.weight": T((2,))}, like=_NET),
+    Example(
+        "a perceptual loss and metrics in a Lightning checkpoint",
+        {
+            "pytorch-lightning_version": "2.6.0",
+            "state_dict": {
+                **_MODEL,
+                "loss.lpips.lin0.weight": T((1, 4, 1, 1)),
+                "val_metrics.confusion": T((2, 2), "int64"),
+            },
+        },
+        like=_NET,
+    ),
+    Example("a teacher beside its student", {**_NET, **{f"teacher.{key}": _NET[key] for key in _NET}}, like=_NET),
+)
+HEALTHY = (
+    Example("a target with the same loss", {**_NET, "loss.weight": T((2,))}, like={**_NET, "loss.weight": T((2,))}),
+    Example("a head of another name", {**_NET, "aux_head.weight": T((2, 4))}, like=_NET),
+    Example(
+        "a target that misses something",
+        {**_NET, "criterion.weight": T((2,))},
+        like={**_NET, "fc2.weight": T((2, 2))},
+    ),
+    Example("a parameter that only sounds like it", {**_NET, "glossary.weight": T((2,))}, like=_NET),
+)
+
+
+@rule("N422", "loss-or-metric-state", Severity.WARNING)
+def loss_or_metric_state(comparison: Comparison) -> Iterator[Problem]:
+    """Losses, metrics and teachers beside a model that is complete."""
+    for block in leftovers(comparison).blocks:
+        yield unexpected_problem(
+            comparison,
+            block.keys,
+            f'{"lies" if len(block.keys) == 1 else "lie"} under "{block.name}.", beside a model that is complete '
+            f"for {comparison.reference.source}",
+            _cause(comparison, block),
+            Safety.UNSAFE if block.copies else Safety.CONFIRMED,
+        )
+
+
+def _cause(comparison: Comparison, block: Block) -> str:
+    size = wording.count(sum([comparison.cured.here[key].numel for key in block.keys]), "parameter")
+    if block.copies:
+        return (
+            f"Under that name are the target's own layers a second time ({size}), such as a teacher's: decide "
+            "which of the two is wanted."
+        )
+    return f"A loss, a metric or the like was saved beside the model ({size}); the target does without."

@@ -1,0 +1,59 @@
+"""Layers have other names throughout: the code was refactored between saving and loading.
+
+What it means
+    ``norm.1`` became ``norm1``, ``layers`` became ``stages``, ``bbox_head`` became ``head``: the same network with
+    other names for some of its parts, everywhere in the same way.
+
+Why it matters
+    ``load_state_dict`` fails; with ``strict=False`` the renamed parts keep their random weights.
+
+What you see
+    Missing key(s) in state_dict: "features.denseblock1.denselayer1.norm1.weight", …
+    Unexpected key(s) in state_dict: "features.denseblock1.denselayer1.norm.1.weight", …
+    The model and loaded state dict do not match exactly
+
+How it is found
+    Only with a reference. Keys without a counterpart are paired by order, last token and shape; what the pairs differ
+    in is a substitution of tokens, which counts when it makes at least half of the keys fit that hold it.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one. Safe where one name is part of the other,
+    or names and shapes allow no other assignment. Otherwise it is a guess from the order of keys, and unsafe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import moved
+
+_OLD = {f"layers.{n}.norm.{i}.{leaf}": T((4 + n,)) for n in (0, 1) for i in (1, 2) for leaf in ("weight", "bias")}
+_NEW = {key.replace("norm.", "layer_norm_"): value for key, value in _OLD.items()}
+_STAGES = {key.replace("layers.", "stages."): value for key, value in _OLD.items()}
+SICK = (
+    Example("a part of another name", _OLD, like=_NEW),
+    Example("a container of another name", _OLD, like=_STAGES),
+)
+HEALTHY = (
+    Example("the same names", _OLD, like=_OLD),
+    Example(
+        "another model",
+        {"a.weight": T((3, 3)), "b.weight": T((5, 5)), "c.weight": T((7, 7))},
+        like={"x.weight": T((2, 2)), "y.weight": T((4, 4)), "z.weight": T((6, 6))},
+    ),
+)
+
+
+@rule("N423", "systematic-rename", Severity.ERROR)
+def systematic_rename(comparison: Comparison) -> Iterator[Problem]:
+    """One step of the chain."""
+    yield from moved(
+        comparison,
+        "N423",
+        "The same parts have other names in the code of the target.",
+        "Which key is which follows only from their order: compare a few values before you trust it (--unsafe-fixes).",
+    )

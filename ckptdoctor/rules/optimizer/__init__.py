@@ -1,0 +1,1 @@
+"""O: optimizer states, and whether they belong to the weights beside them."""

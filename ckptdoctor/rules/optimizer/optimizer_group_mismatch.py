@@ -1,0 +1,149 @@
+"""The optimizer has a state for more parameters than there are weights.
+
+What it means
+    The optimizer was made for another model than the one that was saved beside it, or for more than that: for a loss
+    with weights of its own, or for layers that were left out of the file.
+
+Why it matters
+    ``Optimizer.load_state_dict`` compares the number of parameters group by group and refuses any other. What the
+    optimizer trained beyond these weights is lost.
+
+What you see
+    loaded state dict contains a parameter group that doesn't match the size of optimizer's group
+
+How it is found
+    The parameters with a state are counted, and so are the tensors anywhere in the file that can be parameters: those
+    with a floating dtype that are no running statistics, tied ones once. Only more states than tensors is reported:
+    fewer is as it should be, since frozen layers have none. With a reference its tensors are counted as well, and the
+    names that the optimizer noted (``param_names``) are looked up in it.
+
+Repair
+    None: which states belong to which weights only names would tell. Begin with a fresh optimizer, or leave this one
+    out with ``ckptdoctor fix FILE --drop optimizer``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.facts import names
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.optimizers import SavedOptimizer, saved_optimizers
+from ckptdoctor.facts.parameters import candidates, expected_candidates, only_model, trainable
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+
+def _adam(*shapes: tuple[int, ...], frozen: int = 0) -> dict[str, object]:
+    state = {number: {"step": T(()), "exp_avg": T(shape)} for number, shape in enumerate(shapes)}
+    return {"state": state, "param_groups": [{"lr": 0.1, "params": list(range(len(shapes) + frozen))}]}
+
+
+_NET = {"conv.weight": T((4, 3)), "bn.running_mean": T((4,)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
+_BODY = {"conv.weight": T((4, 3)), "bn.running_mean": T((4,))}
+_WHOLE = _adam((4, 3), (2, 4), (2,))
+SICK = (
+    Example("the weights of a layer are missing", {"model": _BODY, "optimizer": _WHOLE}),
+    Example("buffers do not count", {"model": {**_BODY, "a.num_batches_tracked": T((), "int64")}, "opt": _WHOLE}),
+    Example("a smaller target", {"model": _NET, "optimizer": _WHOLE}, like=_BODY),
+    Example("a larger target", {"model": _NET, "optimizer": _WHOLE}, like={**_NET, "fc2.weight": T((2, 2))}),
+)
+HEALTHY = (
+    Example("a state for every parameter", {"model": _NET, "optimizer": _WHOLE}),
+    Example("frozen layers", {"model": _NET, "optimizer": _adam((2, 4), (2,))}),
+    Example("frozen layers that were left out", {"model": _BODY, "optimizer": _adam((4, 3), frozen=2)}),
+    Example("a loss saved apart", {"model": _BODY, "criterion": {"w": T((2, 4)), "b": T((2,))}, "optimizer": _WHOLE}),
+    Example("an optimizer's file", _WHOLE),
+    Example("the same target", {"model": _NET, "optimizer": _WHOLE}, like=_NET),
+)
+
+_TORCH = "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+_ADVICE = "Begin with a fresh optimizer, or build the model that this one was made for."
+
+
+@rule("O751", "optimizer-group-mismatch", Severity.WARNING)
+def optimizer_group_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Optimizers with states for more parameters than there are."""
+    checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
+    optimizers = saved_optimizers(checkpoint)
+    if not optimizers:
+        return
+    model = only_model(checkpoint)
+    room = trainable(checkpoint)
+    for optimizer in optimizers:
+        if room and _trained(optimizer) > room:
+            yield _too_many(optimizer, room)
+        elif isinstance(subject, Comparison) and len(optimizers) == 1 and model is subject.state_dict:
+            yield from _compared(subject, optimizer)
+
+
+def _trained(optimizer: SavedOptimizer) -> int:
+    return sum([slot.has_state for slot in optimizer.slots])
+
+
+def _too_many(optimizer: SavedOptimizer, room: int) -> Problem:
+    trained = _trained(optimizer)
+    return Problem(
+        message=f"{show_path(optimizer.path)} has the states of {wording.count(trained, 'parameter')}, "
+        f"but only {wording.count(room, 'tensor')} in the file can be {'a parameter' if room == 1 else 'parameters'}",
+        cause="Weights that were trained are not in the file, or the optimizer belongs to another model.",
+        torch_says=(_TORCH,),
+        advice=_ADVICE,
+        keys=(optimizer.path,),
+        location=Location(path=optimizer.path),
+    )
+
+
+def _compared(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Problem]:
+    """The optimizer fits the weights beside it; does it fit the reference as well?"""
+    if comparison.uncovered or comparison.state_dict is None:
+        return
+    source = comparison.reference.source
+    here = len(candidates(comparison.state_dict))
+    there = len(expected_candidates(comparison.reference.tensors))
+    trained, number = _trained(optimizer), len(optimizer.slots)
+    strangers = _strangers(comparison, optimizer)
+    if trained > there or strangers:
+        named = f", such as {wording.abridged(strangers)}" if strangers else ""
+        yield _unfit(
+            optimizer,
+            f"has the states of {wording.count(trained, 'parameter')}, {source} has "
+            + (f"not all of them{named}" if strangers else f"only {there:,}"),
+            Severity.WARNING,
+        )
+    elif trained == number == here < there:
+        yield _unfit(
+            optimizer,
+            f"has the states of all {wording.count(number, 'parameter')} here, {source} has up to {there:,}",
+            Severity.INFO,
+        )
+
+
+def _strangers(comparison: Comparison, optimizer: SavedOptimizer) -> list[str]:
+    """The names of trained parameters that are keys of the weights here, and that the reference does not have."""
+    if optimizer.names is None or comparison.state_dict is None:
+        return []
+    finals = {names.bare(key): comparison.final_name(key) for key in names.keys_of(comparison.state_dict)}
+    return [
+        slot.name
+        for slot in optimizer.slots
+        if slot.has_state
+        and slot.name is not None
+        and slot.name in finals
+        and finals[slot.name] not in comparison.reference.tensors
+    ]
+
+
+def _unfit(optimizer: SavedOptimizer, words: str, severity: Severity) -> Problem:
+    return Problem(
+        message=f"{show_path(optimizer.path)} {words}",
+        cause="An optimizer over all parameters of the target refuses this state; the weights load without it.",
+        torch_says=(_TORCH,),
+        advice=_ADVICE,
+        keys=(optimizer.path,),
+        location=Location(path=optimizer.path),
+        severity=severity,
+    )

@@ -1,0 +1,200 @@
+"""The optimizer's states come in another order than the parameters of the model.
+
+What it means
+    An optimizer knows its parameters by number only: number 7 is the eighth that it was given. This one was given them
+    in another order than the one in which the model lists them, or its model was rearranged since.
+
+Why it matters
+    ``Optimizer.load_state_dict`` checks numbers, not shapes. An optimizer made from ``model.parameters()`` takes the
+    state without a word; then the first step fails, or, where shapes are equal, every parameter is moved by the
+    moments of another.
+
+What you see
+    The size of tensor a (2048) must match the size of tensor b (7) at non-singleton dimension 0
+    Or nothing, and a loss that jumps after resuming.
+
+How it is found
+    The shapes of the moments (``exp_avg``, ``momentum_buffer`` and the like), one after another, are those of the
+    model's tensors in another order only. Frozen parameters and buffers may be left out. Of several parameter groups
+    nothing is expected, since groups rearrange; unless the optimizer noted names (``param_names``), which say exactly
+    whose moments these should be. With a reference the order of its keys is the one that counts, for names and shapes.
+
+Repair
+    None. Give the new optimizer its parameters in the old order, or begin with a fresh one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.facts import names
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, among, by_shape, clashes, in_order, saved_optimizers
+from ckptdoctor.facts.parameters import Candidate, candidates, expected_candidates, only_model, ordered
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import broadcasting, wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+
+def _adam(*shapes: tuple[int, ...], groups: Sequence[int] = (), labels: Sequence[str] = ()) -> dict[str, object]:
+    state = {number: {"step": T(()), "exp_avg": T(shape)} for number, shape in enumerate(shapes)}
+    ends = [*groups, len(shapes)]
+    starts = [0, *groups]
+    saved = [
+        {"lr": 0.1, "params": list(range(start, end)), **({"param_names": list(labels[start:end])} if labels else {})}
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    return {"state": state, "param_groups": saved}
+
+
+_NET = {"conv.weight": T((4, 3)), "bn.weight": T((4,)), "bn.running_mean": T((4,)), "fc.weight": T((2, 4))}
+_TWINS = {"b.weight": T((3, 3)), "a.weight": T((3, 3))}
+_TURNED = {"fc.weight": T((2, 4)), "conv.weight": T((4, 3)), "bn.weight": T((4,)), "bn.running_mean": T((4,))}
+SICK = (
+    Example("the last layer first", {"model": _NET, "optimizer": _adam((2, 4), (4, 3), (4,))}),
+    Example(
+        "moments that are another's by name",
+        {"model": _NET, "o": _adam((2, 4), (4,), (4, 3), groups=[1], labels=["conv.weight", "bn.weight", "fc.weight"])},
+    ),
+    Example(
+        "names in another order than the model's",
+        {"model": _TWINS, "optimizer": _adam((3, 3), (3, 3), labels=["a.weight", "b.weight"])},
+    ),
+    Example("a target in another order", {"model": _NET, "optimizer": _adam((4, 3), (4,), (2, 4))}, like=_TURNED),
+)
+HEALTHY = (
+    Example("the model's order", {"model": _NET, "optimizer": _adam((4, 3), (4,), (2, 4))}),
+    Example("frozen layers left out", {"model": _NET, "optimizer": _adam((4,), (2, 4))}),
+    Example("groups with and without decay", {"model": _NET, "optimizer": _adam((4, 3), (2, 4), (4,), groups=[2])}),
+    Example("the optimizer of another model", {"model": _NET, "optimizer": _adam((9, 9), (4, 3))}),
+    Example("the same target", {"model": _NET, "optimizer": _adam((4, 3), (4,), (2, 4))}, like=_NET),
+    Example(
+        "groups with names",
+        {"model": _NET, "o": _adam((2, 4), (4, 3), (4,), groups=[1], labels=["fc.weight", "conv.weight", "bn.weight"])},
+    ),
+)
+
+
+@rule("O752", "optimizer-order-mismatch", Severity.WARNING)
+def optimizer_order_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Optimizers whose states are in another order than the parameters."""
+    checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
+    optimizers = saved_optimizers(checkpoint)
+    model = only_model(checkpoint) if optimizers else None
+    if model is None:
+        return
+    here = candidates(model)
+    for optimizer in optimizers:
+        found = _of_another(optimizer, here) or _turned(optimizer, model, here)
+        if found is None and isinstance(subject, Comparison) and model is subject.state_dict:
+            found = _turned_since(optimizer, model, here, subject)
+        if found is not None:
+            yield found
+
+
+def _of_another(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Problem | None:
+    """States that have not the shape of the parameter whose name they carry, but that of another."""
+    labels = optimizer.names
+    if labels is None:
+        return None
+    shapes = {each.key: each for each in here}
+    if not all(name in shapes for name in labels):
+        return None
+    wanted = [shapes[name] for name in labels]
+    if not clashes(optimizer.slots, wanted) or not among(optimizer.slots, wanted):
+        return None
+    return _problem(
+        optimizer,
+        f"the states of {show_path(optimizer.path)} belong to other parameters than those that it names",
+        wanted,
+        Severity.ERROR,
+    )
+
+
+def _turned(optimizer: SavedOptimizer, model: StateDict, here: Sequence[Candidate]) -> Problem | None:
+    """One group in another order than the model beside it."""
+    if len(optimizer.groups) != 1 or not ordered(here) or _follows(optimizer, here):
+        return None
+    return _problem(
+        optimizer,
+        f"the states of {show_path(optimizer.path)} are in another order than the parameters{_of(model)}",
+        here,
+    )
+
+
+def _of(model: StateDict) -> str:
+    return wording.of_place(model.path) or " of the model"
+
+
+def _follows(optimizer: SavedOptimizer, wanted: Sequence[Candidate]) -> bool:
+    """Whether the order is the wanted one, as far as names or else shapes tell."""
+    labels = optimizer.names
+    numbers = {each.key: number for number, each in enumerate(wanted)}
+    if labels is not None and all(name in numbers for name in labels):
+        places = [numbers[name] for name in labels]
+        return places == sorted(places)
+    return in_order(optimizer.slots, wanted) or not among(optimizer.slots, wanted)
+
+
+def _turned_since(
+    optimizer: SavedOptimizer, model: StateDict, here: Sequence[Candidate], comparison: Comparison
+) -> Problem | None:
+    """One group in the order of the weights here, which is not that of the reference."""
+    there = expected_candidates(comparison.reference.tensors)
+    if len(optimizer.groups) != 1 or comparison.uncovered or not ordered(here) or not ordered(there):
+        return None
+    named = _named(optimizer, here)
+    if named is None:
+        known = in_order(optimizer.slots, here) and among(optimizer.slots, there)
+        same = not known or in_order(optimizer.slots, there)
+    else:
+        finals = {names.bare(key): comparison.final_name(key) for key in names.keys_of(model)}
+        numbers = {each.key: number for number, each in enumerate(there)}
+        places = [numbers.get(finals[key], -1) for key in named]
+        same = -1 in places or places == sorted(places)
+    if same:
+        return None
+    source = comparison.reference.source
+    return _problem(
+        optimizer,
+        f"the parameters of {source} are in another order than the states of {show_path(optimizer.path)}",
+        there,
+    )
+
+
+def _named(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> tuple[str, ...] | None:
+    """What the optimizer's parameters are called: as it says, or as the model does where it has them all."""
+    if optimizer.names is not None:
+        known = {each.key for each in here}
+        return optimizer.names if all(name in known for name in optimizer.names) else None
+    complete = len(optimizer.slots) == len(here) and not clashes(optimizer.slots, here)
+    return tuple([each.key for each in here]) if complete else None
+
+
+def _problem(
+    optimizer: SavedOptimizer, message: str, wanted: Sequence[Candidate], severity: Severity | None = None
+) -> Problem:
+    order = optimizer.names if severity is None and optimizer.names else by_shape(optimizer.slots, wanted)
+    told = f"Its order is {wording.abridged(order)}. " if order else ""
+    return Problem(
+        message=message,
+        cause="An optimizer goes by numbers alone: one made from model.parameters() takes this state without a word, "
+        "and then moves parameters by the moments of others, or fails at step().",
+        torch_says=_torch(optimizer.slots, wanted),
+        advice=f"{told}Give the new optimizer its parameters in the old order, or begin with a fresh one.",
+        keys=(optimizer.path,),
+        location=Location(path=optimizer.path),
+        severity=severity,
+    )
+
+
+def _torch(slots: Sequence[Slot], wanted: Sequence[Candidate]) -> tuple[str, ...]:
+    """What the first step says: gradients go into states, of all parameters first, and then states into parameters."""
+    if len(slots) != len(wanted):  # what was left out the file does not tell
+        return ()
+    pairs = [(state, parameter) for _, state, parameter in clashes(slots, wanted)]
+    steps = [broadcasting.refusal(state, parameter) for state, parameter in pairs]
+    steps += [broadcasting.refusal(parameter, state) for state, parameter in pairs]
+    return tuple([line for line in steps if line is not None][:1])

@@ -1,0 +1,1 @@
+"""S: shapes of tensors."""

@@ -1,0 +1,84 @@
+"""Convolutions have one dimension more or fewer than the target's: 2D weights for a 3D model, or the reverse.
+
+What it means
+    The channels agree and the kernel has another number of sides: [O, I, 3, 3] for [O, I, 3, 3, 3]. The target works
+    on volumes or videos, the checkpoint on images, or the reverse.
+
+Why it matters
+    ``load_state_dict`` fails, with ``strict=False`` too.
+
+What you see
+    size mismatch for conv1.weight: copying a param with shape torch.Size([64, 3, 7, 7]) from checkpoint, the shape in
+    current model is torch.Size([64, 3, 7, 7, 7]).
+
+How it is found
+    Only with a reference: both shapes are those of convolutions, with the same channels, and the kernel is the same but
+    for one more side at its beginning or end. Where less than half of the reference fits, W311 speaks instead.
+
+Repair
+    None: inflating makes up values. The usual way is to repeat the kernel along the new side and to divide it by that
+    side's size, so that a constant input gives what it gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes import shapes
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.shaping import likewise, mismatch
+
+_BODY = {"bn1.weight": T((4,)), "bn1.bias": T((4,)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
+SICK = (
+    Example(
+        "images for volumes",
+        {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), **_BODY},
+        like={"conv1.weight": T((4, 3, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3, 3)), **_BODY},
+    ),
+    Example(
+        "images for signals",
+        {"conv1.weight": T((4, 3, 5, 5)), **_BODY},
+        like={"conv1.weight": T((4, 3, 5)), **_BODY},
+    ),
+)
+HEALTHY = (
+    Example(
+        "the same dimensions",
+        {"conv1.weight": T((4, 3, 3, 3)), **_BODY},
+        like={"conv1.weight": T((4, 3, 3, 3)), **_BODY},
+    ),
+    Example(
+        "other channels too",
+        {"conv1.weight": T((4, 1, 3, 3)), **_BODY},
+        like={"conv1.weight": T((4, 3, 3, 3, 3)), **_BODY},
+    ),
+    Example(
+        "a new side of size 1",
+        {"conv1.weight": T((4, 3, 3, 3)), **_BODY},
+        like={"conv1.weight": T((4, 3, 1, 3, 3)), **_BODY},
+    ),
+)
+
+
+@rule("S513", "conv-rank-mismatch", Severity.ERROR)
+def conv_rank_mismatch(comparison: Comparison) -> Iterator[Problem]:
+    """Convolutions of other dimensions."""
+    pairs = shapes(comparison).inflated
+    if not pairs:
+        return
+    ours, theirs = len(pairs[0].here) - 2, len(pairs[0].there) - 2
+    way = (
+        "repeat each kernel along the new side and divide it by that side's size"
+        if ours < theirs
+        else "sum or average each kernel over the side that goes"
+    )
+    yield mismatch(
+        comparison,
+        pairs,
+        likewise(pairs),
+        f"The checkpoint's convolutions have {ours} dimensions, the model's {theirs}: the channels are the same.",
+        f"Build the model with convolutions of {ours} dimensions; or {way}, and fine-tune.",
+    )

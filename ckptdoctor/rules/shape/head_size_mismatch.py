@@ -1,0 +1,136 @@
+"""The last layer has other outputs than the target's: the checkpoint was trained for other classes.
+
+What it means
+    Everything fits but the layer that gives the answers: it has a row for each class, and the checkpoint has other
+    classes than the target.
+
+Why it matters
+    ``load_state_dict`` fails, with ``strict=False`` too: that forgives missing keys, not other shapes.
+
+What you see
+    size mismatch for fc.weight: copying a param with shape torch.Size([1000, 2048]) from checkpoint, the shape in
+    current model is torch.Size([10, 2048]).
+
+How it is found
+    Only with a reference: the first side alone differs, weight and bias agree about it, nothing else in the model has
+    these sizes (a hidden layer's would be the next one's inputs), and the layer is called like a head (``fc``,
+    ``classifier``, ``head`` …) or stands at the end of the model. Where less than half of the reference fits, W311
+    speaks instead.
+
+Repair
+    Build the target with the checkpoint's number of classes; or ``ckptdoctor fix FILE --drop 'fc.*'`` leaves the head
+    out, to be trained anew. Unsafe: its weights go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.edits import Safety
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes import shapes
+from ckptdoctor.facts.shapes.heads import Head
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.dropping import drop_fix
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.shaping import likewise, mismatch
+
+_BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
+_DETECTOR = {
+    **_BODY,
+    "roi_heads.box_predictor.cls_score.weight": T((91, 4)),
+    "roi_heads.box_predictor.cls_score.bias": T((91,)),
+    "roi_heads.box_predictor.bbox_pred.weight": T((364, 4)),
+    "roi_heads.box_predictor.bbox_pred.bias": T((364,)),
+}
+SICK = (
+    Example(
+        "another number of classes",
+        {**_BODY, "fc.weight": T((5, 4)), "fc.bias": T((5,))},
+        like={**_BODY, "fc.weight": T((2, 4)), "fc.bias": T((2,))},
+    ),
+    Example(
+        "the last layer of a Sequential in a training checkpoint",
+        {"model": {"0.weight": T((4, 3)), "0.bias": T((4,)), "2.weight": T((5, 4)), "2.bias": T((5,))}},
+        like={"model": {"0.weight": T((4, 3)), "0.bias": T((4,)), "2.weight": T((2, 4)), "2.bias": T((2,))}},
+    ),
+    Example(
+        "both heads of a detector",
+        _DETECTOR,
+        like={
+            **_DETECTOR,
+            "roi_heads.box_predictor.cls_score.weight": T((3, 4)),
+            "roi_heads.box_predictor.cls_score.bias": T((3,)),
+            "roi_heads.box_predictor.bbox_pred.weight": T((12, 4)),
+            "roi_heads.box_predictor.bbox_pred.bias": T((12,)),
+        },
+    ),
+)
+_HIDDEN = {"fc1.bias": T((8,)), "fc2.weight": T((2, 8)), "fc2.bias": T((2,))}
+HEALTHY = (
+    Example("the same classes", {**_BODY, "fc.weight": T((2, 4))}, like={**_BODY, "fc.weight": T((2, 4))}),
+    Example(
+        "a hidden layer of another width",
+        {**_BODY, "fc1.weight": T((8, 4)), **_HIDDEN},
+        like={
+            **_BODY,
+            "fc1.weight": T((6, 4)),
+            "fc1.bias": T((6,)),
+            "fc2.weight": T((2, 6)),
+            "fc2.bias": T((2,)),
+        },
+    ),
+    Example(
+        "a bias that says otherwise",
+        {**_BODY, "fc.weight": T((8, 4)), "fc.bias": T((2,))},
+        like={**_BODY, "fc.weight": T((2, 4)), "fc.bias": T((2,))},
+    ),
+    Example(
+        "a head with other inputs",
+        {**_BODY, "fc.weight": T((5, 8)), "fc.bias": T((5,))},
+        like={**_BODY, "fc.weight": T((2, 4)), "fc.bias": T((2,))},
+    ),
+    Example(
+        "a vocabulary",
+        {"embed_tokens.weight": T((33, 4)), "norm.weight": T((4,)), "norm.bias": T((4,)), "lm_head.weight": T((33, 4))},
+        like={
+            "embed_tokens.weight": T((32, 4)),
+            "norm.weight": T((4,)),
+            "norm.bias": T((4,)),
+            "lm_head.weight": T((32, 4)),
+        },
+    ),
+)
+
+_SHOWN = 3  # heads whose outputs the cause gives
+
+
+@rule("S501", "head-size-mismatch", Severity.ERROR)
+def head_size_mismatch(comparison: Comparison) -> Iterator[Problem]:
+    """Terminal layers with other outputs."""
+    heads = shapes(comparison).heads
+    if not heads:
+        return
+    pairs = [pair for head in heads for pair in head.pairs]
+    fix, scattered = drop_fix(comparison, [pair.key for pair in pairs], Safety.UNSAFE)
+    cause, way = _words(heads)
+    out = "the head" if len(heads) == 1 else "the heads"
+    advice = (
+        f"Either build the model with {way}, or leave {out} out and train {'it' if len(heads) == 1 else 'them'} anew."
+    )
+    yield mismatch(comparison, pairs, likewise(pairs), cause, f"{advice} {scattered}".rstrip(), fix)
+
+
+def _words(heads: tuple[Head, ...]) -> tuple[str, str]:
+    """What the checkpoint is, and how to build a model that is the same."""
+    sizes = {head.here for head in heads}
+    if len(sizes) == 1:
+        classes = sizes.pop()
+        if classes > 1:
+            return f"The checkpoint is a {classes}-class model.", f"num_classes={classes}"
+        return "The checkpoint's head has a single output.", "a single output"
+    named = [f"{head.module} {head.here:,} (the model {head.there:,})" for head in heads[:_SHOWN]]
+    more = f" and {wording.count(len(heads) - _SHOWN, 'more head')}" if len(heads) > _SHOWN else ""
+    return f"The checkpoint's heads have other outputs: {', '.join(named)}{more}.", "the checkpoint's classes"

@@ -1,0 +1,87 @@
+"""The first convolution takes other channels than the target's: grey images, or more than three bands.
+
+What it means
+    Only the layer that takes the input differs, and only in the number of channels that it takes.
+
+Why it matters
+    ``load_state_dict`` fails, with ``strict=False`` too.
+
+What you see
+    size mismatch for conv1.weight: copying a param with shape torch.Size([64, 3, 7, 7]) from checkpoint, the shape in
+    current model is torch.Size([64, 1, 7, 7]).
+
+How it is found
+    Only with a reference: a single convolution differs in its inputs alone, no layer has as many outputs, and it is
+    the model's first or is called like one (``conv1``, ``stem``, ``patch_embed``, ``conv_in`` …). Where less than half
+    of the reference fits, W311 speaks instead.
+
+Repair
+    None: how the channels of one input become those of another is for you to say. For grey images the sum over the
+    three channels gives what the model gave for an image with three equal ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes import shapes
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.shaping import mismatch, shown
+
+_BODY = {"bn1.weight": T((4,)), "conv2.weight": T((4, 4, 3, 3)), "fc.weight": T((2, 4))}
+SICK = (
+    Example(
+        "colour for grey",
+        {"conv1.weight": T((4, 3, 3, 3)), **_BODY},
+        like={"conv1.weight": T((4, 1, 3, 3)), **_BODY},
+    ),
+    Example(
+        "four more bands for a Sequential",
+        {"0.weight": T((4, 3, 3, 3)), "0.bias": T((4,)), "3.weight": T((4, 4, 3, 3)), "1.weight": T((4,))},
+        like={"0.weight": T((4, 7, 3, 3)), "0.bias": T((4,)), "3.weight": T((4, 4, 3, 3)), "1.weight": T((4,))},
+    ),
+)
+HEALTHY = (
+    Example(
+        "the same channels", {"conv1.weight": T((4, 3, 3, 3)), **_BODY}, like={"conv1.weight": T((4, 3, 3, 3)), **_BODY}
+    ),
+    Example(
+        "another kernel",
+        {"conv1.weight": T((4, 3, 7, 7)), **_BODY},
+        like={"conv1.weight": T((4, 3, 3, 3)), **_BODY},
+    ),
+    Example(
+        "a later layer in groups",
+        {"conv1.weight": T((4, 3, 3, 3)), **_BODY},
+        like={"conv1.weight": T((4, 3, 3, 3)), **_BODY, "conv2.weight": T((4, 2, 3, 3))},
+    ),
+)
+
+
+@rule("S504", "input-channel-mismatch", Severity.ERROR)
+def input_channel_mismatch(comparison: Comparison) -> Iterator[Problem]:
+    """The first convolution with other inputs."""
+    pair = shapes(comparison).channels
+    if pair is None:
+        return
+    ours, theirs = pair.here[1], pair.there[1]
+    yield mismatch(
+        comparison,
+        [pair],
+        shown(pair),
+        f"The checkpoint takes {wording.count(ours, 'input channel')}, the model {theirs:,}.",
+        f"Build the model with {wording.count(ours, 'input channel')}{_conversion(ours, theirs)}.",
+    )
+
+
+def _conversion(ours: int, theirs: int) -> str:
+    """How the weights are commonly made over, where there is a way that keeps what the model does."""
+    if (ours, theirs) == (3, 1):
+        return "; or sum the weights over the three channels: weight.sum(1, keepdim=True) does for grey what they did"
+    if (ours, theirs) == (1, 3):
+        return "; or give each of three channels a third: weight.repeat(1, 3, 1, 1) / 3 does for grey what it did"
+    return ", or initialise the channels that it has not learnt, and fine-tune"

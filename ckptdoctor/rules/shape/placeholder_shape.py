@@ -1,0 +1,77 @@
+"""Most weights hold nothing: their values were on other ranks when the file was saved.
+
+What it means
+    With ZeRO stage 3 each rank holds a part of every parameter, and what the module itself holds in between is a
+    placeholder of no elements (or of one). ``model.state_dict()`` outside of DeepSpeed's hooks saves placeholders.
+
+Why it matters
+    The file holds no model. ``load_state_dict`` fails; the values are only in the shards beside it, if anywhere.
+
+What you see
+    size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([0]) from checkpoint, the shape
+    in current model is torch.Size([32000, 4096]).
+
+How it is found
+    Two of three weights or more (keys that end with ``weight``, but for those of norms and activations), and four at
+    least, have no elements, or are vectors of one.
+
+Repair
+    None: the values are not in the file. Make a whole checkpoint of the shards with ``zero_to_fp32.py``, which
+    DeepSpeed puts beside them, and save the next one with ``stage3_gather_16bit_weights_on_model_save``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.facts.shapes.placeholders import Placeholders, placeholders
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_NAMES = ("embed_tokens", "layers.0.q_proj", "layers.0.o_proj", "layers.1.q_proj", "layers.1.o_proj", "lm_head")
+SICK = (
+    Example(
+        "empty weights and whole norms", {**{f"{name}.weight": T((0,)) for name in _NAMES}, "norm.weight": T((4,))}
+    ),
+    Example("weights of one element", {"module": {f"{name}.weight": T((1,)) for name in _NAMES}}),
+)
+HEALTHY = (
+    Example("whole weights", {f"{name}.weight": T((4, 4)) for name in _NAMES}),
+    Example("activations with one slope each", {f"{index}.prelu.weight": T((1,)) for index in range(6)}),
+    Example(
+        "convolutions with an activation after each",
+        {f"{index}.weight": T((4, 4, 3, 3) if index % 2 == 0 else (1,)) for index in range(8)},
+    ),
+    Example("one empty table", {**{f"{name}.weight": T((4, 4)) for name in _NAMES}, "extra.weight": T((0,))}),
+)
+
+
+@rule("S511", "placeholder-shape", Severity.ERROR)
+def placeholder_shape(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """State dicts of placeholders."""
+    for state_dict in checkpoint.state_dicts:
+        found = placeholders(state_dict) if state_dict.role in WEIGHTS else None
+        if found is not None:
+            yield _problem(state_dict, found)
+
+
+def _problem(state_dict: StateDict, found: Placeholders) -> Problem:
+    total = wording.count(len(state_dict.tensors), "tensor")
+    first = found.empty[0]
+    return Problem(
+        message=f"{len(found.empty):,} of {total}{wording.of_place(state_dict.path)} are placeholders without values, "
+        f"such as {first.key} {wording.shape(first.shape)}",
+        cause="Saved from a model whose parameters were spread over ranks by ZeRO stage 3: the values are not in it.",
+        torch_says=(
+            f"size mismatch for {first.key}: copying a param with shape "
+            f"torch.Size({wording.shape(first.shape)}) from checkpoint",
+        ),
+        advice="Run zero_to_fp32.py, which DeepSpeed puts beside its shards, to make a whole checkpoint of them; and "
+        "set stage3_gather_16bit_weights_on_model_save for the next one.",
+        keys=tuple([tensor.path for tensor in found.empty]),
+        location=Location(path=state_dict.path),
+    )

@@ -1,0 +1,105 @@
+"""A table of positions has other rows than the target's: another image size, window or length of text.
+
+What it means
+    Learnt positions have a row each: for every patch of an image (and a class token), for every offset in an attention
+    window, or for every place in a text. The target was built for another size of these.
+
+Why it matters
+    ``load_state_dict`` fails, with ``strict=False`` too.
+
+What you see
+    size mismatch for pos_embed: copying a param with shape torch.Size([1, 197, 768]) from checkpoint, the shape in
+    current model is torch.Size([1, 577, 768]).
+
+How it is found
+    Only with a reference: a tensor that is called like a table of positions (``pos_embed``, ``position_embeddings``,
+    ``wpe``, ``relative_position_bias_table`` …) differs in one side. Where both sizes are squares (and a class token),
+    the grids are named. Masks and ids of just these sizes belong to it. Where less than half of the reference fits,
+    W311 speaks instead.
+
+Repair
+    None: interpolating a table makes up values. Build the target for the checkpoint's size, or interpolate the table
+    (bicubic over the grid, tokens before it kept) and fine-tune.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes import shapes
+from ckptdoctor.facts.shapes.positions import Grid, Positions
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.shaping import likewise, mismatch
+
+_BODY = {"blocks.0.fc.weight": T((4, 4)), "blocks.1.fc.weight": T((4, 4)), "norm.weight": T((4,))}
+SICK = (
+    Example(
+        "an image of another size",
+        {"pos_embed": T((1, 5, 4)), **_BODY},
+        like={"pos_embed": T((1, 17, 4)), **_BODY},
+    ),
+    Example(
+        "another attention window",
+        {"attn.relative_position_bias_table": T((9, 2)), "attn.relative_position_index": T((4, 4), "int64"), **_BODY},
+        like={
+            "attn.relative_position_bias_table": T((25, 2)),
+            "attn.relative_position_index": T((9, 9), "int64"),
+            **_BODY,
+        },
+    ),
+    Example(
+        "longer texts, and a mask as long",
+        {"wpe.weight": T((8, 4)), "h.0.attn.bias": T((1, 1, 8, 8)), **_BODY},
+        like={"wpe.weight": T((12, 4)), "h.0.attn.bias": T((1, 1, 12, 12)), **_BODY},
+    ),
+)
+HEALTHY = (
+    Example("the same size", {"pos_embed": T((1, 5, 4)), **_BODY}, like={"pos_embed": T((1, 5, 4)), **_BODY}),
+    Example(
+        "positions of another width too",
+        {"pos_embed": T((1, 5, 8)), **_BODY},
+        like={"pos_embed": T((1, 17, 4)), **_BODY},
+    ),
+    Example(
+        "another width only",
+        {"pos_embed": T((1, 5, 8)), **_BODY},
+        like={"pos_embed": T((1, 5, 4)), **_BODY},
+    ),
+    Example(
+        "another vocabulary",
+        {"wte.weight": T((8, 4)), **_BODY},
+        like={"wte.weight": T((12, 4)), **_BODY},
+    ),
+)
+
+
+@rule("S503", "position-embedding-resize", Severity.ERROR)
+def position_embedding_resize(comparison: Comparison) -> Iterator[Problem]:
+    """Tables of positions with other rows."""
+    for found in shapes(comparison).positions:
+        cause, way = _words(found)
+        advice = f"Build the model for {way}; or interpolate the table to the model's size, and fine-tune."
+        yield mismatch(comparison, found.pairs, likewise(found.pairs), cause, advice)
+
+
+def _words(found: Positions) -> tuple[str, str]:
+    """What the two sizes mean, and what the model should be built for."""
+    if found.grids is None:
+        way = f"{found.here:,} positions"
+        return f"The checkpoint knows {way}, the model {found.there:,}: inputs of another length.", way
+    ours, theirs = found.grids
+    if ours.window:
+        way = f"windows of {ours.side} × {ours.side}"
+        return f"The checkpoint was trained with {way}, the model has {theirs.side} × {theirs.side}.", way
+    sizes = f"The checkpoint's images have {_grid(ours)}, the model's {_grid(theirs)}"
+    if ours.side == theirs.side:
+        return f"{sizes}: other tokens before the patches.", f"{_grid(ours)}"
+    return f"{sizes}: another image or patch size.", f"images of {ours.side} × {ours.side} patches"
+
+
+def _grid(grid: Grid) -> str:
+    before = ("", " and a class token", " and two tokens before them")[grid.extra]
+    return f"{grid.side} × {grid.side} patches{before}"

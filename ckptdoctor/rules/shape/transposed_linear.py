@@ -1,0 +1,115 @@
+"""Matrices are stored the other way round: inputs × outputs instead of outputs × inputs.
+
+What it means
+    ``nn.Linear`` keeps outputs × inputs. The Conv1D of GPT-2 in transformers, TensorFlow, Flax and many dumps of NumPy
+    arrays keep inputs × outputs.
+
+Why it matters
+    ``load_state_dict`` fails. Square matrices of the same family load without a word all the same, and are wrong: so
+    the whole family has to be turned, never single tensors.
+
+What you see
+    size mismatch for h.0.attn.c_attn.weight: copying a param with shape torch.Size([768, 2304]) from checkpoint, the
+    shape in current model is torch.Size([2304, 768]).
+
+How it is found
+    Only with a reference: at least three matrices of a family (the linear layers of one stack of blocks, or those
+    outside of all stacks) have the target's shape reversed; or fewer, where a bias shows that the outputs are the same.
+    Embeddings are no part of it. A bias of another size refutes it.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` transposes the whole family, its squares too. Unsafe:
+    that the squares belong to it cannot be seen. Where some matrices of the family have the target's shape as they
+    are, no repair is offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.edits import Fix, Safety, Transpose
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes import shapes
+from ckptdoctor.facts.shapes.pairs import Pair
+from ckptdoctor.facts.shapes.transposed import Family
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import auto_option
+from ckptdoctor.rules.shaping import likewise, mismatch
+
+
+def _gpt2(*, turned: bool) -> dict[str, object]:
+    found: dict[str, object] = {"wte.weight": T((11, 4)), "wpe.weight": T((8, 4))}
+    for index in range(2):
+        for name, shape in (("attn.c_attn", (12, 4)), ("attn.c_proj", (4, 4)), ("mlp.c_fc", (16, 4))):
+            found[f"h.{index}.{name}.weight"] = T(shape[::-1] if turned else shape)
+            found[f"h.{index}.{name}.bias"] = T(shape[:1])
+        found[f"h.{index}.ln_1.weight"] = T((4,))
+    return found
+
+
+_CNN = {"conv.weight": T((4, 3, 3, 3)), "conv.bias": T((4,)), "fc.bias": T((2,))}
+SICK = (
+    Example("Conv1D for Linear", _gpt2(turned=True), like=_gpt2(turned=False)),
+    Example("Linear for Conv1D", _gpt2(turned=False), like=_gpt2(turned=True)),
+    Example(
+        "one layer, as its bias shows",
+        {**_CNN, "fc.weight": T((4, 2))},
+        like={**_CNN, "fc.weight": T((2, 4))},
+    ),
+)
+HEALTHY = (
+    Example("the same way round", _gpt2(turned=True), like=_gpt2(turned=True)),
+    Example(
+        "inputs and outputs have changed places",
+        {**_CNN, "fc.weight": T((4, 2)), "fc.bias": T((4,))},
+        like={**_CNN, "fc.weight": T((2, 4))},
+    ),
+    Example(
+        "a table",
+        {**_CNN, "embed.weight": T((4, 6))},
+        like={**_CNN, "embed.weight": T((6, 4))},
+    ),
+)
+
+_CAUSE = (
+    "One side keeps matrices as outputs × inputs, the way of nn.Linear, the other as inputs × outputs, the way of "
+    "Conv1D in transformers, TensorFlow and Flax."
+)
+
+
+@rule("S505", "transposed-linear", Severity.ERROR)
+def transposed_linear(comparison: Comparison) -> Iterator[Problem]:
+    """Families of matrices that are stored the other way round."""
+    here, there = comparison.cured.here, comparison.reference.tensors
+    for family in shapes(comparison).transposed:
+        pairs = [Pair(key, here[key].shape, there[key].shape) for key in family.reversed]
+        fix, advice = _fix(comparison, family)
+        yield mismatch(comparison, pairs, likewise(pairs), _CAUSE + _squares(family), advice, fix)
+
+
+def _squares(family: Family) -> str:
+    if not family.squares or family.others:
+        return ""
+    number = len(family.squares)
+    return (
+        f" {wording.count(number, 'square matrix', 'square matrices')} of the same family "
+        f"{'loads' if number == 1 else 'load'} without a word, and would be wrong."
+    )
+
+
+def _fix(comparison: Comparison, family: Family) -> tuple[Fix | None, str]:
+    """The whole family turned; advice where it is not of one kind."""
+    if family.others:
+        number, some = len(family.others), wording.abridged(family.others, 2)
+        verb = "has" if number == 1 else "have"
+        return None, (
+            f"No repair is offered: {wording.count(number, 'matrix', 'matrices')} beside them {verb} the model's shape "
+            f"as {'it is' if number == 1 else 'they are'} ({some}), so that nobody can say which squares to turn."
+        )
+    keys = (*family.reversed, *family.squares)
+    title = f"transpose {wording.count(len(keys), 'matrix', 'matrices')}{f' of {family.name}' if family.name else ''}"
+    edits = tuple([Transpose(comparison.cured.here[key].path) for key in keys])
+    return Fix(title, edits, Safety.UNSAFE, auto_option(comparison)), ""

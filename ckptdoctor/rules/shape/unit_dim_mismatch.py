@@ -1,0 +1,89 @@
+"""Tensors have the target's elements under another shape: sides of size 1 more or fewer.
+
+What it means
+    A scale was saved as a scalar and is a vector of one now, a vector per channel got sides of size 1
+    (``[C]``, ``[1, C, 1, 1]``), or a linear layer became a 1 × 1 convolution. The elements are the same, in the same
+    order.
+
+Why it matters
+    ``load_state_dict`` fails, with ``strict=False`` too.
+
+What you see
+    size mismatch for logit_scale: copying a param with shape torch.Size([]) from checkpoint, the shape in current
+    model is torch.Size([1]).
+
+How it is found
+    Only with a reference: both shapes are equal without their sides of size 1. A vector of one element for a scalar is
+    only worth knowing: torch takes it.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER`` gives them the target's shape. No value changes, and the reference
+    confirms it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.edits import Fix, Reshape, Safety
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes import shapes, units
+from ckptdoctor.facts.shapes.pairs import Pair
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import auto_option
+from ckptdoctor.rules.shaping import likewise, mismatch, places
+
+_BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "fc.bias": T((2,))}
+SICK = (
+    Example("a scalar for a vector of one", {**_BODY, "scale": T(())}, like={**_BODY, "scale": T((1,))}),
+    Example(
+        "a linear layer for a convolution, and a scale per channel",
+        {**_BODY, "fc.weight": T((2, 4)), "gamma": T((4,))},
+        like={**_BODY, "fc.weight": T((2, 4, 1, 1)), "gamma": T((1, 4, 1, 1))},
+    ),
+    Example(
+        "a vector of one for a scalar, which torch takes", {**_BODY, "scale": T((1,))}, like={**_BODY, "scale": T(())}
+    ),
+)
+HEALTHY = (
+    Example("the same shapes", {**_BODY, "scale": T((1,))}, like={**_BODY, "scale": T((1,))}),
+    Example(
+        "the same number of elements in another order",
+        {**_BODY, "table": T((2, 6))},
+        like={**_BODY, "table": T((3, 4))},
+    ),
+    Example("another size", {**_BODY, "gamma": T((4,))}, like={**_BODY, "gamma": T((1, 8, 1, 1))}),
+)
+
+
+@rule("S506", "unit-dim-mismatch", Severity.ERROR)
+def unit_dim_mismatch(comparison: Comparison) -> Iterator[Problem]:
+    """Shapes that are the same but for sides of size 1."""
+    pairs = shapes(comparison).units
+    refused = [pair for pair in pairs if not units.loads_anyway(pair)]
+    taken = [pair for pair in pairs if units.loads_anyway(pair)]
+    if refused:
+        yield mismatch(
+            comparison,
+            refused,
+            likewise(refused),
+            "The elements are the same, in the same order; only sides of size 1 are more or fewer.",
+            fix=_fix(comparison, refused),
+        )
+    if taken:
+        yield Problem(
+            message=likewise(taken),
+            cause="torch takes a vector of one element for a scalar without a word.",
+            keys=places(comparison, [pair.key for pair in taken]),
+            location=Location(path=comparison.path),
+            fix=_fix(comparison, taken),
+            severity=Severity.INFO,
+        )
+
+
+def _fix(comparison: Comparison, pairs: Sequence[Pair]) -> Fix:
+    edits = tuple([Reshape(comparison.cured.here[pair.key].path, pair.there) for pair in pairs])
+    return Fix(f"reshape {wording.count(len(pairs), 'tensor')}", edits, Safety.CONFIRMED, auto_option(comparison))

@@ -1,0 +1,164 @@
+"""The checkpoint is of a larger or smaller model of the same kind than the target.
+
+What it means
+    Names agree and sizes do not, all over the model: a ResNet-50 for a ResNet-18, BERT large for BERT base, 7 billion
+    parameters for 13.
+
+Why it matters
+    ``load_state_dict`` fails, with ``strict=False`` too. Where only the depth differs, ``strict=False`` loads a part of
+    the model without a word.
+
+What you see
+    size mismatch for encoder.layer.0.attention.self.query.weight: copying a param with shape torch.Size([1024, 1024])
+    from checkpoint, the shape in current model is torch.Size([768, 768]).
+
+How it is found
+    Only with a reference, in one of three ways. Both have the same layers, but for how often they are repeated, and
+    more than 30 % of the keys that both have differ, in three modules or more; most sides in one proportion, or in one
+    direction, and the repeated blocks differ too. Nothing differs but
+    the number of repeated blocks, and those of the one side are just like the others. Both are well-known models of one
+    family (ResNet, VGG, BERT, GPT-2, T5, ViT, Llama and its kin), told by depth and width.
+
+Repair
+    None: build the model in the checkpoint's size, or take the checkpoint of the model's size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes import shapes
+from ckptdoctor.facts.shapes.pairs import Pair
+from ckptdoctor.facts.shapes.size import Sized, WrongSize
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.shaping import places, torch_lines
+
+
+def _encoder(depth: int, width: int) -> dict[str, object]:
+    found: dict[str, object] = {"embeddings.word_embeddings.weight": T((11, width))}
+    for index in range(depth):
+        for name, shape in (("query", (width, width)), ("output", (width, 2 * width)), ("input", (2 * width, width))):
+            found[f"encoder.layer.{index}.{name}.weight"] = T(shape)
+            found[f"encoder.layer.{index}.{name}.bias"] = T(shape[:1])
+        found[f"encoder.layer.{index}.norm.weight"] = T((width,))
+    return found
+
+
+SICK = (
+    Example("twice as wide and one block deeper", _encoder(3, 8), like=_encoder(2, 4)),
+    Example("two blocks deeper and nothing else", _encoder(4, 4), like=_encoder(2, 4)),
+)
+HEALTHY = (
+    Example("the same size", _encoder(2, 4), like=_encoder(2, 4)),
+    Example(
+        "another head",
+        {**_encoder(2, 4), "classifier.weight": T((5, 4)), "classifier.bias": T((5,))},
+        like={**_encoder(2, 4), "classifier.weight": T((2, 4)), "classifier.bias": T((2,))},
+    ),
+    Example(
+        "another vocabulary", {**_encoder(2, 4), "embeddings.word_embeddings.weight": T((12, 4))}, like=_encoder(2, 4)
+    ),
+    Example(
+        "another model with a few names in common",
+        {"conv1.weight": T((6, 1, 5, 5)), "conv2.weight": T((16, 6, 5, 5)), "fc.weight": T((10, 400))},
+        like={
+            "conv1.weight": T((64, 3, 7, 7)),
+            "bn1.weight": T((64,)),
+            "layer1.0.conv1.weight": T((64, 64, 3, 3)),
+            "layer1.0.bn1.weight": T((64,)),
+            "layer1.1.conv1.weight": T((64, 64, 3, 3)),
+            "layer1.1.bn1.weight": T((64,)),
+            "fc.weight": T((1000, 512)),
+        },
+    ),
+)
+
+
+@rule("S510", "wrong-model-size", Severity.ERROR)
+def wrong_model_size(comparison: Comparison) -> Iterator[Problem]:
+    """Two models of one kind and of different sizes."""
+    found = shapes(comparison).size
+    if found is None:
+        return
+    here, there = comparison.cured.here, comparison.reference.tensors
+    pairs = [Pair(key, here[key].shape, there[key].shape) for key in found.mismatched]
+    lines = torch_lines(pairs)
+    if not lines:
+        lines = tuple(
+            [
+                say(keys)
+                for say, keys in (
+                    (wording.missing_keys, found.missing),
+                    (wording.unexpected_keys, found.unexpected),
+                )
+                if keys
+            ]
+        )
+    yield Problem(
+        message=_message(found),
+        cause=_cause(comparison, found),
+        torch_says=lines,
+        advice="Build the model in the checkpoint's size, or take the checkpoint of the model's size.",
+        keys=places(comparison, (*found.mismatched, *found.unexpected, *found.missing)),
+        location=Location(path=comparison.path),
+    )
+
+
+def _message(found: WrongSize) -> str:
+    ours, theirs = _side(found.here, found.there), _side(found.there, found.here)
+    if not ours or ours == theirs:
+        text = f"most layers are {_times(found.ratio)} as in the model" if found.ratio else "the sizes differ all over"
+    else:
+        text = f"the checkpoint has {ours}, the model {theirs}"
+    known, wanted = found.here.known, found.there.known
+    if known is not None and wanted is not None and known != wanted:
+        text += f": {known.name} for {wanted.name}?"
+    return text
+
+
+def _side(side: Sized, other: Sized) -> str:
+    """The sizes of one side in words, as far as they are known and differ."""
+    sizes, others = side.sizes, other.sizes
+    words = []
+    if sizes.depths != others.depths or sizes.width != others.width:
+        words.append(_blocks(sizes.depths))
+        if sizes.width is not None and others.width not in (None, sizes.width):
+            words.append(f"of width {sizes.width:,}")
+    if sizes.inner is not None and others.inner is not None and sizes.inner != others.inner and not words:
+        words.append(f"feed-forward layers of width {sizes.inner:,}")
+    if sizes.vocabulary is not None and others.vocabulary not in (None, sizes.vocabulary):
+        words.append(f"{'and ' if words else ''}{sizes.vocabulary:,} tokens")
+    return " ".join(words)
+
+
+def _blocks(depths: tuple[int, ...]) -> str:
+    if len(depths) == 1:
+        return wording.count(depths[0], "block")
+    return f"stages of {wording.listed([f'{depth:,}' for depth in depths])} blocks" if depths else ""
+
+
+def _times(ratio: Fraction) -> str:
+    """``4 times as wide``, ``half as wide``."""
+    if ratio == Fraction(1, 2):
+        return "half as wide"
+    number = f"{ratio.numerator:,}" if ratio.denominator == 1 else f"{ratio.numerator:,}/{ratio.denominator:,}"
+    return f"{number} times as wide"
+
+
+def _cause(comparison: Comparison, found: WrongSize) -> str:
+    if not found.mismatched:
+        number = len(found.missing) + len(found.unexpected)
+        side = "the checkpoint" if found.unexpected else "the model"
+        verb = "is" if number == 1 else "are"
+        return f"All else fits: {wording.count(number, 'key')} of further blocks {verb} only in {side}."
+    both = len(comparison.cured.fits) + len(found.mismatched)
+    text = f"{len(found.mismatched):,} of {wording.count(both, 'key')} that both have differ in shape"
+    known = found.here.known
+    if known is not None and found.there.known is None:
+        return f"{text}; by its sizes the checkpoint is {known.name}."
+    return f"{text}."

@@ -1,0 +1,53 @@
+"""The dots between the parts of names were left out.
+
+What it means
+    ``LitEma`` of latent diffusion keeps averaged weights in buffers, whose names may not hold dots: ``model.blocks.1``
+    becomes ``modelblocks1``.
+
+Why it matters
+    No model has such names: ``load_state_dict`` fails.
+
+What you see
+    Missing key(s) in state_dict: "output_blocks.7.1.weight".
+    Unexpected key(s) in state_dict: "output_blocks71weight".
+
+How it is found
+    Only with a reference: without its dots each key of the target is the name of one tensor here, of the same shape.
+    Names that two keys of the target would give count for neither.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
+    ``param_names`` as well; no value changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import moved
+
+_WANTED = {"blocks.7.1.weight": T((4, 3)), "blocks.7.1.bias": T((4,)), "out.weight": T((2, 4))}
+_HERE = {key.replace(".", ""): value for key, value in _WANTED.items()}
+SICK = (Example("averaged weights in buffers", _HERE, like=_WANTED),)
+HEALTHY = (
+    Example("the same names", _WANTED, like=_WANTED),
+    Example(
+        "two keys that look alike without dots",
+        {"blocks11weight": T((4,))},
+        like={"blocks.1.1.weight": T((4,)), "blocks.11.weight": T((4,)), "out.weight": T((3,))},
+    ),
+)
+
+
+@rule("W308", "flattened-nested-keys", Severity.WARNING)
+def flattened_nested_keys(comparison: Comparison) -> Iterator[Problem]:
+    """One step of the chain."""
+    yield from moved(
+        comparison,
+        "W308",
+        "Averaged weights were kept in buffers, whose names may not hold dots.",
+    )

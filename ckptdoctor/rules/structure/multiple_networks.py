@@ -1,0 +1,65 @@
+"""The file holds the weights of several networks.
+
+What it means
+    A GAN saves its generator and its discriminator, an agent its actor and its critic, a codec its encoder and its
+    decoder: state dicts with keys and shapes of their own, side by side in one file.
+
+Why it matters
+    Each belongs to a model of its own. The wrong one does not load, or loads nothing at all with ``strict=False``.
+
+What you see
+    Missing key(s) in state_dict: "conv1.weight", …
+    Unexpected key(s) in state_dict: "generator", "discriminator".
+
+How it is found
+    Two or more state dicts lie in the file that are not the same network (that is W302). By itself this is worth
+    knowing and no fault; with a reference the one that fits is found, and this rule is silent.
+
+Repair
+    Choose: ``ckptdoctor fix FILE --root KEY`` keeps one of them and nothing else. Once for each, and every network has
+    its own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.weight_sets import networks
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import sets
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_ONE = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+_OTHER = {"conv.weight": T((4, 3, 1, 1)), "conv.bias": T((4,))}
+SICK = (
+    Example("a generator and a discriminator", {"generator": _ONE, "discriminator": _OTHER, "step": 3}),
+    Example("networks in a list", [_ONE, _OTHER]),
+    Example("an average of one of two", {"g": _ONE, "d": _OTHER, "g_ema": _ONE}),
+)
+HEALTHY = (
+    Example("one network", {"model": _ONE, "epoch": 3}),
+    Example("raw and averaged weights", {"model": _ONE, "ema": _ONE}),
+    Example("weights and statistics", {"model": _ONE, "normalizer": {"mean": T((3,)), "std": T((3,))}}),
+    Example("a model that says which", {"generator": _ONE, "discriminator": _OTHER}, like=_OTHER),
+)
+
+
+@rule("W304", "multiple-networks", Severity.INFO)
+def multiple_networks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Files with more than one network; with a reference W301 and W311 say what fits."""
+    if isinstance(subject, Comparison):
+        return
+    found = networks(subject)
+    if len(found) < 2:
+        return
+    firsts = [network.sets[0] for network in found]
+    yield Problem(
+        message=f"{len(found)} networks: {sets.described(firsts)}",
+        cause="Each belongs to a model of its own, and none loads into another's.",
+        advice="Choose with --root which one is meant; fix keeps that one and nothing else.",
+        keys=tuple([each.path for each in firsts]),
+        location=Location(path=firsts[0].path),
+    )

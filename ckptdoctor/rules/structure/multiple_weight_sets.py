@@ -1,0 +1,89 @@
+"""The weights of one network are in the file more than once.
+
+What it means
+    Beside the weights as they were trained, programs save a running average of them (EMA, SWA), a teacher, or the best
+    ones so far. All have the same keys and shapes.
+
+Why it matters
+    Every one of them loads without a word, and they give different results: averages are often better by some per
+    cent. The file is two or three times as large as one set.
+
+What you see
+    Nothing. Or poor figures, where the wrong set was loaded.
+
+How it is found
+    Two or more state dicts of the file have the same keys, names of wrappers aside, with the same shapes; an average
+    may leave out buffers. That is worth knowing and no fault. With a reference, sets that W301 names are not named
+    again.
+
+Repair
+    Choose: ``ckptdoctor fix FILE --root KEY`` keeps one of them and nothing else. Which one is meant the file does not
+    tell, so none is proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.weight_sets import Network, averaged, networks, one_copy
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import sets, wording
+from ckptdoctor.rules.examples import Example, Odict, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_NET: dict[str, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.running_mean": T((2,))}
+_AVERAGE = {"n_averaged": T((), "int64"), "module.fc.weight": T((2, 4)), "module.fc.bias": T((2,))}
+SICK = (
+    Example("raw and averaged weights", {"epoch": 3, "model": _NET, "model_ema": _NET}),
+    Example("an average without buffers", {"state_dict": _NET, "ema": {"state_dict": _AVERAGE}}),
+    Example("the last and the best", {"current_model_state": _NET, "best_model_state": _NET}),
+    Example("raw and averaged weights for a model", {"model": _NET, "ema": _NET}, like=_NET),
+)
+HEALTHY = (
+    Example("one set of weights", {"epoch": 3, "model": Odict(_NET)}),
+    Example("two networks", {"generator": _NET, "discriminator": {"conv.weight": T((4, 3, 1, 1))}}),
+    Example("the same keys with other shapes", {"small": _NET, "large": {"fc.weight": T((3, 4)), "fc.bias": T((3,))}}),
+    Example("weights and statistics", {"model": _NET, "normalizer": {"mean": T((3,)), "std": T((3,))}}),
+)
+
+
+@rule("W302", "multiple-weight-sets", Severity.INFO)
+def multiple_weight_sets(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Networks of which there is more than one set of weights."""
+    compared = isinstance(subject, Comparison)
+    checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
+    named = _named_by_w301(subject) if isinstance(subject, Comparison) else set()
+    for network in networks(checkpoint):
+        if len(network.sets) > 1 and not all(id(each) in named for each in network.sets):
+            yield _problem(network, compared)
+
+
+def _named_by_w301(comparison: Comparison) -> set[int]:
+    if not (comparison.nested and comparison.rivals and comparison.cured.fits):
+        return set()
+    return {id(each) for each in (comparison.state_dict, *comparison.rivals)}
+
+
+def _problem(network: Network, compared: bool) -> Problem:
+    first = network.sets[0]
+    return Problem(
+        message=f"{wording.count(len(network.sets), 'set')} of weights of one network: {sets.described(network.sets)}",
+        cause=_cause(network.sets),
+        advice=(
+            "Choose with --root which one is compared and kept."
+            if compared
+            else "Choose with --root; where an average was saved, it is mostly the one to evaluate and to publish."
+            if any(map(averaged, network.sets))
+            else "Choose with --root which one is loaded and kept."
+        ),
+        keys=tuple([each.path for each in network.sets]),
+        location=Location(path=first.path),
+    )
+
+
+def _cause(found: tuple[StateDict, ...]) -> str:
+    if one_copy(found):
+        return "All of them are the very same tensors: what was kept as a copy was changed along with the original."
+    return "They have the same keys and shapes: each loads without a word, and gives results of its own."

@@ -1,0 +1,154 @@
+"""Beside tensors a state dict holds other values.
+
+What it means
+    A number, a text or None was put among the weights; or a module with ``get_extra_state`` (TransformerEngine) saved
+    what it needs beside its tensors.
+
+Why it matters
+    Extra states are loaded by the modules that saved them. Anything else makes ``load_state_dict`` fail, and
+    safetensors takes neither.
+
+What you see
+    Unexpected key(s) in state_dict: "epoch".
+    While copying the parameter named "fc.scale", expected torch.Tensor or Tensor-like object from checkpoint but
+    received <class 'float'>
+    Key `epoch` is invalid, expected torch.Tensor but received <class 'int'>
+
+How it is found
+    Most values of a model's state dict are tensors, and some are not. By itself that is worth knowing and no fault;
+    with a reference, a value that is no extra state is a warning, and an error where the reference has a tensor of that
+    name.
+
+Repair
+    With a reference, ``ckptdoctor fix FILE --drop KEY`` leaves out what its model does not have. Unsafe: the values go.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque
+from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.edits import Drop, Fix, Safety
+from ckptdoctor.facts import modules
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.odd_leaves import Leaf, non_tensors, sets_with_others
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "out.weight": T((2, 2))}
+SICK = (
+    Example("a number among the weights", {**_NET, "epoch": 3}),
+    Example("an extra state", {"model": {**_NET, "fc._extra_state": None}}),
+    Example("a number that the target does not know", {"model": {**_NET, "epoch": 3}}, like=_NET),
+    Example("a number where a tensor should be", {**_NET, "fc.scale": 0.5}, like={**_NET, "fc.scale": T(())}),
+)
+HEALTHY = (
+    Example("tensors only", _NET),
+    Example("values beside the weights", {"model": _NET, "epoch": 3, "best": T(())}),
+    Example("settings with a tensor", {"mean": T((3,)), "kind": "normal", "size": 3}),
+    Example("an extra state for a model", {**_NET, "fc._extra_state": None}, like=_NET),
+)
+
+_NAMED = 3  # values that a sentence names
+_PATTERNS = 8  # --drop options on one command line
+
+
+@rule("W307", "non-tensor-in-state-dict", Severity.INFO)
+def non_tensor_in_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """State dicts with values that are no tensors."""
+    if isinstance(subject, Comparison):
+        yield from _compared(subject)
+        return
+    for state_dict in sets_with_others(subject):
+        found = non_tensors(subject, state_dict)
+        if found:
+            yield _known(found)
+
+
+def _known(found: list[Leaf]) -> Problem:
+    extra = [each for each in found if each.is_extra_state]
+    others = [each for each in found if not each.is_extra_state]
+    return Problem(
+        message=_message(found),
+        cause=(
+            "safetensors takes tensors only; load_state_dict hands an extra state to the module that saved it."
+            if not others
+            else "load_state_dict and safetensors take tensors only."
+        ),
+        torch_says=_lines(others or extra, unexpected=bool(others)),
+        keys=tuple([each.path for each in found]),
+        location=Location(path=found[0].path[:-1]),
+    )
+
+
+def _compared(comparison: Comparison) -> Iterator[Problem]:
+    if comparison.state_dict is None or comparison.uncovered:
+        return
+    found = [each for each in non_tensors(comparison.checkpoint, comparison.state_dict) if not each.is_extra_state]
+    wanted = [each for each in found if comparison.final_name(each.key) in comparison.reference.tensors]
+    if wanted:
+        yield Problem(
+            message=f"{_message(wanted)}, where {comparison.reference.source} has tensors",
+            cause="load_state_dict copies tensors into tensors, and nothing else.",
+            torch_says=tuple([_refused(comparison.final_name(each.key), each.node) for each in wanted[:_NAMED]]),
+            advice="Save them as tensors: torch.tensor(value).",
+            keys=tuple([each.path for each in wanted]),
+            location=Location(path=comparison.path),
+            severity=Severity.ERROR,
+        )
+    strange = [each for each in found if comparison.final_name(each.key) not in comparison.reference.tensors]
+    if strange:
+        yield Problem(
+            message=f"{_message(strange)}, and unknown to {comparison.reference.source}",
+            cause="load_state_dict does not overlook them, whatever they are.",
+            torch_says=(wording.unexpected_keys([each.key for each in strange]),),
+            keys=tuple([each.path for each in strange]),
+            location=Location(path=comparison.path),
+            fix=_fix(comparison, strange),
+            severity=Severity.WARNING,
+        )
+
+
+def _fix(comparison: Comparison, found: list[Leaf]) -> Fix | None:
+    gone = {each.key for each in found}
+    state_dict = comparison.state_dict
+    others = [key for key in state_dict.others if key not in gone] if state_dict is not None else []
+    staying = [*(tensor.key for tensor in comparison.cured.here.values()), *others]
+    patterns = modules.patterns([each.key for each in found], staying)
+    if len(patterns) > _PATTERNS:
+        return None
+    option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])
+    edits = (Drop(tuple([each.path for each in found])),)
+    return Fix(f"drop {wording.count(len(found), 'value')}", edits, Safety.UNSAFE, option)
+
+
+def _message(found: Sequence[Leaf]) -> str:
+    named = [f"{each.key} ({kind(each.node)})" for each in found[:_NAMED]]
+    if len(found) > _NAMED:
+        named.append(f"{len(found) - _NAMED:,} more")
+    place = wording.of_place(found[0].path[:-1])
+    words = "1 value{} is no tensor: {}" if len(found) == 1 else "{:,} values{} are no tensors: {}"
+    return words.format(*(() if len(found) == 1 else (len(found),)), place, wording.listed(named))
+
+
+def _lines(found: Sequence[Leaf], *, unexpected: bool) -> tuple[str, ...]:
+    safetensors = f"Key `{found[0].key}` is invalid, expected torch.Tensor but received <class '{kind(found[0].node)}'>"
+    return (wording.unexpected_keys([each.key for each in found]), safetensors) if unexpected else (safetensors,)
+
+
+def _refused(key: str, node: Node) -> str:
+    return (
+        f'While copying the parameter named "{key}", expected torch.Tensor or Tensor-like object from checkpoint '
+        f"but received <class '{kind(node)}'>"
+    )
+
+
+def kind(node: Node) -> str:
+    """What ``type(value)`` shows: ``int``, ``NoneType``, ``collections.OrderedDict``."""
+    if isinstance(node, (Mapping, Items)):
+        return node.kind
+    return node.class_name if isinstance(node, Opaque) else type(node).__name__

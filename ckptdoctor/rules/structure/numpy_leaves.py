@@ -1,0 +1,71 @@
+"""Arrays of NumPy stand where the tensors of a state dict should.
+
+What it means
+    Weights that were converted from another framework, or that went through ``.numpy()``, were saved as arrays.
+
+Why it matters
+    ``load_state_dict`` takes tensors only. That shows once the file is loaded with ``weights_only=False``; before that
+    torch refuses the arrays themselves, which is P202.
+
+What you see
+    While copying the parameter named "fc.weight", expected torch.Tensor or Tensor-like object from checkpoint but
+    received <class 'numpy.ndarray'>
+
+How it is found
+    Arrays among the tensors of a model's state dict; or a dict of nothing but arrays under names with dots, at the top
+    of the file or under a key like ``state_dict`` or ``model``.
+
+Repair
+    None by command. In Python: ``{key: torch.as_tensor(value) for key, value in weights.items()}``, and save again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath
+from ckptdoctor.facts.odd_leaves import Leaf, arrays
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Obj, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_ARRAY = Obj("numpy.array", arguments=([0.5, 0.25],))
+SICK = (
+    Example("weights as arrays", {"model": {"fc.weight": _ARRAY, "fc.bias": _ARRAY}, "epoch": 3}),
+    Example("bare weights as arrays", {"fc.weight": _ARRAY, "fc.bias": _ARRAY}),
+    Example("one array among tensors", {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "fc.scale": _ARRAY}),
+)
+HEALTHY = (
+    Example("tensors", {"fc.weight": T((2, 4)), "fc.bias": T((2,))}),
+    Example("an array beside the weights", {"model": {"fc.weight": T((2, 4))}, "mean": _ARRAY}),
+    Example("arrays that are no weights", {"losses": _ARRAY, "accuracies": _ARRAY}),
+)
+
+
+@rule("W306", "numpy-leaves", Severity.ERROR)
+def numpy_leaves(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """State dicts of arrays."""
+    for path, found, number in arrays(checkpoint):
+        yield _problem(path, found, number)
+
+
+def _problem(path: KeyPath, found: list[Leaf], number: int) -> Problem:
+    some = wording.all_of(number, "value") if len(found) == number else f"{len(found):,} of {number:,} values"
+    return Problem(
+        message=f"{some}{wording.of_place(path)} are NumPy arrays, not tensors"
+        if len(found) > 1
+        else _single(found[0]),
+        cause="load_state_dict takes tensors only, also where the file is loaded with weights_only=False.",
+        torch_says=(
+            f'While copying the parameter named "{found[0].key}", expected torch.Tensor or Tensor-like object from '
+            "checkpoint but received <class 'numpy.ndarray'>",
+        ),
+        advice="In Python: {key: torch.as_tensor(value) for key, value in weights.items()}, and save that.",
+        keys=tuple([each.path for each in found]),
+        location=Location(path=path),
+    )
+
+
+def _single(found: Leaf) -> str:
+    return f"{found.key}{wording.of_place(found.path[:-1])} is a NumPy array, not a tensor"

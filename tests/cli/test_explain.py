@@ -1,0 +1,190 @@
+"""``ckptdoctor explain`` with error texts, as a process of its own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from ckptdoctor.cli.main import cli
+from tests.cli.files import HOSTILE, printable, run
+
+CUDA = """Traceback (most recent call last):
+  File "eval.py", line 12, in <module>
+    ckpt = torch.load("best.pth")
+RuntimeError: Attempting to deserialize object on CUDA device 1 but torch.cuda.device_count() is 1. Please use \
+torch.load with map_location to map your storages to an existing device.
+"""
+PREFIX = (
+    "RuntimeError: Error(s) in loading state_dict for Net:\n"
+    '\tMissing key(s) in state_dict: "fc.weight", "fc.bias". \n'
+    '\tUnexpected key(s) in state_dict: "module.fc.weight", "module.fc.bias". \n'
+)
+
+
+def explain(*arguments, cwd, text=None):
+    """The exit status, what was printed, and what was said on stderr."""
+    result = run("explain", *arguments, cwd=cwd, stdin=text.encode() if text is not None else None)
+    return result.returncode, result.stdout.decode(), result.stderr.decode()
+
+
+def test_a_traceback_is_explained(tmp_path):
+    """The message, its rule, the cause, and what to do about the file that the traceback names."""
+    status, out, _ = explain(cwd=tmp_path, text=CUDA)
+    assert status == 0
+    assert out == (
+        "Attempting to deserialize object on CUDA device 1 but torch.cuda.device_count() is 1\n"
+        "D602 cuda-index-out-of-range · the file was saved on cuda:1 of another machine; GPUs are counted from 0, and"
+        " this one has 1\n"
+        '  load it with    torch.load(path, map_location="cpu")\n'
+        "  or repair it    ckptdoctor fix best.pth --to-cpu        (best.pth: the file named in your text)\n"
+        "  more about it   ckptdoctor explain D602\n"
+    )
+
+
+def test_the_text_may_be_in_a_file(tmp_path):
+    """--error reads a file."""
+    (tmp_path / "err.txt").write_text(CUDA)
+    assert "D602" in explain("--error", "err.txt", cwd=tmp_path)[1]
+    assert "D602" in explain("--error", "-", cwd=tmp_path, text=CUDA)[1]
+
+
+def test_an_unknown_text_is_status_1(tmp_path):
+    """It is said what was read, that nothing was recognised, and what to do next."""
+    status, out, _ = explain(cwd=tmp_path, text="a\nb\n")
+    assert status == 1
+    assert out == (
+        "Read 2 lines from standard input, and recognised no message about a checkpoint.\n"
+        "The file itself may tell:   ckptdoctor check FILE\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["", "  \n\n"])
+def test_no_text_is_status_2(tmp_path, text):
+    """There is nothing to explain."""
+    status, _, err = explain(cwd=tmp_path, text=text)
+    assert status == 2
+    assert "empty" in err
+
+
+def test_a_terminal_is_no_text(monkeypatch):
+    """Without a pipe, a file or a code the usage is shown."""
+    from click.testing import CliRunner
+
+    monkeypatch.setattr("ckptdoctor.cli.explain._is_terminal", lambda: True)
+    result = CliRunner().invoke(cli, ["explain"])
+    assert result.exit_code == 2
+    assert "Usage: " in result.output
+    assert "There is no error text" in result.output
+
+
+def test_a_text_that_is_not_there(tmp_path):
+    """A file that cannot be read is status 2."""
+    status, _, err = explain("--error", "absent.txt", cwd=tmp_path)
+    assert status == 2
+    assert "absent.txt cannot be read" in err
+
+
+def test_a_rule_without_implementation_has_no_page(tmp_path):
+    """It is explained all the same, but nobody is sent to a page that does not exist."""
+    out = explain(cwd=tmp_path, text="ValueError: unsupported pickle protocol: 5")[1]
+    assert out.splitlines()[1].startswith("P211 compat-protocol · ")
+    assert "ckptdoctor explain" not in out
+
+
+@pytest.fixture
+def files(tmp_path):
+    """A DataParallel checkpoint, the same without the prefix, and one from a GPU."""
+    weights = {"fc.weight": torch.ones(2, 3), "fc.bias": torch.ones(2)}
+    torch.save(weights, tmp_path / "plain.pt")
+    torch.save({f"module.{key}": value for key, value in weights.items()}, tmp_path / "wrapped.pt")
+    torch.save({f"encoder.{key}": value for key, value in weights.items()}, tmp_path / "held.pt")
+    (tmp_path / "lfs.pt").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 3\n")
+    (tmp_path / "err.txt").write_text(PREFIX)
+    return tmp_path
+
+
+def test_the_file_confirms(files):
+    """check finds in the file what the text says, and the commands are about this file."""
+    status, out, _ = explain("--error", "err.txt", "wrapped.pt", cwd=files)
+    assert status == 0
+    assert "  confirmed: check finds N401 in wrapped.pt: " in out
+    assert "ckptdoctor fix wrapped.pt --strip-module" in out
+
+
+def test_the_file_refutes(files):
+    """The text is about another file."""
+    status, out, _ = explain("--error", "err.txt", "plain.pt", cwd=files)
+    assert status == 0
+    assert (
+        "not confirmed: not in plain.pt: it has none of the 2 keys that the error calls unexpected, and no key that"
+        " begins with “module.”"
+    ) in out
+
+
+def test_the_error_itself_is_the_reference(files):
+    """A rule that needs a model is confirmed too: the error says what the model wants."""
+    out = explain("held.pt", cwd=files, text=PREFIX.replace("module.", "encoder."))[1]
+    assert "confirmed: check finds N409 in held.pt" in out
+
+
+def test_a_file_that_was_loaded_whole(files):
+    """Its outermost keys are the unexpected ones: the file confirms, another does not."""
+    torch.save({"epoch": 1, "state_dict": {"fc.weight": torch.ones(2, 3)}}, files / "nested.pt")
+    text = 'Missing key(s) in state_dict: "fc.weight". \n\tUnexpected key(s) in state_dict: "epoch", "state_dict". '
+    assert "  confirmed: check finds W301 in nested.pt" in explain("nested.pt", cwd=files, text=text)[1]
+    assert "  not confirmed: not in plain.pt" in explain("plain.pt", cwd=files, text=text)[1]
+
+
+def test_a_file_that_does_not_have_it(files):
+    """Nothing in the file is on a GPU; another file is no checkpoint at all."""
+    assert "not confirmed: not in plain.pt: check finds no D602" in explain("plain.pt", cwd=files, text=CUDA)[1]
+    assert "check finds F001 in lfs.pt" in explain("lfs.pt", cwd=files, text="Unsupported operand 118")[1]
+    assert "check finds no D602; it finds F001" in explain("lfs.pt", cwd=files, text=CUDA)[1]
+    out = explain(
+        "plain.pt",
+        cwd=files,
+        text="loaded state dict contains a parameter group that doesn't match the size of optimizer's group",
+    )[1]
+    assert "open: nothing in plain.pt says so; what makes it may be the program" in out
+
+
+def test_a_file_that_cannot_be_examined(files):
+    """The explanation stands, and why nothing is said of the file."""
+    out = explain("--error", "err.txt", "absent.pt", cwd=files)[1]
+    assert "N401" in out
+    assert "open: absent.pt could not be examined" in out
+
+
+def test_json(files):
+    """The same as a document."""
+    status, out, _ = explain("--format", "json", "--error", "err.txt", "wrapped.pt", cwd=files)
+    document = json.loads(out)
+    assert status == 0
+    assert document["schema"] == "ckptdoctor/1"
+    assert document["file"] == "wrapped.pt"
+    assert document["verdict"]["confirmed"] is True
+    (found,) = document["explanations"]
+    assert (found["code"], found["name"], found["documented"]) == ("N401", "module-prefix", True)
+    assert found["ways"] == [{"label": "repair it", "command": "ckptdoctor fix wrapped.pt --strip-module"}]
+    unknown = json.loads(explain("--format", "json", cwd=files, text="a\n")[1])
+    assert (unknown["explanations"], unknown["lines"], unknown["verdict"]) == ([], 1, None)
+
+
+def test_text_is_not_trusted(tmp_path):
+    """What would take over a terminal is made visible, in messages and in names of files."""
+    text = f'torch.load("{HOSTILE}.pth")\nMissing key(s) in state_dict: "{HOSTILE}". \nUnsupported operand 118'
+    result = run("explain", cwd=tmp_path, stdin=text.encode("utf-8", "surrogatepass"))
+    assert result.returncode == 0
+    assert printable(result.stdout)
+
+
+def test_narrow_terminals_keep_commands_whole(tmp_path, monkeypatch):
+    """Prose is wrapped to the terminal; a command keeps its line."""
+    from ckptdoctor.messages.explanation import explain as explanation
+    from ckptdoctor.report.explain import as_text
+
+    shown = as_text(explanation(CUDA.replace("best.pth", "runs/" + "long" * 20 + ".pth")), (), None, 60)
+    assert f"    ckptdoctor fix runs/{'long' * 20}.pth --to-cpu" in shown.split("\n")
+    assert all(len(line) <= 60 or "long" in line for line in shown.split("\n"))

@@ -1,0 +1,99 @@
+"""S507 fused-qkv, S508 fused-gate-up and S509 moe-stacked-experts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from ckptdoctor.facts.qkv import LAYOUTS
+from ckptdoctor.rules.examples import T
+from ckptdoctor.rules.reference.missing_keys import missing_keys
+from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys
+from ckptdoctor.rules.shape.fused_gate_up import fused_gate_up
+from ckptdoctor.rules.shape.fused_qkv import fused_qkv
+from ckptdoctor.rules.shape.moe_stacked_experts import moe_stacked_experts
+from tests.facts.architectures import Contents, llama, mixtral
+from tests.rules import nouns
+
+
+class _Attention(torch.nn.Module):
+    """Attention with three projections of its own, beside a feed-forward layer."""
+
+    def __init__(self, width: int, *, split: bool) -> None:
+        super().__init__()
+        if split:
+            for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+                self.add_module(name, torch.nn.Linear(width, width))
+        else:
+            inner = torch.nn.MultiheadAttention(width, 2)
+            self.in_proj_weight, self.in_proj_bias, self.out_proj = (
+                inner.in_proj_weight,
+                inner.in_proj_bias,
+                inner.out_proj,
+            )
+
+
+def _model(*, split: bool) -> torch.nn.Module:
+    layers = [_Attention(8, split=split), torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 4)]
+    return torch.nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("split", [False, True])
+def test_the_attention_of_torch_is_known(split: bool) -> None:
+    """in_proj_weight against three modules, both ways round, in torch's words."""
+    model, saved = _model(split=not split), _model(split=split).state_dict()
+    here, there = nouns.described(saved), nouns.described(model.state_dict())
+    [found] = nouns.findings(fused_qkv, here, there)
+    error = nouns.torch_error(model, saved)
+    assert all(line.split(",")[0].rstrip(".") in error for line in found.torch_says)
+    assert nouns.findings(missing_keys, here, there) == []
+    assert nouns.findings(unexpected_keys, here, there) == []
+
+
+def test_no_layout_is_guessed_and_all_are_named() -> None:
+    """A wrong order loads without a word, so there is no repair, only the layouts that it could be."""
+    [found] = nouns.findings(fused_qkv, llama(2, 64, 160, 320, qkv=True), llama(2, 64, 160, 320))
+    assert found.fix is None
+    assert all(layout in found.advice for layout in LAYOUTS)
+
+
+def test_a_transposed_tensor_is_known_for_one() -> None:
+    """GPT-2's c_attn holds inputs × outputs."""
+    body: Contents = {f"h.{at}.ln.weight": T((4,)) for at in range(4)}
+    apart = {f"h.0.attn.{name}_proj.weight": T((4, 4)) for name in "qkv"}
+    [found] = nouns.findings(fused_qkv, {**body, "h.0.attn.c_attn.weight": T((4, 12))}, {**body, **apart})
+    assert "transposed" in found.cause
+
+
+def test_cross_attention_is_not_confused_with_self_attention() -> None:
+    """A block with two attentions is matched by the names of the modules only."""
+    body: Contents = {f"layers.{at}.norm.weight": T((4,)) for at in range(9)}
+    apart = {f"layers.0.{kind}.{name}.weight": T((4, 4)) for kind in ("self", "cross") for name in ("q", "k", "v")}
+    assert nouns.findings(fused_qkv, {**body, "layers.0.attn.qkv.weight": T((12, 4))}, {**body, **apart}) == []
+    [found] = nouns.findings(fused_qkv, {**body, "layers.0.cross.qkv.weight": T((12, 4))}, {**body, **apart})
+    assert found.message.startswith("layers.0.cross.qkv.weight [12, 4] here, q.weight, k.weight and v.weight [4, 4]")
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_gates_are_counted_over_all_layers(here: bool) -> None:
+    """One finding for the model, not one for each layer."""
+    sides = llama(5, 64, 160, 320, gate_up=here), llama(5, 64, 160, 320, gate_up=not here)
+    [found] = nouns.findings(fused_gate_up, *sides)
+    assert found.message.endswith("; 4 more tensors likewise")
+    assert len(found.keys) == (5 if here else 10)
+    assert found.fix is None
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_experts_are_matched_by_their_elements(here: bool) -> None:
+    """The names of modules and projections may differ, the number of experts and elements may not."""
+    [found] = nouns.findings(moe_stacked_experts, mixtral(stacked=here), mixtral(stacked=not here))
+    assert found.message.startswith(f"8 experts are {'stacked here and apart' if here else 'apart here and stacked'}")
+    assert found.message.endswith("; 1 more layer likewise")
+
+
+def test_experts_of_another_size_are_not_the_same() -> None:
+    """A row more, and nothing is said."""
+    changed = {**mixtral(stacked=True), "model.layers.0.mlp.experts.down_proj": T((8, 64, 161))}
+    [found] = nouns.findings(moe_stacked_experts, changed, mixtral(stacked=False))
+    assert "more layer" not in found.message

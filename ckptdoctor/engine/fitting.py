@@ -9,6 +9,7 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Comparison, compare
+from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.norms import final_versions, missing_counters
 
 _SHOWN = 5  # keys that a refusal names
@@ -58,6 +59,9 @@ def _why(comparison: Comparison, unsafe: bool) -> str:
     lines += _lines("another shape", plain.mismatched)
     if comparison.moves and not unsafe:
         lines.append("  some names can only be guessed from their order: --unsafe-fixes renames them")
+    family = family_of(layout(plain.here), layout(comparison.reference.tensors))
+    if family is not None:
+        lines.append(f"  another code base arranged these values: convert it with {family.converter}")
     option = comparison.reference.option or "--like OTHER"
     lines.append(f"  ckptdoctor check FILE {option} says what each of them means")
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.facts import names
 from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
+from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.moves import Move
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
 from ckptdoctor.facts.search import find_moves
@@ -188,7 +189,7 @@ def _compared(
         now = _renamed(now, wanted, prefix.change)
         steps.append(_step(f'{"add" if prefix.added else "strip"} "{prefix.text}"', prefix_code(prefix), now))
     after_prefix = now
-    moves = tuple(find_moves(now.here, wanted)) if len(now.fits) < len(wanted) else ()
+    moves = tuple(find_moves(now.here, wanted)) if _renames_help(now, wanted) else ()
     for move in moves:
         now = _renamed(now, wanted, move.change)
         steps.append(_step(move.pattern, move.code, now))
@@ -209,9 +210,23 @@ def _compared(
     )
 
 
+def _renames_help(now: Alignment, wanted: Mapping[str, Expected]) -> bool:
+    """Whether names are what keeps the rest from fitting: another code base arranges values in another way, too."""
+    return len(now.fits) < len(wanted) and family_of(layout(now.here), layout(wanted)) is None
+
+
 def prefix_code(prefix: Prefix) -> str:
-    """The rule that speaks of a prefix: N402 where the target is wrapped in ``module.``, else N409."""
-    return "N402" if prefix.added and set(prefix.text[:-1].split(".")) == {names.MODULE} else "N409"
+    """The rule that speaks of a prefix.
+
+    N402 where the target is wrapped in ``module.``, N408 for attributes of other wrappers, N410 for those that hold a
+    base model, else N409.
+    """
+    tokens = set(prefix.text[:-1].split("."))
+    if prefix.added and tokens == {names.MODULE}:
+        return "N402"
+    if tokens <= names.OTHER_WRAPPERS:
+        return "N408"
+    return "N410" if tokens <= names.BASE_MODELS else "N409"
 
 
 def _wanted_cures(state_dict: StateDict | None, reference: Reference) -> list[NameCure]:

@@ -22,6 +22,15 @@ FSDP = frozenset({"_fsdp_wrapped_module", "_fpw_module"})
 ACTIVATION_CHECKPOINT = frozenset({"_checkpoint_wrapped_module"})
 # tokens that only wrappers of torch itself use: no model has attributes of these names
 WRAPPERS = COMPILE | FSDP | ACTIVATION_CHECKPOINT
+# opacus.GradSampleModule; lightning.fabric.wrappers._FabricModule: both hold the module in an attribute of this name
+SURE_WRAPPERS = frozenset({"_module", "_forward_module"})
+# attributes in which wrappers of all kinds hold a module, but which a model may have itself
+OTHER_WRAPPERS = SURE_WRAPPERS | {"_original_module", "wrapped", "inner", "wrapped_model", "inner_model"}
+# PreTrainedModel.base_model_prefix of the usual architectures of transformers
+BASE_MODELS = frozenset(
+    {"albert", "bert", "camembert", "deberta", "deit", "distilbert", "electra", "esm", "gpt_neox", "longformer"}
+    | {"mobilebert", "mpnet", "roberta", "swin", "transformer", "vit", "wav2vec2", "xlm_roberta"}
+)
 _PREFIX = f"{MODULE}."
 _MORE = (_PREFIX, "_")  # what a further wrapper's token begins with
 # names that torch and fairscale give to the parameters of a wrapped module, made one flat tensor

@@ -135,7 +135,7 @@ def test_names_of_another_code_are_not_enough(bench):
     """Llama in Meta's own names: every shape fits, yet some values would stand in the wrong rows, so it is refused."""
     model = transformers.LlamaForCausalLM(LLAMA)
     said = bench.refuse(permuted(model.state_dict()), model)
-    assert "can only be guessed" in said
+    assert "convert it with transformers/models/llama/convert_llama_weights_to_hf.py" in said
 
 
 def adapted(model, **config):

@@ -14,7 +14,8 @@ What you see
 
 How it is found
     Only with a reference: keys that fit one of its keys, shape and all, once one prefix is put before them or taken
-    away, while other keys stay as they are. (A prefix that all keys share is N409.)
+    away, while other keys stay as they are. A prefix that all keys share
+    is N409, unless it is one of the names that transformers gives to base models.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
@@ -25,27 +26,35 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.alignment import Comparison, prefix_code
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.prefixing import prefix_problem
 
 _BASE = {"embeddings.weight": T((9, 4)), "encoder.0.weight": T((4, 4)), "encoder.1.weight": T((4, 4))}
 _HEAD = {"classifier.weight": T((2, 4)), "classifier.bias": T((2,))}
 _WHOLE = {**{f"bert.{key}": value for key, value in _BASE.items()}, **_HEAD}
-SICK = (Example("a head that is there already", {**_BASE, **_HEAD}, like=_WHOLE),)
+_CAUSE = "The base model and the same model with a head differ in the name of the attribute that holds it."
+SICK = (
+    Example("a head that is there already", {**_BASE, **_HEAD}, like=_WHOLE),
+    Example("the base model for one with a head", _BASE, like={f"bert.{key}": value for key, value in _BASE.items()}),
+)
 HEALTHY = (
     Example("the same keys", _WHOLE, like=_WHOLE),
-    Example("all keys lack it: another rule's", _BASE, like={f"bert.{key}": value for key, value in _BASE.items()}),
+    Example("another attribute", _BASE, like={f"model.{key}": value for key, value in _BASE.items()}),
 )
 
 
 @rule("N410", "base-model-prefix", Severity.WARNING)
 def base_model_prefix(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """One step of the chain, or one prefix for all keys."""
+    prefix, state_dict = comparison.prefix, comparison.state_dict
+    if prefix is not None and state_dict is not None and prefix_code(prefix) == "N410":
+        yield prefix_problem(comparison, state_dict, prefix, _CAUSE)
     yield from moved(
         comparison,
         "N410",
-        "The base model and the same model with a head differ in the name of the attribute that holds it.",
+        _CAUSE,
     )

@@ -1,0 +1,73 @@
+"""Code bases that hold the same networks under other names and in other layouts, told by the names they use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """One code base: what it is called, and names that all of its checkpoints hold."""
+
+    name: str
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Layouts of the same networks, and what converts one into the other; renaming alone never does."""
+
+    layouts: tuple[Layout, ...]
+    converter: str
+    why: str
+
+
+FAMILIES = (
+    Family(
+        (
+            Layout("Meta's Llama", ("tok_embeddings.", ".attention.wq.", ".feed_forward.w1.")),
+            Layout("transformers' Llama", ("embed_tokens.", ".self_attn.q_proj.", ".mlp.gate_proj.")),
+        ),
+        "transformers/models/llama/convert_llama_weights_to_hf.py",
+        "the rows of wq and wk lie in another order (rotary halves)",
+    ),
+    Family(
+        (
+            Layout("latent diffusion", ("model.diffusion_model.", "first_stage_model.")),
+            Layout("diffusers' UNet", ("down_blocks.", "mid_block.", "up_blocks.")),
+        ),
+        "diffusers' from_single_file() or scripts/convert_original_stable_diffusion_to_diffusers.py",
+        "blocks are numbered and attention is shaped in another way",
+    ),
+    Family(
+        (
+            Layout("OpenAI's CLIP", ("visual.transformer.resblocks.", "transformer.resblocks.", "token_embedding.")),
+            Layout("transformers' CLIP", ("vision_model.encoder.layers.", "text_model.encoder.layers.")),
+        ),
+        "transformers/models/clip/convert_clip_original_pytorch_to_hf.py",
+        "query, key and value are one matrix in one and three in the other",
+    ),
+    Family(
+        (
+            Layout("Megatron", (".query_key_value.", ".dense_h_to_4h.", ".dense_4h_to_h.")),
+            Layout("transformers' GPT-2", (".attn.c_attn.", ".mlp.c_fc.", ".mlp.c_proj.")),
+        ),
+        "Megatron's own tools/checkpoint/convert.py",
+        "query, key and value lie in another order",
+    ),
+)
+
+
+def layout(keys: Iterable[str]) -> Layout | None:
+    """The layout whose marks all stand somewhere in the keys, if there is one."""
+    text = "\n".join(keys)
+    found = [each for family in FAMILIES for each in family.layouts if all(mark in text for mark in each.marks)]
+    return found[0] if len(found) == 1 else None
+
+
+def family_of(one: Layout | None, other: Layout | None) -> Family | None:
+    """The family that two different layouts belong to."""
+    if one is None or other is None or one is other:
+        return None
+    return next((family for family in FAMILIES if one in family.layouts and other in family.layouts), None)

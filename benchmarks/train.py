@@ -7,6 +7,7 @@ process, by turns; the figures are medians over the rounds, and ratios come from
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import tempfile
@@ -89,7 +90,8 @@ def measured(config: Config) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Measure ``single``, and ``ddp`` on 1 and 2 ranks of one thread each."""
+    """Measure ``single``, and ``ddp`` on 1 and 2 ranks; every process has one thread, so that ranks are what scales."""
+    os.environ["OMP_NUM_THREADS"] = "1"
     base = Config(network="lenet", images=IMAGES, batch_size=int(sys.argv[1]) if len(sys.argv) > 1 else 256)
     speed = {}
     for strategy, world_size in (("single", 1), ("ddp", 1), ("ddp", 2)):

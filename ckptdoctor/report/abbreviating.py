@@ -22,14 +22,15 @@ def pattern(keys: Sequence[str]) -> str:
     nexts = list(dict.fromkeys(tokens[shared] for tokens in split))
     longer = any(len(tokens) > shared + 1 for tokens in split)
     lead = "".join(f"{token}." for token in split[0][:shared])
-    return f"{lead}{_braced(nexts)}{'.*' if longer else ''}"
+    return f"{lead}{braced(nexts)}{'.*' if longer else ''}"
 
 
-def _braced(tokens: Sequence[str]) -> str:
+def braced(tokens: Sequence[str], most: int = _ALTERNATIVES) -> str:
+    """Different tokens for one place: the token, or ``{a,b,c}`` with numbered neighbours folded to ``layer{1..3}``."""
     words = list(_runs(tokens))
     if len(words) == 1:
         return words[0]
-    shown = words[:_ALTERNATIVES] + (["…"] if len(words) > _ALTERNATIVES else [])
+    shown = words[:most] + (["…"] if len(words) > most else [])
     return "{" + ",".join(shown) + "}"
 
 

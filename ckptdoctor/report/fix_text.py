@@ -12,6 +12,7 @@ from ckptdoctor.findings import Finding, Proof, RepairReport, Severity
 from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.arranging import KINDS, arranged
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.grouping import grouped
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.shell import quote
@@ -19,6 +20,8 @@ from ckptdoctor.report.wrapping import abridged, wrapped
 
 _NAMES = 90  # characters of what stands on either side of an arrow
 _SAFETENSORS = "safetensors"
+_LISTED = 12  # names that --diff lists one by one
+_GROUPS = 60  # groups of more names that it shows
 
 
 def outcome(report: RepairReport, paint: Paint | None = None, width: int | None = None) -> str:
@@ -208,9 +211,25 @@ def _difference(report: RepairReport, paint: Paint) -> Iterator[str]:
             yield from _pairs(change, step)
 
 
+def _groups(change: Change) -> Iterator[str]:
+    """Many names, put together by what changes in them."""
+    groups = list(grouped(change.pairs))
+    for old, new, count in groups[:_GROUPS]:
+        if old:
+            yield f"-{escape(old)}" + ("" if new else f"   {plural(count, 'key')}")
+        if new:
+            yield f"+{escape(new)}   {plural(count, 'key')}"
+    left = sum(count for _, _, count in groups[_GROUPS:])
+    if left:
+        yield f" … and {plural(left, 'more key', 'more keys')}"
+
+
 def _pairs(change: Change, step: Step) -> Iterator[str]:
     if not change.pairs:
         yield f" {_names(change, step)}"
+    if len(change.pairs) > _LISTED:
+        yield from _groups(change)
+        return
     for old, new in change.pairs:
         if old:
             yield f"-{escape(old)}"

@@ -1,0 +1,52 @@
+"""Many renames as few: ``layer{1..4}.{0,1}.conv{1,2}.weight``, exactly the keys that a pattern stands for.
+
+Renames that change the same tokens are a group; a group is one line where its keys are all combinations of the tokens
+in each place, and is taken apart until that is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from ckptdoctor.report.abbreviating import braced
+
+Pair = tuple[str, str]
+_MOST = 24  # names in one pair of braces
+_Split = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def grouped(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, int]]:
+    """(names before, names after, how many) of each group, in the order of their first pairs."""
+    groups: dict[object, list[_Split]] = {}
+    for old, new in pairs:
+        before, after = tuple(old.split(".")), tuple(new.split("."))
+        groups.setdefault(_change(before, after), []).append((before, after))
+    for group in groups.values():
+        yield from _exact(group)
+
+
+def _change(before: tuple[str, ...], after: tuple[str, ...]) -> object:
+    """What is alike in renames of one kind: how many tokens, and which of them stay."""
+    start = 0
+    while start < min(len(before), len(after)) and before[start] == after[start]:
+        start += 1
+    end = 0
+    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
+        end += 1
+    return start, end, len(before), before[start : len(before) - end], after[start : len(after) - end]
+
+
+def _exact(group: list[_Split]) -> Iterator[tuple[str, str, int]]:
+    columns = [list(dict.fromkeys(column)) for column in zip(*[before for before, _ in group], strict=True)]
+    if prod(map(len, columns)) == len(group):
+        yield _shown([before for before, _ in group]), _shown([after for _, after in group]), len(group)
+        return
+    # by the place with fewest different tokens: parts of a model differ in few, their numbers in many
+    place = min((len(tokens), index) for index, tokens in enumerate(columns) if len(tokens) > 1)[1]
+    for token in columns[place]:
+        yield from _exact([each for each in group if each[0][place] == token])
+
+
+def _shown(keys: Sequence[tuple[str, ...]]) -> str:
+    return ".".join([braced(list(dict.fromkeys(column)), _MOST) for column in zip(*keys, strict=True)])

@@ -1,0 +1,52 @@
+"""Many renames are shown as few patterns, and each pattern stands for exactly its keys."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckptdoctor.report.grouping import grouped
+
+
+def expanded(pattern):
+    """Every key that a pattern stands for; patterns of these tests have no braces inside names."""
+    places = []
+    for token in re.findall(r"(?:[^.{}]|\{[^}]*\})+", pattern):
+        found = re.fullmatch(r"(.*?)\{(.*)\}(.*)", token)
+        if found is None:
+            places.append([token])
+            continue
+        stem, inside, rest = found.groups()
+        numbers = re.fullmatch(r"(\d+)\.\.(\d+)", inside)
+        words = map(str, range(int(numbers[1]), int(numbers[2]) + 1)) if numbers else inside.split(",")
+        places.append([f"{stem}{word}{rest}" for word in words])
+    return {".".join(key) for key in itertools.product(*places)}
+
+
+def test_layers_and_parts_become_one_line():
+    """All combinations of numbers and names are one pattern."""
+    old = [f"module.layer{n}.{b}.conv{c}.weight" for n in range(1, 5) for b in (0, 1) for c in (1, 2)]
+    pairs = [(key, key.removeprefix("module.")) for key in old]
+    assert list(grouped(pairs)) == [
+        ("module.layer{1..4}.{0..1}.conv{1..2}.weight", "layer{1..4}.{0..1}.conv{1..2}.weight", 16)
+    ]
+
+
+def test_what_is_not_a_product_is_taken_apart():
+    """Keys that are no combination of all tokens are several patterns."""
+    old = ["a.conv.weight", "a.bn.weight", "a.bn.bias"]
+    assert [count for _, _, count in grouped([(key, f"m.{key}") for key in old])] == [1, 2]
+
+
+@given(st.sets(st.tuples(*[st.sampled_from("abc")] * 3), min_size=1))
+def test_patterns_stand_for_exactly_the_keys(keys):
+    """Whatever keys there are: the patterns together are these keys, each once, before and after."""
+    pairs = [(f"old.{'.'.join(key)}", f"new.{'.'.join(key)}") for key in sorted(keys)]
+    groups = list(grouped(pairs))
+    assert sum(count for _, _, count in groups) == len(pairs)
+    for side in (0, 1):
+        found = [key for group in groups for key in expanded(group[side])]
+        assert sorted(found) == sorted(pair[side] for pair in pairs)

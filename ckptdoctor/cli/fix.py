@@ -13,7 +13,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, codes, color, reference_options
 from ckptdoctor.engine.diagnose import read_reference
 from ckptdoctor.engine.name_map import NameMap
-from ckptdoctor.engine.request import FixRequest, substitution
+from ckptdoctor.engine.request import QKV_LAYOUTS, FixRequest, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
@@ -33,6 +33,10 @@ from ckptdoctor.findings import RepairReport
 @click.option("--root", metavar="KEY", help='Make one part the whole contents, such as "state_dict".')
 @click.option("--auto", is_flag=True, help="Every repair that makes it fit the target: --model, --config or --like.")
 @reference_options
+@click.option(
+    "--qkv-layout", type=click.Choice(QKV_LAYOUTS), help="With --auto: how fused queries, keys and values lie."
+)
+@click.option("--heads", type=int, metavar="N", help="With --qkv-layout: the number of attention heads.")
 @click.option("--write-map", metavar="JSON", help="Also write down which key became which, for --map.")
 @click.option("--map", "map_file", metavar="JSON", help="Rename as an earlier repair did, which wrote this.")
 @click.option("--reverse", is_flag=True, help="With --map: the other way round.")
@@ -79,6 +83,8 @@ def _request(
     reference = read_reference(Settings(like=like, model=model, config=config))
     if reference is not None and not asked["auto"]:
         raise UsageError("--model, --config and --like name the target of --auto: add --auto, or leave them out.")
+    if asked["qkv_layout"] is not None and not asked["auto"]:
+        raise UsageError("--qkv-layout says how --auto splits and fuses attention: add --auto and a target.")
     name_map = read_map(map_file, reverse)
     request = FixRequest(
         path,

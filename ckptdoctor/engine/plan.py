@@ -12,6 +12,7 @@ from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
 from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.engine.attention import attention_edits
 from ckptdoctor.engine.chain import next_link
 from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.cures import container_findings, cures, independent, outside
@@ -137,9 +138,23 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
         raise UsageError("--auto needs to know the target: add --like OTHER, or --model MODULE:CLASS.")
     require_one_choice(draft.checkpoint, reference)
     for _ in range(_ROUNDS):
-        if not _rename_towards(draft, request, reference) and not _confirm(draft, request, reference, rules):
+        if not (
+            _rename_towards(draft, request, reference)
+            or _confirm(draft, request, reference, rules)
+            or _arrange_attention(draft, request, reference)
+        ):
             break
     require_fit(draft.checkpoint, reference, request.unsafe)
+
+
+def _arrange_attention(draft: _Draft, request: FixRequest, reference: Reference) -> bool:
+    """Split or fuse projections in the layout that was stated; whether there were any."""
+    if request.qkv_layout is None:
+        return False
+    edits = attention_edits(draft.checkpoint, reference, request.qkv_layout, request.heads)
+    title = f"queries, keys and values as {request.qkv_layout}"
+    draft.add("S507", "fused-qkv", title, Safety.UNSAFE, edits, reference)
+    return bool(edits)
 
 
 def _rename_towards(draft: _Draft, request: FixRequest, reference: Reference) -> bool:

@@ -10,6 +10,9 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import UsageError
+from ckptdoctor.facts.qkv import LAYOUTS
+
+QKV_LAYOUTS = LAYOUTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,7 @@ class FixRequest:
     ``renames``, ``add_prefix``, ``to_cpu``, and last the cures of ``selection``, where that selects rules.
     ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
     the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none.
+    ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells.
     ``name_map`` renames as an earlier repair did, after ``root``.
     """
 
@@ -49,6 +53,8 @@ class FixRequest:
     auto: bool = False
     reference: Reference | None = None
     name_map: NameMap | None = None
+    qkv_layout: str | None = None
+    heads: int | None = None
 
     @property
     def named(self) -> bool:

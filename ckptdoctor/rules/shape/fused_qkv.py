@@ -16,9 +16,9 @@ How it is found
     missing, or the reverse, and the shapes add up.
 
 Repair
-    Not without a word about the layout: in which order the rows lie (all queries, then all keys, then all values; head
-    by head; group by group) differs between libraries, and shapes do not show it. A wrong order loads and gives
-    nonsense.
+    ``ckptdoctor fix FILE --auto --like OTHER --qkv-layout q-k-v``, and ``--heads N`` for layouts that go head by head.
+    Not without that word: in which order the rows lie (all queries, then all keys, then all values; head by head; group
+    by group) differs between libraries, and shapes do not show it. A wrong order loads and gives nonsense.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _LAYOUTS = (
     "The shapes do not show in which order the rows lie: q-k-v (all queries, then all keys, then all values: GPT-2, "
     "nn.MultiheadAttention), k-v-q, per-head (the query, key and value of one head after another: GPT-NeoX, BLOOM), or "
     "grouped (the queries of a group, then its key and value: Megatron, Falcon). Look it up where the checkpoint comes "
-    "from: a wrong one loads without a word and gives nonsense."
+    "from, and say it with --qkv-layout beside --auto: a wrong one loads without a word and gives nonsense."
 )
 
 

@@ -25,10 +25,12 @@ def networks(checkpoint: Checkpoint) -> list[Network]:
 
     Statistics for normalizing, look-up tables and the like are no networks: see ``is_network``.
     """
+    sets = [each for each in weight_sets(checkpoint)[:_LOOKED_AT] if is_network(each)]
+    if len(sets) < 2:  # nothing to tell apart, which is most files
+        return [Network((each,)) for each in sets]
     found: dict[frozenset[tuple[str, tuple[int, ...]]], list[StateDict]] = {}
-    for each in weight_sets(checkpoint)[:_LOOKED_AT]:
-        if is_network(each):
-            found.setdefault(_parameters(each), []).append(each)
+    for each in sets:
+        found.setdefault(_parameters(each), []).append(each)
     return [Network(tuple(sets)) for sets in found.values()]
 
 

@@ -24,6 +24,9 @@ class Placeholders:
 
 def placeholders(state_dict: StateDict) -> Placeholders | None:
     """The placeholders of a state dict, where most of the weights that should be matrices are some."""
+    # most files have none: said before any name is taken apart
+    if not any(0 in tensor.shape or tensor.shape == (1,) for tensor in state_dict.tensors):
+        return None
     weights = [tensor for tensor in state_dict.tensors if tensor.key.endswith("weight") and not _vector(tensor.key)]
     empty = [tensor for tensor in weights if is_placeholder(tensor.shape)]
     if len(weights) < _WEIGHTS or _SHARE * len(empty) < 2 * len(weights):

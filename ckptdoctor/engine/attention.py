@@ -12,8 +12,8 @@ from ckptdoctor.edits import Edit, Fuse, Split, Transpose
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.qkv import Ranges, fuse_order, rows, split_parts
-from ckptdoctor.facts.shapes import shapes
 from ckptdoctor.facts.shapes.fused import Fused
+from ckptdoctor.facts.shapes.sorting import shapes
 
 _HEAD_BY_HEAD = ("per-head", "grouped")  # layouts in which the size of a head matters
 

@@ -13,6 +13,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, KeyPath, No
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Opened, Recognised
 from ckptdoctor.engine.roots import find_root
+from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import SOURCES, Settings
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
 from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
@@ -43,10 +44,20 @@ def diagnose(
     and whatever is wrong with the reference that ``settings`` names.
     """
     settings = settings or Settings()
-    rules = settings.selection.chosen(all_rules())
+    rules = chosen_rules(settings, reference)
     if reference is None:
         reference = read_reference(settings)
     yield from _Examination(path, settings, rules, reference).events(shown or path)
+
+
+def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...]:
+    """The rules that were asked for. Raises UsageError for a bad code.
+
+    Where none is named and there is no reference, those that only speak of one are not even imported.
+    """
+    sources = any(getattr(settings, name) is not None for name in SOURCES)
+    compared = reference is not None or sources or settings.selection != Selection()
+    return settings.selection.chosen(all_rules(compared))
 
 
 def read_reference(settings: Settings) -> Reference | None:

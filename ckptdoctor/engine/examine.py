@@ -6,14 +6,13 @@ import sys
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.engine.crash import one_line, wants_trace
-from ckptdoctor.engine.diagnose import diagnose, read_reference
+from ckptdoctor.engine.diagnose import chosen_rules, diagnose, read_reference
 from ckptdoctor.engine.events import Finished
 from ckptdoctor.engine.paths import STANDARD_INPUT, expand, spooled
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport
 from ckptdoctor.reference import Reference
-from ckptdoctor.rules.registry import all_rules
 
 
 def examine_all(patterns: Iterable[str], settings: Settings) -> Iterator[FileReport]:
@@ -21,7 +20,7 @@ def examine_all(patterns: Iterable[str], settings: Settings) -> Iterator[FileRep
 
     Raises what is wrong with the request itself: a bad rule code, a reference that cannot be read.
     """
-    settings.selection.chosen(all_rules())
+    chosen_rules(settings)
     reference = read_reference(settings)
     for path in expand(patterns):
         yield _survived(path, settings, reference)

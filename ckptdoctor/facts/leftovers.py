@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ckptdoctor.facts import names, norms, shapes
+from ckptdoctor.facts import names, norms
 from ckptdoctor.facts.aliases import Alias, aliases
 from ckptdoctor.facts.alignment import Comparison, carries
 from ckptdoctor.facts.blocks import Block, side_blocks
@@ -51,7 +51,9 @@ class Leftovers:
 
 def explained(comparison: Comparison) -> Explained:
     """What R001, R002 and R003 need not list, because another rule says why it is so: of shapes, or of leftovers."""
-    return shapes.explained(comparison) | leftovers(comparison).explained
+    from ckptdoctor.facts.shapes import sorting  # many modules, which only a comparison needs
+
+    return sorting.explained(comparison) | leftovers(comparison).explained
 
 
 @once
@@ -60,7 +62,9 @@ def leftovers(comparison: Comparison) -> Leftovers:
     cured = comparison.cured
     if comparison.uncovered or not (cured.missing or cured.unexpected):
         return Leftovers()
-    known = shapes.explained(comparison)
+    from ckptdoctor.facts.shapes import sorting
+
+    known = sorting.explained(comparison)
     versions = norms.final_versions(comparison)
     uncounted, unasked = norms.missing_counters(comparison, versions)
     uncounted = tuple([key for key in uncounted if key not in known.missing])

@@ -15,9 +15,12 @@ ENTRY_POINT_GROUP = "ckptdoctor.rules"
 
 
 @cache
-def all_rules() -> tuple[Rule, ...]:
-    """Every rule, ordered by code."""
-    return tuple(sorted([*_own_rules(), *_plugged_in()], key=lambda each: each.code))
+def all_rules(compared: bool = True) -> tuple[Rule, ...]:
+    """Every rule, ordered by code; without those that only speak of a reference where nothing is ``compared``.
+
+    Those are half of the rules, and importing them is half of the start of a check.
+    """
+    return tuple(sorted([*_own_rules(compared), *_plugged_in()], key=lambda each: each.code))
 
 
 def find_rule(code_or_name: str) -> Rule | None:
@@ -53,13 +56,16 @@ def _content(path: str) -> bytes:
         return b""
 
 
-def _own_rules() -> list[Rule]:
+def _own_rules(compared: bool) -> list[Rule]:
     found = []
     for family in pkgutil.iter_modules(rules.__path__):
         if not family.ispkg:
             continue
         package = importlib.import_module(f"{rules.__name__}.{family.name}")
+        alone = None if compared else getattr(package, "ALONE", None)
         for entry in pkgutil.iter_modules(package.__path__):
+            if alone is not None and entry.name not in alone:
+                continue
             module = importlib.import_module(f"{package.__name__}.{entry.name}")
             found += [value for value in vars(module).values() if isinstance(value, Rule)]
     return found

@@ -52,3 +52,11 @@ def test_a_rule_of_another_package_is_found_through_its_entry_point(tmp_path: Pa
     paths = {"PYTHONPATH": f"{tmp_path}:{Path(rules.__file__).parents[2]}"}
     done = subprocess.run([sys.executable, "-c", program], env=paths, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "ZZ001", done.stderr
+
+
+def test_families_say_which_of_their_rules_judge_a_file_alone():
+    """ALONE names exactly the rules that read more than a comparison; the others wait until there is a reference."""
+    from ckptdoctor.facts.alignment import Comparison
+
+    lone = {rule.code for rule in all_rules(compared=False)}
+    assert lone == {rule.code for rule in all_rules() if rule.subject is not Comparison}

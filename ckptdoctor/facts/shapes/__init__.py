@@ -3,7 +3,3 @@
 ``shapes`` decides once for each comparison, ``explained`` says which keys need no other rule, and
 ``sweeping`` whether that explains why hardly anything fits.
 """
-
-from ckptdoctor.facts.shapes.sorting import Shapes, explained, shapes, sweeping
-
-__all__ = ["Shapes", "explained", "shapes", "sweeping"]

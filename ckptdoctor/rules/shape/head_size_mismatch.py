@@ -28,8 +28,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes import shapes
 from ckptdoctor.facts.shapes.heads import Head
+from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.dropping import drop_fix

@@ -26,8 +26,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes import shapes
 from ckptdoctor.facts.shapes.experts import Experts
+from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T

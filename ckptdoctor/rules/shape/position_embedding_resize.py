@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes import shapes
 from ckptdoctor.facts.shapes.positions import Grid, Positions
+from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes import shapes
 from ckptdoctor.facts.shapes.pairs import Pair
+from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T

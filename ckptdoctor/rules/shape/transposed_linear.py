@@ -29,8 +29,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.edits import Fix, Safety, Transpose
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes import shapes
 from ckptdoctor.facts.shapes.pairs import Pair
+from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.transposed import Family
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording

@@ -27,8 +27,9 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.edits import Fix, Reshape, Safety
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes import shapes, units
+from ckptdoctor.facts.shapes import units
 from ckptdoctor.facts.shapes.pairs import Pair
+from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T

@@ -29,9 +29,9 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes import shapes
 from ckptdoctor.facts.shapes.pairs import Pair
 from ckptdoctor.facts.shapes.size import Sized, WrongSize
+from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T

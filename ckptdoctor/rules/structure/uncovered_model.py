@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.alignment import Comparison, describe
 from ckptdoctor.facts.contents import empty_places, purpose, without_elements
-from ckptdoctor.facts.shapes import sweeping
+from ckptdoctor.facts.shapes.sorting import sweeping
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.edits import Drop, Edit, Rename, Safety, TakeRoot
-from ckptdoctor.facts import names
+from ckptdoctor.edits import Edit, Safety, TakeRoot
 from ckptdoctor.facts.alignment import Comparison, compare, prefix_code
 from ckptdoctor.rules.registry import find_rule
+from ckptdoctor.rules.renames import rename_edits
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +71,8 @@ def _link(
     title: str,
     change: Callable[[str], str],
     safety: Safety,
-    dropped: tuple[tuple[object, ...], ...] = (),
+    dropped: tuple[KeyPath, ...] = (),
 ) -> Link | None:
-    state_dict = comparison.state_dict
-    assert state_dict is not None
-    gone = {path[-1] for path in dropped}
-    keys = [key for key in (*names.keys_of(state_dict), *state_dict.others) if key not in gone]
-    renaming = names.renaming(keys, change)
-    if renaming.collision is not None:
-        return None
-    edits: list[Edit] = [Drop(dropped)] if dropped else []  # type: ignore[arg-type]  # key paths
-    if renaming.pairs:
-        edits.append(Rename(state_dict.path, renaming.pairs))
-    return Link(code, title, tuple(edits), safety) if edits else None
+    assert comparison.state_dict is not None
+    edits, _ = rename_edits(comparison.state_dict, change, dropped)
+    return Link(code, title, edits, safety) if edits else None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import Any, Union
 
 from ckptdoctor.checkpoint import Checkpoint, GlobalName, KeyPath, Mapping, Named, Node, Opaque, Part, Sequence, Tensor
 from ckptdoctor.checkpoint import children as children_of
 from ckptdoctor.facts.devices import names_of_arrays
 from ckptdoctor.facts.globals import is_allowed, is_dangerous, is_standard, modern, package
+from ckptdoctor.facts.once import once
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain, is_path
 from ckptdoctor.facts.whole_modules import is_module
 
@@ -56,7 +56,7 @@ class Objects:
 
 def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
     """Every name that is refused, in the order of the file."""
-    return _blocked(_Same(checkpoint))
+    return _blocked(checkpoint)
 
 
 def blocked_by(checkpoint: Checkpoint, cause: Cause) -> tuple[Blocked, ...]:
@@ -76,22 +76,8 @@ def convertible(blocked: tuple[Blocked, ...]) -> tuple[Objects, list[object], Ob
     return _objects(plain_places, blocked), values, _objects(other_places, blocked, left_over=True)
 
 
-class _Same:
-    """A checkpoint that is equal to itself only, so that rules that ask one after another walk its tree once."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.checkpoint is self.checkpoint
-
-    def __hash__(self) -> int:
-        return id(self.checkpoint)
-
-
-@lru_cache(maxsize=1)
-def _blocked(same: _Same) -> tuple[Blocked, ...]:
-    checkpoint = same.checkpoint
+@once
+def _blocked(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
     firsts: dict[str, GlobalName] = {}
     aliases: dict[str, str] = {}
     for each in checkpoint.globals:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Role, Tensor
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.facts import names
+from ckptdoctor.facts.once import once
 from ckptdoctor.facts.parameters import Candidate
 from ckptdoctor.facts.places import mapping_at
 
@@ -50,27 +51,9 @@ class SavedOptimizer:
         return tuple(found) if found and len(found) == len(self.slots) else None
 
 
-class _Same:
-    """A checkpoint that is equal to itself only, so that rules that ask one after another read it once."""
-
-    def __init__(self, checkpoint: Checkpoint) -> None:
-        self.checkpoint = checkpoint
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.checkpoint is self.checkpoint
-
-    def __hash__(self) -> int:
-        return id(self.checkpoint)
-
-
+@once
 def saved_optimizers(checkpoint: Checkpoint) -> tuple[SavedOptimizer, ...]:
     """The optimizers of a file whose parameters are numbered, as torch does; others (FSDP's, by name) are left out."""
-    return _saved_optimizers(_Same(checkpoint))
-
-
-@lru_cache(maxsize=1)
-def _saved_optimizers(same: _Same) -> tuple[SavedOptimizer, ...]:
-    checkpoint = same.checkpoint
     paths = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
     read = [_read(path, mapping_at(checkpoint.tree, path)) for path in islice(paths, _READ)]
     return tuple([each for each in read if each is not None and each.slots])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator
 
-from ckptdoctor.edits import Drop, Edit, Fix, Rename, Safety
-from ckptdoctor.facts import names
+from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.moves import Move
 from ckptdoctor.findings import Location
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.renames import rename_edits
 
 
 def moved(comparison: Comparison, code: str, cause: str, doubt: str = "") -> Iterator[Problem]:
@@ -57,16 +57,12 @@ def _fix(comparison: Comparison, move: Move) -> tuple[Fix | None, str]:
     state_dict = comparison.state_dict
     assert state_dict is not None
     dropped = tuple([cure.drops.path for cure in comparison.cures if cure.drops is not None])
-    gone = {path[-1] for path in dropped}
-    keys = [key for key in (*names.keys_of(state_dict), *state_dict.others) if key not in gone]
-    renaming = names.renaming(keys, lambda key: comparison.final_name(key, move))
-    if renaming.collision is not None:
-        one, other, name = renaming.collision
+    edits, collision = rename_edits(state_dict, lambda key: comparison.final_name(key, move), dropped)
+    if collision is not None:
+        one, other, name = collision
         return None, f'No repair is offered: "{one}" and "{other}" would both become "{name}"; drop one first.'
-    edits: list[Edit] = [Drop(dropped)] if dropped else []
-    edits.append(Rename(state_dict.path, renaming.pairs))
     safety = Safety.SAFE if move.sure else Safety.UNSAFE
-    return Fix(f"rename {move.pattern}", tuple(edits), safety, auto_option(comparison)), ""
+    return Fix(f"rename {move.pattern}", edits, safety, auto_option(comparison)), ""
 
 
 def auto_option(comparison: Comparison) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 
 from ckptdoctor.checkpoint import StateDict, show_part
-from ckptdoctor.edits import Drop, Edit, Fix, Rename, Safety
-from ckptdoctor.facts import names
+from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.prefixes import Prefix
 from ckptdoctor.findings import Location
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.renames import rename_edits
 
 
 def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix, cause: str) -> Problem:
@@ -45,20 +45,16 @@ def _message(comparison: Comparison, prefix: Prefix, renamed: int) -> str:
 
 def _fix(comparison: Comparison, state_dict: StateDict, prefix: Prefix, renamed: list[str]) -> Fix | None:
     dropped = tuple([cure.drops.path for cure in comparison.cures if cure.drops is not None])
-    gone = {path[-1] for path in dropped}
-    keys = [key for key in (*names.keys_of(state_dict), *state_dict.others) if key not in gone]
-    renaming = names.renaming(keys, comparison.name_after_prefix)
-    if renaming.collision is not None:  # only keys without tensors can still be in the way
+    edits, collision = rename_edits(state_dict, comparison.name_after_prefix, dropped)
+    if collision is not None:  # only keys without tensors can still be in the way
         return None
-    edits: list[Edit] = [Drop(dropped)] if dropped else []
-    edits.append(Rename(state_dict.path, renaming.pairs))
     verb = "add" if prefix.added else "strip"
     # whatever wrappers put before keys goes by one option, and before the prefix (engine.request)
     options = [f"--drop {shlex.quote(show_part(path[-1]))}" for path in dropped]
     options += ["--strip-module"] if comparison.cures else []
     return Fix(
         f'{verb} "{prefix.text}"',
-        tuple(edits),
+        edits,
         Safety.SAFE if _confirmed(comparison, prefix, renamed) else Safety.UNSAFE,
         " ".join([*options, f"--{verb}-prefix {shlex.quote(prefix.text)}"]),
     )

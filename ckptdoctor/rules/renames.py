@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, islice
 
-from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Drop, Edit, Fix, Rename, Safety
 from ckptdoctor.facts import names
@@ -37,19 +37,29 @@ def rename_fix(
     dropped: Sequence[Tensor] = (),
 ) -> tuple[Fix | None, str]:
     """The fix that gives every key the name ``change`` makes of it, and advice: why there is none, if there is none."""
-    gone = {tensor.key for tensor in dropped}
-    keys = [key for key in (*names.keys_of(state_dict), *state_dict.others) if key not in gone]
-    renaming = names.renaming(keys, change)
-    if renaming.collision is not None:
-        one, other, name = renaming.collision
+    edits, collision = rename_edits(state_dict, change, [tensor.path for tensor in dropped])
+    if collision is not None:
+        one, other, name = collision
         return (
             None,
             f'No repair is offered: "{one}" and "{other}" would both become "{name}"; drop or rename one first.',
         )
-    edits: list[Edit] = [Drop(tuple([tensor.path for tensor in dropped]))] if dropped else []
+    return Fix(title, edits, safety, option), ""
+
+
+def rename_edits(
+    state_dict: StateDict, change: Callable[[str], str], dropped: Sequence[KeyPath] = ()
+) -> tuple[tuple[Edit, ...], tuple[str, str, str] | None]:
+    """The edits that drop keys and give the others the names ``change`` makes of them; or two that would be one."""
+    gone = {path[-1] for path in dropped}
+    keys = [key for key in (*names.keys_of(state_dict), *state_dict.others) if key not in gone]
+    renaming = names.renaming(keys, change)
+    if renaming.collision is not None:
+        return (), renaming.collision
+    edits: list[Edit] = [Drop(tuple(dropped))] if dropped else []
     if renaming.pairs:
         edits.append(Rename(state_dict.path, renaming.pairs))
-    return Fix(title, tuple(edits), safety, option), ""
+    return tuple(edits), None
 
 
 def torch_lines(old: Sequence[str], extra: Sequence[str] = ()) -> tuple[str, ...]:

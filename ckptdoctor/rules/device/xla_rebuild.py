@@ -128,7 +128,8 @@ def _devices(tensors: Sequence[Tensor]) -> list[str]:
 def _needs(checkpoint: Checkpoint, names: Sequence[Blocked]) -> str:
     if checkpoint.format == _LEGACY:  # torch.serialization._legacy_load does not tell the call of map_location
         return "fails, with map_location too"
-    return 'needs map_location="cpu"' + (" and weights_only=False, for the values are NumPy arrays" if names else "")
+    refused = ", and weights_only refuses it, for the values are NumPy arrays" if names else ""
+    return f'needs map_location="cpu"{refused}'
 
 
 def _says(device: str) -> str:

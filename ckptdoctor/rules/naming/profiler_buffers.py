@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
+from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.profiled import profiler_counters
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
@@ -66,15 +66,8 @@ def profiler_buffers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
 
 
 def _judged(state_dict: StateDict) -> Iterator[Problem]:
-    if not names.mentions(state_dict, names.COUNTERS):
-        return
-    found = [tensor for tensor in state_dict.tensors if tensor.key.endswith(names.COUNTERS) and _is_count(tensor)]
+    found = profiler_counters(state_dict)
     if not found:
-        return
-    counted = {_module(tensor) for tensor in found}
-    gone = set(map(id, found))
-    owners = {_module(tensor) for tensor in state_dict.tensors if id(tensor) not in gone}
-    if not owners or 2 * len(counted) < len(owners):
         return
     paths = tuple([tensor.path for tensor in found])
     yield Problem(
@@ -86,11 +79,3 @@ def _judged(state_dict: StateDict) -> Iterator[Problem]:
         location=Location(path=state_dict.path),
         fix=Fix(f"drop {wording.count(len(found), 'counter')}", (Drop(paths),), Safety.SAFE, "--select N420"),
     )
-
-
-def _is_count(tensor: Tensor) -> bool:
-    return names.is_counter(tensor.key) and tensor.dtype.name == "float64" and tensor.numel == 1
-
-
-def _module(tensor: Tensor) -> str:
-    return tensor.key.rpartition(".")[0]

@@ -54,30 +54,9 @@ class Objects:
     blocked: tuple[Blocked, ...]
 
 
+@once
 def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
     """Every name that is refused, in the order of the file."""
-    return _blocked(checkpoint)
-
-
-def blocked_by(checkpoint: Checkpoint, cause: Cause) -> tuple[Blocked, ...]:
-    """The refused names that are there for this cause."""
-    return tuple([each for each in blocked_globals(checkpoint) if each.cause is cause])
-
-
-def convertible(blocked: tuple[Blocked, ...]) -> tuple[Objects, list[object], Objects]:
-    """The objects of these names in two groups: those that are plain data, with that data, and all others."""
-    plain_places, values, other_places = [], [], []
-    for place in outermost(blocked):
-        try:
-            values.append(as_plain(place.node))
-            plain_places.append(place)
-        except NotPlainError:
-            other_places.append(place)
-    return _objects(plain_places, blocked), values, _objects(other_places, blocked, left_over=True)
-
-
-@once
-def _blocked(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
     firsts: dict[str, GlobalName] = {}
     aliases: dict[str, str] = {}
     for each in checkpoint.globals:
@@ -102,6 +81,23 @@ def _blocked(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
         cause = _cause(first, shown and in_modules[path], not shown and path in for_devices)
         found.append(Blocked(path, first, cause, tuple(places[path])))
     return tuple(found)
+
+
+def blocked_by(checkpoint: Checkpoint, cause: Cause) -> tuple[Blocked, ...]:
+    """The refused names that are there for this cause."""
+    return tuple([each for each in blocked_globals(checkpoint) if each.cause is cause])
+
+
+def convertible(blocked: tuple[Blocked, ...]) -> tuple[Objects, list[object], Objects]:
+    """The objects of these names in two groups: those that are plain data, with that data, and all others."""
+    plain_places, values, other_places = [], [], []
+    for place in outermost(blocked):
+        try:
+            values.append(as_plain(place.node))
+            plain_places.append(place)
+        except NotPlainError:
+            other_places.append(place)
+    return _objects(plain_places, blocked), values, _objects(other_places, blocked, left_over=True)
 
 
 def _cause(first: GlobalName, in_modules: bool, for_device: bool) -> Cause:

@@ -9,6 +9,7 @@ from ckptdoctor.checkpoint.checkpoint import (
     StateDict,
 )
 from ckptdoctor.checkpoint.dtypes import DType
+from ckptdoctor.checkpoint.folder import FolderSource
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath, Part, Special, show_part, show_path
 from ckptdoctor.checkpoint.notes import Note, NoteKind
 from ckptdoctor.checkpoint.source import FileSource, Source
@@ -26,6 +27,7 @@ __all__ = [
     "Extent",
     "FileIdentity",
     "FileSource",
+    "FolderSource",
     "GlobalName",
     "KeyPath",
     "Mapping",

@@ -1,4 +1,4 @@
-"""Random access to the bytes of a file, counting what was read. Remote files will offer the same three things."""
+"""Random access to the bytes of a checkpoint, counting what was read: a local file, or a folder of them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,37 @@ from ckptdoctor.errors import TruncatedError, UnreadableError
 
 
 class Source(Protocol):
-    """Bytes that can be read at any offset. ``bytes_read`` grows with each read."""
+    """Bytes that can be read at any offset; ``bytes_read`` grows with each read.
+
+    ``path`` is what the person named, for messages. ``file`` is what extents call the file that the bytes lie in: the
+    path of a local file wherever there is one, which may be another than ``path`` when that was packed.
+    """
 
     path: str
+    file: str
     size: int
-    bytes_read: int
+    identity: FileIdentity | None
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read so far; what was read twice counts twice."""
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when the file ends before."""
+
+    def part(self, file: str) -> Source:
+        """Where the bytes of an extent in ``file`` are read. Raises UnreadableError when it cannot be opened."""
+
+    def close(self) -> None:
+        """Give back whatever is open."""
 
 
 class FileSource:
     """A local regular file, opened for reading. Raises UnreadableError when it cannot be opened."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = os.fspath(path)
-        self.bytes_read = 0
+        self.path = self.file = os.fspath(path)
+        self._read = 0
         # O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_BINARY", 0))
@@ -38,7 +53,14 @@ class FileSource:
             os.close(self._fd)
             raise UnreadableError(f"{self.path} is not a regular file.")
         self.size = status.st_size
-        self.identity = FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        self.identity: FileIdentity | None = FileIdentity(
+            status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+        )
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read so far; what was read twice counts twice."""
+        return self._read
 
     def read(self, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when the file ends before."""
@@ -54,8 +76,12 @@ class FileSource:
             chunks.append(chunk)
             offset, length = offset + len(chunk), length - len(chunk)
         data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
-        self.bytes_read += len(data)
+        self._read += len(data)
         return data
+
+    def part(self, file: str) -> Source:
+        """Itself: all bytes of a checkpoint in one file are here."""
+        return self
 
     def close(self) -> None:
         """Give the file back."""

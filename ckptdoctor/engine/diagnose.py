@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, KeyPath, Note, NoteKind, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Opened, Recognised
 from ckptdoctor.engine.roots import find_root
@@ -139,11 +138,9 @@ class _Examination:
         started = perf_counter()
         bytes_read = 0
         try:
-            if os.path.isdir(self.path):
-                formats.open_checkpoint(self.path)  # raises: it says what the directory is
-            with FileSource(self.path) as source:
-                yield from self._examine(source)
-                bytes_read = min(source.bytes_read, source.size)  # some bytes are looked at twice
+            with formats.opened(self.path) as (source, container):
+                yield from self._examine(source, container)
+                bytes_read = min(source.bytes_read, container.size)  # some bytes are looked at twice
         except UsageError as error:  # the root that was asked for is not in this file
             self.error = f"{self.path}: {error.message}"
         except CkptDoctorError as error:
@@ -163,8 +160,8 @@ class _Examination:
             )
         )
 
-    def _examine(self, source: FileSource) -> Iterator[Event]:
-        container = self.container = formats.examine(source)
+    def _examine(self, source: Source, container: Container) -> Iterator[Event]:
+        self.container = container
         yield Recognised(container)
         yield from self._run(container)
         try:
@@ -220,7 +217,7 @@ class _Examination:
         readable = self.container is not None and self.container.readable
         return any(finding.code.startswith(_DAMAGE) for finding in errors) if readable else bool(errors)
 
-    def _read_everything(self, source: FileSource, checkpoint: Checkpoint) -> Iterator[Event]:
+    def _read_everything(self, source: Source, checkpoint: Checkpoint) -> Iterator[Event]:
         from ckptdoctor.facts.integrity import examine_integrity
 
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
+from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Edit, Safety, SetSuffix
 from ckptdoctor.edits.elements import Elements
@@ -67,8 +67,7 @@ def plan(request: FixRequest) -> Plan:
     promised.
     """
     rules = request.selection.chosen(all_rules())
-    with FileSource(request.path) as source:
-        container = formats.examine(source)
+    with formats.opened(request.path) as (source, container):
         original = formats.read(source, container)
         draft = _Draft(original)
         for wish in wishes(request):

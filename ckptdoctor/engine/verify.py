@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
+from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.engine.comparing import difference
 from ckptdoctor.engine.cures import container_findings
 from ckptdoctor.engine.diagnose import findings_of, worst_first
@@ -35,8 +35,7 @@ def verify(path: str, plan: Plan) -> Proof:
 
 
 def _reopened(path: str) -> tuple[Container, Checkpoint]:
-    with FileSource(path) as source:
-        container = formats.examine(source)
+    with formats.opened(path) as (source, container):
         return container, formats.read(source, container)
 
 

@@ -64,7 +64,7 @@ def examine_integrity(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    storages = _readable(checkpoint, source.size)
+    storages = _readable(checkpoint, source)
     reader = _Reader(source, progress)
     with ThreadPoolExecutor(_THREADS) as pool:
         found = [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
@@ -90,13 +90,13 @@ class _Reader:
                 continue
             scan = _Scan(storage, extent)
             for offset in range(extent.offset, extent.offset + extent.length, CHUNK):
-                scan.feed(self.read(offset, min(CHUNK, extent.offset + extent.length - offset)))
+                scan.feed(self.read(extent.file, offset, min(CHUNK, extent.offset + extent.length - offset)))
             found += scan.damage()
         return found
 
-    def read(self, offset: int, length: int) -> bytes:
+    def read(self, file: str, offset: int, length: int) -> bytes:
         with self.lock:
-            chunk = self.source.read(offset, length)
+            chunk = self.source.part(file).read(offset, length)
             self.done += length
             self.progress(self.done)
         return chunk
@@ -231,14 +231,19 @@ def _zeros_before(data: bytes, at: int) -> int:
     return stop - at + len(rest) - len(rest.rstrip(b"\0"))
 
 
-def _readable(checkpoint: Checkpoint, size: int) -> list[_Place]:
+def _readable(checkpoint: Checkpoint, source: Source) -> list[_Place]:
     """The storages whose bytes are in the file, in the order of the file; the others have findings of their own."""
-    inside = [
-        (storage, storage.extent)
-        for storage in checkpoint.storages
-        if storage.extent is not None and 0 <= storage.extent.offset <= size - storage.extent.length
-    ]
-    return sorted(inside, key=lambda place: place[1].offset)
+    sizes: dict[str, int] = {}
+    inside = []
+    for storage in checkpoint.storages:
+        extent = storage.extent
+        if extent is None:
+            continue
+        if extent.file not in sizes:
+            sizes[extent.file] = source.part(extent.file).size
+        if 0 <= extent.offset <= sizes[extent.file] - extent.length:
+            inside.append((storage, extent))
+    return sorted(inside, key=lambda place: (place[1].file, place[1].offset))
 
 
 def _may_have_holes(storage: Storage) -> bool:

@@ -7,11 +7,12 @@ new file. Each container format is a module of its own (``formats.registry``), i
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, NoteKind
+from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.edits import Edit, SetSuffix, Truncate
 from ckptdoctor.errors import (
@@ -20,13 +21,14 @@ from ckptdoctor.errors import (
     NotACheckpointError,
     RefusedError,
     TruncatedError,
+    UnreadableError,
 )
-from ckptdoctor.formats.registry import built_in, format_named, plugged_in
+from ckptdoctor.formats.registry import built_in, folders, format_named, plugged_in
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["examine", "examine_directory", "open_checkpoint", "read", "rewrite"]
+__all__ = ["examine", "examine_directory", "open_checkpoint", "opened", "read", "rewrite"]
 
 # how much of the beginning of a file is looked at to recognise it
 HEAD_BYTES = 4096
@@ -35,13 +37,23 @@ HEAD_BYTES = 4096
 _DAMAGE = frozenset({NoteKind.HEADER_INVALID, NoteKind.OFFSETS_INVALID, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED})
 
 
+@contextmanager
+def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Source, Container]]:
+    """The file or folder at ``path``, open, and what it is. Raises UnreadableError when it cannot be opened."""
+    source = FolderSource(path) if os.path.isdir(path) else FileSource(path)
+    with closing(source):
+        yield source, examine(source)
+
+
 @collector_paused()
-def examine(source: FileSource) -> Container:
-    """What the file is by its bytes, and what is wrong with its outside.
+def examine(source: Source) -> Container:
+    """What the file or folder is by its bytes, and what is wrong with its outside.
 
     Never raises for what the file holds: what cannot be read is a Container that says so. ``format`` is "" when
     nothing is known that the bytes could be.
     """
+    if isinstance(source, FolderSource):
+        return _recognised_folder(source)
     from ckptdoctor.formats.suffixes import suffix_notes
 
     head = source.read(0, min(HEAD_BYTES, source.size))
@@ -50,7 +62,7 @@ def examine(source: FileSource) -> Container:
     return replace(container, notes=notes, identity=source.identity)
 
 
-def _recognised(source: FileSource, head: bytes) -> Container:
+def _recognised(source: Source, head: bytes) -> Container:
     for format_ in built_in():
         container = format_.examine(source, head)
         if container is not None:
@@ -69,13 +81,25 @@ def _recognised(source: FileSource, head: bytes) -> Container:
 
 def examine_directory(path: str | os.PathLike[str]) -> Container | None:
     """What the directory at ``path`` is, when it is a checkpoint in several files; None when it is nothing known."""
-    from ckptdoctor.formats.recognise.directories import examine_directory as examine_folder
+    try:
+        with opened(path) as (source, container):
+            return container if isinstance(source, FolderSource) and container.format else None
+    except UnreadableError:  # not there, or not ours to read: whoever opens it says so
+        return None
 
-    return examine_folder(os.fspath(path))
+
+def _recognised_folder(folder: FolderSource) -> Container:
+    for format_ in folders():
+        container = format_.examine(folder, b"")
+        if container is not None:
+            return container
+    from ckptdoctor.formats.recognise.directories import recognise_folder
+
+    return recognise_folder(folder)
 
 
 @collector_paused()
-def read(source: FileSource, container: Container) -> Checkpoint:
+def read(source: Source, container: Container) -> Checkpoint:
     """What the checkpoint holds, from its headers; no tensor value is read.
 
     Raises NotACheckpointError for everything that is not read, and DamagedError (TruncatedError, HostileError) for a
@@ -87,7 +111,7 @@ def read(source: FileSource, container: Container) -> Checkpoint:
     notes = tuple([note for note in checkpoint.notes if note not in container.notes])
     return replace(
         checkpoint,
-        size=source.size,
+        size=container.size,
         notes=(*container.notes, *notes),
         identity=source.identity,
         bytes_read=source.bytes_read,
@@ -109,21 +133,16 @@ def _unreadable(container: Container) -> CkptDoctorError:
 
 
 def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
-    """What the checkpoint at ``path`` holds: ``examine`` and ``read`` in one.
+    """What the checkpoint at ``path`` holds: ``examine`` and ``read`` in one; a folder may be one checkpoint too.
 
-    Raises UnreadableError when there is no such file, and what ``read`` raises. For a directory that is a checkpoint
-    in several files, NotACheckpointError says which and what opens it.
+    Raises UnreadableError when there is no such file, and what ``read`` raises.
     """
-    if os.path.isdir(path):
-        container = examine_directory(path)
-        if container is not None:
-            raise _unreadable(container)
-    with FileSource(path) as source:
-        return read(source, examine(source))
+    with opened(path) as (source, container):
+        return read(source, container)
 
 
 @collector_paused()
-def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
     """How to write the checkpoint with these edits applied, one after another.
 
     Alone, Truncate and SetSuffix are the same for every container: the first copies the beginning of the file, the
@@ -138,4 +157,4 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
     for length in lengths:
         if not 0 <= length <= source.size:
             raise RefusedError(f"The file has {source.size:,} bytes: it cannot be cut after {length:,}.")
-    return Recipe(source.path, (Copy(0, min(lengths, default=source.size)),))
+    return Recipe(source.file, (Copy(0, min(lengths, default=source.size)),))

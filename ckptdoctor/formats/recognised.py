@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind
+from ckptdoctor.checkpoint import Container, Note, NoteKind, Source
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.found import Found, container
 from ckptdoctor.formats.recognise.models import recognise_model
@@ -22,7 +22,7 @@ from ckptdoctor.formats.sniff import sniff
 _EMPTY = Found("", "It has no bytes at all.", (Note(NoteKind.EMPTY, "the file is empty", offset=0),))
 
 
-def recognise(source: FileSource, head: bytes) -> Container:
+def recognise(source: Source, head: bytes) -> Container:
     """What a file is that is no readable checkpoint; ``format`` is "" when its bytes are known for nothing."""
     if not source.size:
         return container(source, head, _EMPTY)
@@ -33,7 +33,7 @@ def recognise(source: FileSource, head: bytes) -> Container:
     return container(source, head, Found("", _unknown(source, head)))
 
 
-def _recognisers(source: FileSource, head: bytes) -> Iterator[Callable[[], Found | None]]:
+def _recognisers(source: Source, head: bytes) -> Iterator[Callable[[], Found | None]]:
     """In order: what is told for certain first, what rests on likelihood last."""
     yield lambda: recognise_zeros(source, head)
     yield lambda: sniff(head)
@@ -45,7 +45,7 @@ def _recognisers(source: FileSource, head: bytes) -> Iterator[Callable[[], Found
     yield lambda: recognise_model(source, head)
 
 
-def _unknown(source: FileSource, head: bytes) -> str:
+def _unknown(source: Source, head: bytes) -> str:
     if source.size < 16:
         return f"It is only {source.size:,} bytes long; a checkpoint has more."
     first = " ".join(f"{byte:02x}" for byte in head[:8])

@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
+from ckptdoctor.checkpoint import Checkpoint, Container, Source
 from ckptdoctor.edits import Edit
 from ckptdoctor.errors import UsageError
 
@@ -22,6 +22,9 @@ BUILT_IN = (
     "ckptdoctor.formats.torch_legacy",
 )
 
+# the same for checkpoints that are a folder of files; they are asked when a folder is named, with a ``FolderSource``
+FOLDERS: tuple[str, ...] = ()
+
 # an installed distribution adds a format by naming such a module in this entry point group
 ENTRY_POINT_GROUP = "ckptdoctor.formats"
 
@@ -31,19 +34,25 @@ class Format(Protocol):
 
     NAME: str
 
-    def examine(self, source: FileSource, head: bytes) -> Container | None:
+    def examine(self, source: Source, head: bytes) -> Container | None:
         """What the file is, when it is of this format (damaged, perhaps); None when it is not. Raises nothing."""
 
-    def read(self, source: FileSource, container: Container) -> Checkpoint:
+    def read(self, source: Source, container: Container) -> Checkpoint:
         """The contents, from the headers alone. Raises DamagedError."""
 
-    def rewrite(self, source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+    def rewrite(self, source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
         """How to write the file with the edits applied. Raises UnprovenError, RefusedError or DamagedError."""
 
 
 def built_in() -> Iterator[Format]:
     """The built-in formats; each is imported when the ones before it did not match."""
     for name in BUILT_IN:
+        yield _imported(name)
+
+
+def folders() -> Iterator[Format]:
+    """The formats of folders, in the order in which they are asked."""
+    for name in FOLDERS:
         yield _imported(name)
 
 
@@ -62,10 +71,8 @@ def plugged_in() -> tuple[Format, ...]:
 
 def format_named(name: str) -> Format:
     """The format called ``name``. Raises UsageError when there is none."""
-    for format_ in built_in():
-        if name == format_.NAME:
-            return format_
-    for format_ in plugged_in():
-        if name == format_.NAME:
-            return format_
+    for formats in (built_in, folders, plugged_in):
+        for format_ in formats():
+            if name == format_.NAME:
+                return format_
     raise UsageError(f"There is no format called “{name}”.")

@@ -10,7 +10,6 @@ from ckptdoctor.checkpoint import (
     Checkpoint,
     Cycle,
     Elided,
-    FileSource,
     KeyPath,
     Mapping,
     Named,
@@ -18,11 +17,12 @@ from ckptdoctor.checkpoint import (
     Opaque,
     Part,
     Sequence,
+    Source,
     Special,
     Tensor,
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.formats import examine, read
+from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import make_tensor
@@ -35,12 +35,11 @@ def load(path: str | os.PathLike[str]) -> Any:
     Objects other than plain values and tensors come back as ``Inert`` records; no code of theirs runs.
     Raises UnreadableError, NotACheckpointError or DamagedError, with one sentence that says where.
     """
-    with FileSource(path) as source:
-        checkpoint = read(source, examine(source))
-        return load_contents(checkpoint, source)
+    with opened(path) as (source, container):
+        return load_contents(read(source, container), source)
 
 
-def load_contents(checkpoint: Checkpoint, source: FileSource) -> Any:
+def load_contents(checkpoint: Checkpoint, source: Source) -> Any:
     """The contents of a checkpoint that was opened already; ``source`` is its file."""
     return _Builder(StorageReader(checkpoint, source)).build(checkpoint.tree)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource, KeyPath, Mapping, Role, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.renaming import renamed_modules
@@ -19,7 +19,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Alignment, Comparison, align, compare
 from ckptdoctor.facts.whole_modules import UnknownStateError, detached, module_state, outermost_modules
 from ckptdoctor.findings import Finding
-from ckptdoctor.formats import examine, read
+from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.refusing import refusal
 from ckptdoctor.loading.storages import StorageReader
@@ -48,8 +48,8 @@ def load_state_dict(
     not there, and UnreadableError, NotACheckpointError or DamagedError for the file.
     """
     wanted = as_reference(reference)
-    with FileSource(path) as source, collector_paused():
-        checkpoint = _with_modules(read(source, examine(source)))
+    with opened(path) as (source, container), collector_paused():
+        checkpoint = _with_modules(read(source, container))
         place = find_root(checkpoint.tree, root) if root is not None else None
         comparison = compare(checkpoint, wanted, place)
         settled = _settle(comparison)

@@ -6,7 +6,7 @@ import sys
 import zlib
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Storage
+from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Storage
 from ckptdoctor.errors import DamagedError
 
 if TYPE_CHECKING:
@@ -21,15 +21,15 @@ NO_RESERVE = 0x4000 if sys.platform == "linux" else 0
 class StorageReader:
     """Gives each storage of one checkpoint once, whatever its device tag, so that ties stay ties.
 
-    Stored records are views of one private, copy-on-write map of the file: nothing is read before it is used, and
+    Stored records are views of a private, copy-on-write map of each file: nothing is read before it is used, and
     writing to a tensor never reaches the file. Compressed, byte-swapped and unaligned records are copied.
     """
 
-    def __init__(self, checkpoint: Checkpoint, source: FileSource) -> None:
+    def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
         self._source = source
         self._swapped = any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)
         self._made: dict[str, torch.UntypedStorage] = {}
-        self._whole: torch.UntypedStorage | None = None
+        self._maps: dict[str, torch.UntypedStorage] = {}
 
     def get(self, storage: Storage) -> torch.UntypedStorage:
         """The storage's bytes. Raises DamagedError when they are not all in the file."""
@@ -59,11 +59,11 @@ class StorageReader:
             return self._swap(storage, _from_bytes(_inflated(self._source, storage)))
         itemsize = _itemsize(storage)
         if extent.offset % itemsize or (self._swapped and itemsize > 1):
-            copied = _from_bytes(bytearray(self._source.read(extent.offset, storage.nbytes)))
+            copied = _from_bytes(bytearray(self._source.part(extent.file).read(extent.offset, storage.nbytes)))
             return self._swap(storage, copied)
-        if self._whole is None:
-            self._whole = _mapped(self._source.path)
-        view: torch.UntypedStorage = self._whole[extent.offset : extent.offset + storage.nbytes]
+        if extent.file not in self._maps:
+            self._maps[extent.file] = _mapped(extent.file)
+        view: torch.UntypedStorage = self._maps[extent.file][extent.offset : extent.offset + storage.nbytes]
         return view
 
     def _swap(self, storage: Storage, made: torch.UntypedStorage) -> torch.UntypedStorage:
@@ -105,10 +105,10 @@ def _from_bytes(data: bytearray) -> torch.UntypedStorage:
     return torch.frombuffer(data, dtype=torch.uint8).untyped_storage()
 
 
-def _inflated(source: FileSource, storage: Storage) -> bytearray:
+def _inflated(source: Source, storage: Storage) -> bytearray:
     """A deflated record's contents: never more than the storage declares."""
     assert storage.extent is not None
-    packed = source.read(storage.extent.offset, storage.extent.length)
+    packed = source.part(storage.extent.file).read(storage.extent.offset, storage.extent.length)
     try:
         data = zlib.decompressobj(-15).decompress(packed, storage.nbytes + 1)
     except zlib.error as error:

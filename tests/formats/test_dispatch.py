@@ -86,10 +86,10 @@ def test_an_unknown_format_is_a_usage_error():
 
 
 def test_what_is_missing_or_a_folder_cannot_be_opened(tmp_path):
-    """A missing file and a plain folder are unreadable; a folder that is a checkpoint is named."""
+    """A missing file is unreadable; a folder is no checkpoint, and is named where it is something known."""
     with pytest.raises(UnreadableError):
         formats.open_checkpoint(tmp_path / "nothing.pt")
-    with pytest.raises(UnreadableError):
+    with pytest.raises(NotACheckpointError, match="Nothing in it is called"):
         formats.open_checkpoint(tmp_path)
     (tmp_path / "trainer_state.json").write_text("{}")
     with pytest.raises(NotACheckpointError, match="Hugging Face Trainer checkpoint"):

@@ -7,10 +7,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ckptdoctor.checkpoint import Container
+from ckptdoctor.checkpoint import Container, FolderSource
+from ckptdoctor.errors import UnreadableError
 
-# names that are looked at in one folder, at most
-_MOST = 20_000
+_UNKNOWN = "Nothing in it is called as the parts of a checkpoint are; name one of its files."
 
 
 class _Folder(NamedTuple):
@@ -24,28 +24,13 @@ class _Folder(NamedTuple):
         return re.search(pattern, self.text, re.MULTILINE) is not None
 
 
-def examine_directory(path: str) -> Container | None:
-    """What the folder is, when it is a checkpoint in several files or a model's folder; None when it is neither."""
-    folder = _listed(path)
-    if folder is None:
-        return None
+def recognise_folder(source: FolderSource) -> Container:
+    """What the folder is, when it is a model's folder of some kind; ``format`` is "" when it is nothing known."""
+    folder = _Folder(source.path, frozenset(source.names), "\n".join(source.names))
     for name, fits, guidance in _KINDS:
         if fits(folder):
-            return Container(path, 0, name, b"", False, guidance)
-    return None
-
-
-def _listed(path: str) -> _Folder | None:
-    names = []
-    try:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                names.append(f"{entry.name}/" if entry.is_dir() else entry.name)
-                if len(names) >= _MOST:
-                    break
-    except OSError:  # not there, not a folder, or not ours to read: whoever opens it says so
-        return None
-    return _Folder(path, frozenset(names), "\n".join(names))
+            return Container(source.path, 0, name, b"", False, guidance)
+    return Container(source.path, 0, "", b"", False, _UNKNOWN)
 
 
 def _is_unpacked(folder: _Folder) -> bool:
@@ -54,8 +39,11 @@ def _is_unpacked(folder: _Folder) -> bool:
         return bool(folder.names & {"data/", "version", "byteorder"})
     if len(folder.names) != 1:
         return False
-    below = _listed(os.path.join(folder.path, next(iter(folder.names)).rstrip("/")))
-    return below is not None and "data.pkl" in below.names and bool(below.names & {"data/", "version", "byteorder"})
+    try:
+        below = FolderSource(os.path.join(folder.path, next(iter(folder.names)).rstrip("/"))).names
+    except UnreadableError:  # a file, or a folder that is not ours to read
+        return False
+    return "data.pkl" in below and not {"data/", "version", "byteorder"}.isdisjoint(below)
 
 
 def _is_deepspeed(folder: _Folder) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ckptdoctor.checkpoint import Container, FileSource, Note
+from ckptdoctor.checkpoint import Container, Note, Source
 
 
 class Found(NamedTuple):
@@ -15,7 +15,7 @@ class Found(NamedTuple):
     notes: tuple[Note, ...] = ()
 
 
-def container(source: FileSource, head: bytes, found: Found) -> Container:
+def container(source: Source, head: bytes, found: Found) -> Container:
     """The container of something that is recognised but not read."""
     return Container(source.path, source.size, found.name, head, False, found.guidance, found.notes, source.identity)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os.path
 import re
 
-from ckptdoctor.checkpoint import FileSource, Note, NoteKind
+from ckptdoctor.checkpoint import Note, NoteKind, Source
 from ckptdoctor.formats.recognise.found import Found, shortened
 from ckptdoctor.formats.suffixes import SAFETENSORS, TORCH
 
@@ -36,7 +36,7 @@ _TEXTS = frozenset({".py", ".yaml", ".yml", ".toml", ".cfg", ".ini", ".txt", ".m
 _AGAIN = "It is what a server answered instead of the file: download it again."
 
 
-def recognise_text(source: FileSource, head: bytes) -> Found | None:
+def recognise_text(source: Source, head: bytes) -> Found | None:
     """Text of any kind; None when the first bytes are not text."""
     if head.startswith(_LFS):
         return _pointer(head)
@@ -82,7 +82,7 @@ def _mentions_page(text: str) -> bool:
     return re.search(r"<!doctype\s+html|<html\b", text[:1024], re.IGNORECASE) is not None
 
 
-def _page(source: FileSource, text: str) -> Found:
+def _page(source: Source, text: str) -> Found:
     if not _TITLE.search(text):  # pages that begin with scripts have it further down
         text = source.read(0, min(source.size, _TITLE_WITHIN)).decode("utf-8", "replace")
     found = _TITLE.search(text)
@@ -100,7 +100,7 @@ def _xml(text: str) -> Found:
     return Found("XML document", "It is text, and no checkpoint.")
 
 
-def _json(source: FileSource, text: str) -> Found:
+def _json(source: Source, text: str) -> Found:
     if source.size > _LONGEST_JSON:
         named = '"weight_map"' in text
         return Found("JSON file", "It is an index of shards." if named else "It is text, and no checkpoint.")
@@ -136,7 +136,7 @@ def _said(value: object) -> str:
     return ""
 
 
-def _plain(source: FileSource, text: str) -> Found:
+def _plain(source: Source, text: str) -> Found:
     """A server's message where it is short, and reads like one or stands where a checkpoint should; else a text."""
     lines = [line for line in text.splitlines() if line.strip()]
     short = source.size <= _LONGEST_BODY and len(lines) <= _FEW_LINES
@@ -146,7 +146,7 @@ def _plain(source: FileSource, text: str) -> Found:
     return Found("text file", f"It is text, and no checkpoint; it begins with “{shortened(lines[0], 60)}”.")
 
 
-def _suffix(source: FileSource) -> str:
+def _suffix(source: Source) -> str:
     return os.path.splitext(source.path)[1].lower()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import FileSource, Note, NoteKind
+from ckptdoctor.checkpoint import Note, NoteKind, Source
 from ckptdoctor.formats.recognise.found import Found
 
 # files with more bytes on disk than this are looked at in places only
@@ -17,7 +17,7 @@ _PAGE = 4096
 _ADVICE = "Nothing was ever written into it: download or copy it again."
 
 
-def recognise_zeros(source: FileSource, head: bytes) -> Found | None:
+def recognise_zeros(source: Source, head: bytes) -> Found | None:
     """A file that is zero as far as was looked, or whose beginning is; None when it begins with something else."""
     if head.strip(b"\0"):
         return None
@@ -51,16 +51,17 @@ def _places(size: int) -> Iterator[tuple[int, int]]:
     yield size - _PAGE, _PAGE
 
 
-def _written(source: FileSource) -> Iterator[tuple[int, int]]:
+def _written(source: Source) -> Iterator[tuple[int, int]]:
     """The ranges of the file that take room on the disk; the holes of a sparse file are zero without being read."""
     try:
-        handle = os.open(source.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        handle = os.open(source.file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     except OSError:  # it was removed or locked meanwhile: the open source still reads all of it
         yield 0, source.size
         return
     try:
         status = os.fstat(handle)
-        same = (status.st_dev, status.st_ino) == (source.identity.device, source.identity.inode)
+        known = source.identity
+        same = known is not None and (status.st_dev, status.st_ino) == (known.device, known.inode)
         yield from _extents(handle, source.size) if same else [(0, source.size)]
     finally:
         os.close(handle)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
+from ckptdoctor.checkpoint import Checkpoint, Container, Source
 from ckptdoctor.edits import Edit
 from ckptdoctor.formats.safetensors.signature import NAME, looks_like
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # writing is not needed to read
 __all__ = ["NAME", "examine", "read", "rewrite"]
 
 
-def examine(source: FileSource, head: bytes) -> Container | None:
+def examine(source: Source, head: bytes) -> Container | None:
     """What the header says, held to what safetensors itself accepts; None when the file does not begin like one.
 
     A header that cannot be read at all makes a container that is not readable, with a note that says why.
@@ -27,14 +27,14 @@ def examine(source: FileSource, head: bytes) -> Container | None:
     return reader.examine(source, head)
 
 
-def read(source: FileSource, container: Container) -> Checkpoint:
+def read(source: Source, container: Container) -> Checkpoint:
     """The tensors and the metadata that the header names. Raises DamagedError when the header cannot be read."""
     from ckptdoctor.formats.safetensors import reader
 
     return reader.read(source, container)
 
 
-def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
     """How to write the file with these edits applied: see ``safetensors.writer``, which only repairs import."""
     from ckptdoctor.formats.safetensors import writer
 

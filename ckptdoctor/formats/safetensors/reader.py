@@ -10,12 +10,12 @@ from ckptdoctor.checkpoint import (
     Container,
     Elided,
     Extent,
-    FileSource,
     Mapping,
     Node,
     Note,
     NoteKind,
     Role,
+    Source,
     StateDict,
     Storage,
     Tensor,
@@ -26,7 +26,7 @@ from ckptdoctor.formats.safetensors.header import Header, read_header
 from ckptdoctor.formats.safetensors.signature import NAME
 
 # each source's header, parsed once for examine, read and rewrite
-_headers: WeakKeyDictionary[FileSource, Header] = WeakKeyDictionary()
+_headers: WeakKeyDictionary[Source, Header] = WeakKeyDictionary()
 
 # shapes that are remembered; more could be chosen so that their hashes collide, which makes looking them up slow
 _MOST_SHAPES = 64
@@ -35,7 +35,7 @@ _DAMAGED = "The header is broken, so nothing in the file can be found; fetch the
 _CUT = "Fetch the file again, or take another copy: the list of its tensors is not whole."
 
 
-def header_of(source: FileSource) -> Header:
+def header_of(source: Source) -> Header:
     """The header, read at most once per open source. Raises what read_header raises."""
     header = _headers.get(source)
     if header is None:
@@ -43,7 +43,7 @@ def header_of(source: FileSource) -> Header:
     return header
 
 
-def examine(source: FileSource, head: bytes) -> Container:
+def examine(source: Source, head: bytes) -> Container:
     """The container, with notes on everything for which safetensors would refuse the file."""
     try:
         header = header_of(source)
@@ -55,7 +55,7 @@ def examine(source: FileSource, head: bytes) -> Container:
     return Container(source.path, source.size, NAME, head, True, "", header.notes, source.identity)
 
 
-def read(source: FileSource, container: Container) -> Checkpoint:
+def read(source: Source, container: Container) -> Checkpoint:
     """The tensors in header order, each on a storage of its own that is called after it.
 
     A name whose entry makes no sense stays in the tree as Elided, with the reason. An extent that reaches past the
@@ -81,8 +81,8 @@ def read(source: FileSource, container: Container) -> Checkpoint:
     )
 
 
-def _entries(source: FileSource, header: Header) -> Iterator[tuple[str, Node]]:
-    path, size, data = source.path, source.size, header.data
+def _entries(source: Source, header: Header) -> Iterator[tuple[str, Node]]:
+    path, size, data = source.file, source.size, header.data
     strides: dict[tuple[int, ...], tuple[int, ...]] = {}  # most tensors have one of a few shapes
     for name, info in header.entries.items():
         if isinstance(info, str):
@@ -100,6 +100,6 @@ def _entries(source: FileSource, header: Header) -> Iterator[tuple[str, Node]]:
         yield name, Tensor((name,), dtype, shape, stride, Storage(name, length, dtype, "cpu", extent))
 
 
-def _cut(source: FileSource, start: int) -> Extent | None:
+def _cut(source: Source, start: int) -> Extent | None:
     """What is there of a storage that reaches past the end of the file; None when nothing is."""
-    return Extent(source.path, start, source.size - start) if start < source.size else None
+    return Extent(source.file, start, source.size - start) if start < source.size else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from json import dumps
 from typing import Any
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource, KeyPath, NoteKind, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, show_path
 from ckptdoctor.edits import (
     Compact,
     Convert,
@@ -58,7 +58,7 @@ class _State:
     ascii_only: bool
 
 
-def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
     """How to write the file with these edits applied, one after another.
 
     Raises UnprovenError when the header is one that readers disagree about, RefusedError for an edit that is
@@ -78,10 +78,10 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
             f"The header would have {len(head):,} bytes; safetensors reads {MAX_HEADER_BYTES:,} at most."
         )
     first = Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)
-    return Recipe(source.path, (first, *segments(source.path, state.kept)))
+    return Recipe(source.file, (first, *segments(source.file, state.kept)))
 
 
-def _insist_on_a_sound_header(source: FileSource, header: Header, edits: Sequence[Edit]) -> None:
+def _insist_on_a_sound_header(source: Source, header: Header, edits: Sequence[Edit]) -> None:
     for note in header.notes:
         if note.kind in _BROKEN:
             raise UnprovenError(f"The file is not edited, because its header is in doubt: {note.message}.")

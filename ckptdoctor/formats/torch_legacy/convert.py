@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.checkpoint import Source
 from ckptdoctor.edits import Convert, Edit
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_legacy.storages import LegacyStorages
@@ -26,7 +26,7 @@ _CHUNK = 1 << 20
 
 
 def converted(
-    source: FileSource, stream: Stream, table: LegacyStorages, contents: Contents, edits: Sequence[Edit]
+    source: Source, stream: Stream, table: LegacyStorages, contents: Contents, edits: Sequence[Edit]
 ) -> Recipe:
     """How to write the contents, with the other edits applied, as an archive. Every value is read for its checksum.
 
@@ -45,7 +45,7 @@ def converted(
         data: tuple[Segment, ...] = tuple(elements(source, table.places, plan))
         items.append(Item(f"{_FOLDER}/data/{plan.key}", plan.nbytes, _checksum(source, data), data))
     items += [_word("version", b"3\n"), _word(".data/serialization_id", _identity(head, items))]
-    return Recipe(source.path, lay_out(items))
+    return Recipe(source.file, lay_out(items))
 
 
 def _word(name: str, data: bytes) -> Item:
@@ -58,7 +58,7 @@ def _identity(head: bytes, items: Sequence[Item]) -> bytes:
     return str(int(digest.hexdigest(), 16)).zfill(40).encode()
 
 
-def _checksum(source: FileSource, segments: Sequence[Segment]) -> int:
+def _checksum(source: Source, segments: Sequence[Segment]) -> int:
     crc = 0
     for segment in segments:
         if isinstance(segment, Copy):

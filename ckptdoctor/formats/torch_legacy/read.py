@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, Note, NoteKind
+from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind, Source
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.torch_legacy.storages import LegacyStorages
 from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, is_legacy, read_stream
@@ -15,10 +15,10 @@ NAME = "torch legacy"
 _CUT = "Fetch the file again, or take an earlier checkpoint: it ends before it says what it holds."
 
 # each source's pickles between examine and read
-_streams: WeakKeyDictionary[FileSource, Stream] = WeakKeyDictionary()
+_streams: WeakKeyDictionary[Source, Stream] = WeakKeyDictionary()
 
 
-def examine(source: FileSource, head: bytes) -> Container | None:
+def examine(source: Source, head: bytes) -> Container | None:
     """What the outside of the file says, or None when it does not begin with the magic number of legacy files.
 
     A file that ends within its pickles is a container that cannot be read.
@@ -37,7 +37,7 @@ def examine(source: FileSource, head: bytes) -> Container | None:
     return Container(source.path, source.size, NAME, head, readable, guidance, notes, source.identity)
 
 
-def read(source: FileSource, container: Container) -> Checkpoint:
+def read(source: Source, container: Container) -> Checkpoint:
     """The contents, from the pickles and the counts of the storages; no tensor value is read.
 
     Raises DamagedError or one of its kinds, with the byte, when the pickles cannot be read.

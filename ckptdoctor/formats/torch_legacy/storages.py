@@ -30,7 +30,7 @@ class LegacyStorages:
     """
 
     def __init__(self, source: Source, stream: Stream) -> None:
-        self._path = source.path
+        self._path = source.file
         self._size = source.size
         self._claims = _claims(stream)
         self.places: dict[str, Place] = {}

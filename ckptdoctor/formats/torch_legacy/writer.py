@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind
+from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Source
 from ckptdoctor.edits import Convert, Edit
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages, Place
@@ -19,7 +19,7 @@ from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE})
 
 
-def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
     """How to write the file with these edits applied, one after another.
 
     Raises UnprovenError when one of the pickles does not encode back to its own bytes, or when unpicklers disagree on
@@ -44,10 +44,10 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
     for plan in _in_file_order(plans, table):
         segments += _storage(source, table.places, plan)
     segments.append(Copy(table.end, source.size - table.end))
-    return Recipe(source.path, tuple(_joined(segments)))
+    return Recipe(source.file, tuple(_joined(segments)))
 
 
-def proven(source: FileSource) -> Stream:
+def proven(source: Source) -> Stream:
     """The pickles, once it is proven that each can be written again byte for byte. Raises UnprovenError."""
     stream = read_stream(source)
     for name, pickle in zip(NAMES, stream.pickles, strict=True):
@@ -76,7 +76,7 @@ def _in_file_order(plans: Iterable[StoragePlan], table: LegacyStorages) -> list[
     return sorted(plans, key=lambda plan: (order[plan.old.key], plan.key != plan.old.key))
 
 
-def _storage(source: FileSource, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
+def _storage(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
     """Element count and elements of one storage."""
     place = places[plan.old.key]
     if plan.generate is None and plan.pieces in (((0, place.length),), ()) and plan.nbytes == place.length:
@@ -85,13 +85,13 @@ def _storage(source: FileSource, places: Mapping[str, Place], plan: StoragePlan)
     return [Literal((plan.nbytes // itemsize).to_bytes(COUNT_BYTES, "little")), *elements(source, places, plan)]
 
 
-def elements(source: FileSource, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
+def elements(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
     """The bytes of one storage, copied or made while writing."""
     if plan.data is not None:
         return [Literal(plan.data)]
     if plan.generate is not None:
         bases = {key: places[key].offset for key in plan.sources}
-        return [Generated(plan.nbytes, _reopened(source.path, bases, plan.generate))]
+        return [Generated(plan.nbytes, _reopened(source.file, bases, plan.generate))]
     base = places[plan.old.key].offset
     return [Copy(base + offset, length) for offset, length in plan.pieces or ()]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource
+from ckptdoctor.checkpoint import Checkpoint, Source
 from ckptdoctor.formats.torch_zip.read import NAME, examine, read
 
 if TYPE_CHECKING:  # what only repairs need is not loaded to check a file
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # what only repairs need is not loaded to check a file
 __all__ = ["NAME", "examine", "read", "rewrite"]
 
 
-def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
     """How to write the archive with these edits applied: see ``torch_zip.writer``, which only repairs import."""
     from ckptdoctor.formats.torch_zip import writer
 

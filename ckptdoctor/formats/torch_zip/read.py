@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from weakref import WeakKeyDictionary
 
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, Note, NoteKind
+from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch_objects import interpret
 from ckptdoctor.formats.torch_zip import structs
@@ -30,10 +30,10 @@ _VERSIONS = range(1, 11)
 _PICKLE = b"\x80"
 
 # each source's directory, read once for examine, read and rewrite
-_directories: WeakKeyDictionary[FileSource, Directory] = WeakKeyDictionary()
+_directories: WeakKeyDictionary[Source, Directory] = WeakKeyDictionary()
 
 
-def directory_of(source: FileSource) -> Directory:
+def directory_of(source: Source) -> Directory:
     """The directory of an archive, read at most once per open source. Raises what read_directory raises."""
     directory = _directories.get(source)
     if directory is None:
@@ -41,7 +41,7 @@ def directory_of(source: FileSource) -> Directory:
     return directory
 
 
-def examine(source: FileSource, head: bytes) -> Container | None:
+def examine(source: Source, head: bytes) -> Container | None:
     """What the outside of the file says, or None when it is no archive with a ``data.pkl`` in a folder.
 
     A damaged archive whose first record is ``data.pkl`` is a container that cannot be read, with a note.
@@ -66,13 +66,13 @@ def examine(source: FileSource, head: bytes) -> Container | None:
     return Container(source.path, source.size, NAME, head, True, notes=notes, identity=source.identity)
 
 
-def _cut_off(source: FileSource, head: bytes, error: TruncatedError) -> Container | None:
+def _cut_off(source: Source, head: bytes, error: TruncatedError) -> Container | None:
     from ckptdoctor.formats.torch_zip.truncated import describe  # only broken files need it
 
     return describe(source, head, NAME, error)
 
 
-def _damaged(source: FileSource, head: bytes, error: DamagedError) -> Container | None:
+def _damaged(source: Source, head: bytes, error: DamagedError) -> Container | None:
     name = first_name(source)
     if name is None or not name.lower().endswith("/data.pkl"):
         return None
@@ -81,7 +81,7 @@ def _damaged(source: FileSource, head: bytes, error: DamagedError) -> Container 
     return Container(source.path, source.size, NAME, head, False, guidance, (note,), source.identity)
 
 
-def read(source: FileSource, container: Container) -> Checkpoint:
+def read(source: Source, container: Container) -> Checkpoint:
     """The contents, from ``data.pkl`` and the directory; no tensor value is read.
 
     Raises DamagedError (or its kinds) naming the record and the byte when the archive cannot be read that far.
@@ -92,7 +92,7 @@ def read(source: FileSource, container: Container) -> Checkpoint:
     pickle = decode_member(data, record)
     notes += _stream_notes(pickle, data, record)
     notes += _word_notes(source, directory)
-    table = ZipStorages(source.path, directory)
+    table = ZipStorages(source.file, directory)
     contents = interpret(pickle, table, shown(record.name))
     return Checkpoint(
         path=source.path,
@@ -118,7 +118,7 @@ def pickle_record(directory: Directory) -> Record:
     return record
 
 
-def pickle_bytes(source: FileSource, record: Record) -> tuple[bytes, list[Note]]:
+def pickle_bytes(source: Source, record: Record) -> tuple[bytes, list[Note]]:
     """The bytes of ``data.pkl``, and a note when they do not match their checksum. Raises as read_record does."""
     deflated = record.method == structs.DEFLATED
     data = read_record(source, record, MAX_INFLATED_PICKLE_BYTES if deflated else MAX_PICKLE_BYTES)
@@ -150,7 +150,7 @@ def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:
     return notes
 
 
-def _word_notes(source: FileSource, directory: Directory) -> list[Note]:
+def _word_notes(source: Source, directory: Directory) -> list[Note]:
     """What the small records say: byte order and versions."""
     notes = []
     order = read_word(source, directory, "byteorder")
@@ -173,7 +173,7 @@ def _word_note(kind: NoteKind, message: str, directory: Directory, name: str) ->
     return Note(kind, message, shown(f"{directory.prefix}/{name}"))
 
 
-def read_word(source: FileSource, directory: Directory, name: str) -> bytes | None:
+def read_word(source: Source, directory: Directory, name: str) -> bytes | None:
     """What a small record holds; None where there is none, and b"" where it cannot be read."""
     record = directory.find(name)
     if record is None:

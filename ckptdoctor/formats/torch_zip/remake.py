@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 
-from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.checkpoint import FileSource, Source
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects import StoragePlan
 from ckptdoctor.formats.torch_objects.plans import ReadStorage
@@ -16,7 +16,7 @@ from ckptdoctor.formats.torch_zip.record import Directory, Record, shown
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
 
-def copied(source: FileSource, record: Record, name: str | None = None) -> Item:
+def copied(source: Source, record: Record, name: str | None = None) -> Item:
     """The same data under the same or a new name, always stored: torch maps deflated records to garbage.
 
     Raises DamagedError when the record is encrypted, or does not inflate.
@@ -26,11 +26,11 @@ def copied(source: FileSource, record: Record, name: str | None = None) -> Item:
     if record.method != structs.STORED:
         for _ in chunks(source, record):  # damage shows now, not when half the copy is written
             pass
-        data = Generated(record.size, _reopened(source.path, lambda again: chunks(again, record)))
+        data = Generated(record.size, _reopened(source.file, lambda again: chunks(again, record)))
     return Item(record.name if name is None else name, record.size, record.crc, (data,))
 
 
-def remade(source: FileSource, directory: Directory, plan: StoragePlan, sound: set[str] | None = None) -> Item:
+def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[str] | None = None) -> Item:
     """The record of one storage of the output. ``sound`` gathers the names of records that were checked.
 
     Raises RefusedError when its bytes cannot be trusted or taken apart, DamagedError when they cannot be read.
@@ -61,20 +61,20 @@ def _found(directory: Directory, key: str) -> Record:
     return record
 
 
-def _new(source: FileSource, plan: StoragePlan) -> Segment:
+def _new(source: Source, plan: StoragePlan) -> Segment:
     """Bytes that come from no record of the archive."""
     if plan.data is not None:
         return Literal(plan.data)
     generate = plan.generate
     assert generate is not None
-    return Generated(plan.nbytes, _reopened(source.path, lambda _: generate(_nothing)))
+    return Generated(plan.nbytes, _reopened(source.file, lambda _: generate(_nothing)))
 
 
 def _nothing(key: str, offset: int, length: int) -> bytes:
     raise AssertionError(f"{length} bytes at {offset} of {key} were asked for, of which nothing was to be read")
 
 
-def _insist_on_sound(source: FileSource, record: Record) -> None:
+def _insist_on_sound(source: Source, record: Record) -> None:
     """Raises RefusedError for a record that cannot be taken apart, or whose damage would be hidden by that."""
     check_readable(record)
     if record.method != structs.STORED:
@@ -98,20 +98,20 @@ def _untouched(plan: StoragePlan, record: Record) -> bool:
     return plan.generate is None and plan.pieces in (None, every_byte)
 
 
-def _pieces(source: FileSource, records: dict[str, Record], plan: StoragePlan) -> tuple[Segment, ...]:
+def _pieces(source: Source, records: dict[str, Record], plan: StoragePlan) -> tuple[Segment, ...]:
     if plan.generate is not None:
         generate = plan.generate
-        return (Generated(plan.nbytes, _reopened(source.path, lambda again: generate(_reader(again, records)))),)
+        return (Generated(plan.nbytes, _reopened(source.file, lambda again: generate(_reader(again, records)))),)
     record = records[plan.old.key]
     return tuple(Copy(record.data_offset + offset, length) for offset, length in plan.pieces or ())
 
 
-def _reader(source: FileSource, records: dict[str, Record]) -> ReadStorage:
+def _reader(source: Source, records: dict[str, Record]) -> ReadStorage:
     """Reads ``length`` bytes at ``offset`` of one of some stored records."""
     return lambda key, offset, length: source.read(records[key].data_offset + offset, length)
 
 
-def _reopened(path: str, make: Callable[[FileSource], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
+def _reopened(path: str, make: Callable[[Source], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
     """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
 
     def produce() -> Iterator[bytes]:
@@ -121,7 +121,7 @@ def _reopened(path: str, make: Callable[[FileSource], Iterator[bytes]]) -> Calla
     return produce
 
 
-def _bytes_of(source: FileSource, segments: tuple[Segment, ...]) -> Iterator[bytes]:
+def _bytes_of(source: Source, segments: tuple[Segment, ...]) -> Iterator[bytes]:
     for segment in segments:
         if isinstance(segment, Copy):
             stop = segment.offset + segment.length

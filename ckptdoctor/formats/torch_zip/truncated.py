@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ckptdoctor.checkpoint import Container, DType, FileSource, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint import Container, DType, Note, NoteKind, Source, Storage
 from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.torch_objects import interpret
 from ckptdoctor.formats.torch_zip import structs
@@ -53,7 +53,7 @@ class _Declared:
         return Storage(key, nbytes, dtype, device, None)
 
 
-def describe(source: FileSource, head: bytes, format_name: str, error: TruncatedError) -> Container | None:
+def describe(source: Source, head: bytes, format_name: str, error: TruncatedError) -> Container | None:
     """A container for a cut archive that begins with ``data.pkl``, whose note says how much is there; else None."""
     name = first_name(source)
     if name is None or not name.lower().endswith("/data.pkl") or name.count("/") != 1:
@@ -73,7 +73,7 @@ def _cut(source: Source) -> str:
     return f"the file ends after {source.size:,} bytes, without the list of its records"
 
 
-def _account(source: FileSource, name: str) -> str:
+def _account(source: Source, name: str) -> str:
     """One sentence on what is there. Raises CkptDoctorError when ``data.pkl`` is not whole."""
     walk = _Walk()
     _step(source, walk, {}, name)
@@ -93,7 +93,7 @@ def _account(source: FileSource, name: str) -> str:
     )
 
 
-def _step(source: FileSource, walk: _Walk, sizes: dict[str, int], wanted: str | None) -> None:
+def _step(source: Source, walk: _Walk, sizes: dict[str, int], wanted: str | None) -> None:
     """Take one record, or end the walk. Raises TruncatedError when the record ``wanted`` is not whole."""
     header = _local(source, walk.at)
     if header is not None:

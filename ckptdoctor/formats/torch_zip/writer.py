@@ -11,7 +11,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind
+from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source
 from ckptdoctor.edits import Edit
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.torch_objects import StoragePlan, edit, interpret
@@ -32,7 +32,7 @@ from ckptdoctor.pickles import Pickle, encode, prove
 from ckptdoctor.writing.recipe import Literal, Recipe
 
 
-def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
     """How to write the archive with these edits applied, one after another.
 
     Raises UnprovenError when the pickle does not encode back to its own bytes, or when readers disagree about the
@@ -43,7 +43,7 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
     _insist_on_one_reading(source, directory)
     record = pickle_record(directory)
     data, pickle = _proven(source, record)
-    table = ZipStorages(source.path, directory)
+    table = ZipStorages(source.file, directory)
     contents = interpret(pickle, table, shown(record.name))
     if table.notes:
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
@@ -55,10 +55,10 @@ def rewrite(source: FileSource, checkpoint: Checkpoint, edits: Sequence[Edit]) -
     head = Item(record.name, len(new), crc, (Literal(new),))
     old_keys = {storage.key for storage in contents.storages}
     items, alignment = _items(source, directory, head, plans, old_keys)
-    return Recipe(source.path, bridged(lay_out(items, alignment), source))
+    return Recipe(source.file, bridged(lay_out(items, alignment), source))
 
 
-def _insist_on_one_reading(source: FileSource, directory: Directory) -> None:
+def _insist_on_one_reading(source: Source, directory: Directory) -> None:
     if not directory.repairable:
         trouble = (NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED)
         reason = next(note.message for note in directory.notes if note.kind in trouble)
@@ -68,7 +68,7 @@ def _insist_on_one_reading(source: FileSource, directory: Directory) -> None:
         raise RefusedError(f"{first:,} bytes stand before the archive, and a copy would lose them; cut them off first.")
 
 
-def _proven(source: FileSource, record: Record) -> tuple[bytes, Pickle]:
+def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:
     """The bytes and the graph of ``data.pkl``, once it is proven that one gives the other and that both are sound."""
     name = shown(record.name)
     data, notes = pickle_bytes(source, record)
@@ -84,7 +84,7 @@ def _proven(source: FileSource, record: Record) -> tuple[bytes, Pickle]:
 
 
 def _items(
-    source: FileSource, directory: Directory, head: Item, plans: Sequence[StoragePlan], old_keys: set[str]
+    source: Source, directory: Directory, head: Item, plans: Sequence[StoragePlan], old_keys: set[str]
 ) -> tuple[list[Item], int]:
     """Every record of the copy in order, and the alignment: the original's order, the storages in one block."""
     alignment = whole_number(read_word(source, directory, ".storage_alignment"))

@@ -127,3 +127,40 @@ class RepairReport:
     replaces_original: bool = False
     proof: Proof | None = None
     seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LostTensor:
+    """A tensor that was not saved: ``share`` of its bytes (0 to 1) is there.
+
+    With all of them it was whole, but is of no use without what it belongs to: one moment of an optimizer's state.
+    """
+
+    path: KeyPath
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class SalvageReport:
+    """What was saved of a broken checkpoint.
+
+    ``recovered`` counts the tensors in the output, ``verified`` those of them that a checksum vouches for. ``left_out``
+    are the places in lists where None stands for what was lost.
+    """
+
+    path: str
+    output: str
+    format: str
+    recovered: int
+    recovered_bytes: int
+    verified: int
+    lost: tuple[LostTensor, ...]
+    left_out: tuple[KeyPath, ...] = ()
+
+    @property
+    def partial(self) -> tuple[LostTensor, ...]:
+        """Those of which something is there, but not all."""
+        return tuple([each for each in self.lost if 0 < each.share < 1])

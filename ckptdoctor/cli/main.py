@@ -24,6 +24,7 @@ COMMANDS = {
     "check": "ckptdoctor.cli.check",
     "fix": "ckptdoctor.cli.fix",
     "show": "ckptdoctor.cli.show",
+    "salvage": "ckptdoctor.cli.salvage",
     "explain": "ckptdoctor.cli.explain",
     "rules": "ckptdoctor.cli.rules",
     "train": "ckptdoctor.cli.train",

@@ -28,10 +28,13 @@ from ckptdoctor.formats.registry import built_in, folders, format_named, plugged
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["examine", "examine_directory", "open_checkpoint", "opened", "read", "rewrite"]
+__all__ = ["examine", "examine_directory", "open_checkpoint", "opened", "read", "rewrite", "salvage"]
 
 # how much of the beginning of a file is looked at to recognise it
 HEAD_BYTES = 4096
+
+# what ``salvage`` can save something of
+_SALVAGED = ("torch zip", "torch legacy", "safetensors")
 
 # the notes of a container that say that it is a checkpoint, but a broken one
 _DAMAGE = frozenset({NoteKind.HEADER_INVALID, NoteKind.OFFSETS_INVALID, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED})
@@ -142,6 +145,24 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 @collector_paused()
+def salvage(source: Source, container: Container) -> Checkpoint:
+    """What is left of a broken checkpoint; afterwards ``rewrite`` of this source copies whatever is whole.
+
+    Storages of which nothing is left have no extent, those that are cut off a shorter one than ``nbytes`` says.
+    Raises NotACheckpointError for a container that cannot be salvaged, and DamagedError where its headers are lost.
+    """
+    what_is_left = getattr(format_named(container.format), "salvage", None) if container.format in _SALVAGED else None
+    if what_is_left is None:
+        article = "an" if container.format[:1].lower() in "aeiou" else "a"
+        kind = f"{article} {container.format}" if container.format else "no checkpoint that is known"
+        raise NotACheckpointError(
+            f"{container.path} is {kind}: only {', '.join(_SALVAGED[:-1])} and {_SALVAGED[-1]} files can be salvaged."
+        )
+    checkpoint: Checkpoint = what_is_left(source, container)
+    return replace(checkpoint, size=container.size, identity=source.identity, container=container)
+
+
+@collector_paused()
 def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
     """How to write the checkpoint with these edits applied, one after another.
 
@@ -151,7 +172,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     """
     from ckptdoctor.writing.recipe import Copy, Recipe
 
-    if any(not isinstance(edit, (SetSuffix, Truncate)) for edit in edits):
+    if not edits or any(not isinstance(edit, (SetSuffix, Truncate)) for edit in edits):
         return format_named(checkpoint.format).rewrite(source, checkpoint, edits)
     lengths = [edit.length for edit in edits if isinstance(edit, Truncate)]
     for length in lengths:

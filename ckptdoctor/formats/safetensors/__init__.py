@@ -12,7 +12,7 @@ from ckptdoctor.formats.safetensors.signature import NAME, looks_like
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["NAME", "examine", "read", "rewrite"]
+__all__ = ["NAME", "examine", "read", "rewrite", "salvage"]
 
 
 def examine(source: Source, head: bytes) -> Container | None:
@@ -39,3 +39,10 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     from ckptdoctor.formats.safetensors import writer
 
     return writer.rewrite(source, checkpoint, edits)
+
+
+def salvage(source: Source, container: Container) -> Checkpoint:
+    """The contents of a broken file with whatever is left of them: see ``safetensors.remains``."""
+    from ckptdoctor.formats.safetensors.remains import salvage as what_is_left
+
+    return what_is_left(source, container)

@@ -43,6 +43,11 @@ def header_of(source: Source) -> Header:
     return header
 
 
+def remember(source: Source, header: Header) -> None:
+    """Take this for the header of the file from now on."""
+    _headers[source] = header
+
+
 def examine(source: Source, head: bytes) -> Container:
     """The container, with notes on everything for which safetensors would refuse the file."""
     try:

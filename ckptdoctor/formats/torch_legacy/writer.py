@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from weakref import WeakSet
 
 from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Source
 from ckptdoctor.edits import Convert, Edit
@@ -19,6 +20,15 @@ from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE})
 
 
+# sources of which a copy is wanted although storages are missing
+_salvaged: WeakSet[Source] = WeakSet()
+
+
+def write_what_is_left(source: Source) -> None:
+    """From now on let ``rewrite`` copy the file although it is cut off, as long as no missing storage is asked for."""
+    _salvaged.add(source)
+
+
 def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
     """How to write the file with these edits applied, one after another.
 
@@ -28,7 +38,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     stream = proven(source)
     table = LegacyStorages(source, stream)
     broken = next((note for note in table.notes if note.kind in _BROKEN), None)
-    if broken is not None:
+    if broken is not None and source not in _salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {broken.message}.")
     contents = interpret(stream.saved, table, "")
     if any(isinstance(each, Convert) for each in edits):
@@ -40,11 +50,21 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
         raise RefusedError(
             "Only an archive can get new storages; repair the file with --select C105 first, which makes it one."
         )
+    if broken is not None:
+        _insist_on_whole_storages(plans, table)
     segments: list[Segment] = [Literal(_pickles(stream, table, plans, contents))]
     for plan in _in_file_order(plans, table):
         segments += _storage(source, table.places, plan)
-    segments.append(Copy(table.end, source.size - table.end))
+    if broken is None:
+        segments.append(Copy(table.end, source.size - table.end))
     return Recipe(source.file, tuple(_joined(segments)))
+
+
+def _insist_on_whole_storages(plans: Sequence[StoragePlan], table: LegacyStorages) -> None:
+    for plan in plans:
+        place = table.places.get(plan.old.key)
+        if place is None or place.length != plan.old.nbytes:
+            raise RefusedError(f"Storage {plan.old.key} is not whole in the file.")
 
 
 def proven(source: Source) -> Stream:

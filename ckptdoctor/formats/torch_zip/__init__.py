@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Source
+from ckptdoctor.checkpoint import Checkpoint, Container, Source
 from ckptdoctor.formats.torch_zip.read import NAME, examine, read
 
 if TYPE_CHECKING:  # what only repairs need is not loaded to check a file
     from ckptdoctor.edits import Edit
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["NAME", "examine", "read", "rewrite"]
+__all__ = ["NAME", "examine", "read", "rewrite", "salvage"]
 
 
 def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
@@ -20,3 +20,10 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     from ckptdoctor.formats.torch_zip import writer
 
     return writer.rewrite(source, checkpoint, edits)
+
+
+def salvage(source: Source, container: Container) -> Checkpoint:
+    """The contents of a broken file with whatever is left of them: see ``torch_zip.remains``."""
+    from ckptdoctor.formats.torch_zip.remains import salvage as what_is_left
+
+    return what_is_left(source, container)

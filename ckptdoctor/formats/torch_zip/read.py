@@ -41,6 +41,11 @@ def directory_of(source: Source) -> Directory:
     return directory
 
 
+def remember(source: Source, directory: Directory) -> None:
+    """Take this for the directory of the archive from now on."""
+    _directories[source] = directory
+
+
 def examine(source: Source, head: bytes) -> Container | None:
     """What the outside of the file says, or None when it is no archive with a ``data.pkl`` in a folder.
 
@@ -59,6 +64,10 @@ def examine(source: Source, head: bytes) -> Container | None:
         return _damaged(source, head, error) if zipped else None
     notes = directory.notes
     if not zipped:
+        from ckptdoctor.formats.recognise.tars import is_tar
+
+        if is_tar(head):  # the last file in a tar archive may be one of torch's
+            return None
         message = (
             "the file does not begin with a zip header, by which torch.load recognises archives: it refuses the file"
         )

@@ -39,7 +39,8 @@ class Directory:
     ``found`` maps each name, in ASCII lower case, to the record that torch finds under it: torch's look-up ignores
     case, and of several matches takes the one that its binary search meets first. ``end`` is the byte after the end
     record and its comment. ``repairable`` is false where readers disagree about what the archive holds, or where it
-    is damaged, so that a copy would settle the question silently.
+    is damaged, so that a copy would settle the question silently. ``salvaged`` is true where it lists what is left of
+    a broken archive; ``words`` are small records (name in the folder, data) that a copy needs and the file has lost.
     """
 
     records: tuple[Record, ...]
@@ -48,6 +49,8 @@ class Directory:
     end: int
     notes: tuple[Note, ...]
     repairable: bool
+    salvaged: bool = False
+    words: tuple[tuple[str, bytes], ...] = ()
 
     def find(self, name: str) -> Record | None:
         """The record that torch reads when it asks for ``prefix/name``; None where there is none."""

@@ -58,6 +58,8 @@ def _found(directory: Directory, key: str) -> Record:
     record = directory.find(f"data/{key}")
     if record is None:
         raise RefusedError(f"Storage {shown(key)} has no record in the archive.")
+    if record.method == structs.STORED and record.compressed != record.size:
+        raise RefusedError(f"The record of storage {shown(key)} is cut off.")
     return record
 
 

@@ -7,8 +7,6 @@ in the descriptor behind it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from ckptdoctor.checkpoint import Container, DType, Note, NoteKind, Source, Storage
 from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.torch_objects import interpret
@@ -17,11 +15,8 @@ from ckptdoctor.formats.torch_zip.end import MAX_RECORDS
 from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
 from ckptdoctor.formats.torch_zip.local import first_name
 from ckptdoctor.formats.torch_zip.record import shown
+from ckptdoctor.formats.torch_zip.walking import Walk, step
 from ckptdoctor.pickles import decode
-
-# a record whose length only its descriptor tells is searched for it in at most this many bytes
-_SEARCH = 256 << 20
-_FIRST_SEARCH = 64 << 10
 
 # a file that ends in this many zero bytes was given its full size before its contents
 _ZEROS = 4096
@@ -31,15 +26,6 @@ _FIRST_WORDS = ((".format_version", 1), (".storage_alignment", 2), ("byteorder",
 _LAST_WORDS = (("version", 2), (".data/serialization_id", 40))
 
 _GUIDANCE = "Fetch the file again, or take an earlier checkpoint; the storages that are complete can be salvaged."
-
-
-@dataclass(slots=True)
-class _Walk:
-    """What was found on the way: complete records (name, data offset, size), and where it ended and why."""
-
-    found: list[tuple[str, int, int]] = field(default_factory=list)
-    at: int = 0
-    ended: bool = False
 
 
 class _Declared:
@@ -73,17 +59,27 @@ def _cut(source: Source) -> str:
     return f"the file ends after {source.size:,} bytes, without the list of its records"
 
 
+def declared_sizes(source: Source, walk: Walk, name: str) -> dict[str, int]:
+    """The lengths of the storages' records (by name), from the pickle ``name``, which the walk takes as its first.
+
+    Raises CkptDoctorError when it is not whole, or damaged.
+    """
+    step(source, walk, {})
+    if not walk.found:
+        raise TruncatedError(f"The record {shown(name)} is not whole.", offset=walk.at)
+    record = walk.found[0]
+    declared = _Declared()
+    interpret(decode(source.read(record.data_offset, record.size)), declared, shown(name))
+    return {f"{name[: -len('data.pkl')]}data/{key}": length for key, length in declared.sizes.items()}
+
+
 def _account(source: Source, name: str) -> str:
     """One sentence on what is there. Raises CkptDoctorError when ``data.pkl`` is not whole."""
-    walk = _Walk()
-    _step(source, walk, {}, name)
-    _, offset, size = walk.found[0]
-    declared = _Declared()
-    interpret(decode(source.read(offset, size)), declared, shown(name))
-    sizes = {f"{name[: -len('data.pkl')]}data/{key}": length for key, length in declared.sizes.items()}
+    walk = Walk()
+    sizes = declared_sizes(source, walk, name)
     while not walk.ended and len(walk.found) < MAX_RECORDS:
-        _step(source, walk, sizes, None)
-    whole = [record for record, _, _ in walk.found if record in sizes]
+        step(source, walk, sizes)
+    whole = [record.name for record in walk.found if record.name in sizes]
     if walk.at + 4 <= source.size and source.read(walk.at, 4) == structs.CENTRAL_SIGNATURE and len(whole) == len(sizes):
         return f"{_cut(source)}, but all {len(sizes):,} storages are complete: nothing of value is lost"
     lost = sum(sizes.values()) - sum(sizes[record] for record in whole)
@@ -93,79 +89,20 @@ def _account(source: Source, name: str) -> str:
     )
 
 
-def _step(source: Source, walk: _Walk, sizes: dict[str, int], wanted: str | None) -> None:
-    """Take one record, or end the walk. Raises TruncatedError when the record ``wanted`` is not whole."""
-    header = _local(source, walk.at)
-    if header is not None:
-        name, data, size, deferred = header
-        length = sizes.get(name) if deferred else size
-        if length is None:
-            length = _search(source, data)
-        stop = None if length is None else _behind(source, data, length, deferred)
-        if length is not None and stop is not None:
-            walk.found.append((name, data, length))
-            walk.at = stop
-            return
-    if wanted is not None:
-        raise TruncatedError(f"The record {shown(wanted)} is not whole.", offset=walk.at)
-    walk.ended = True
-
-
-def _local(source: Source, at: int) -> tuple[str, int, int, bool] | None:
-    """Name, data offset, size, and whether the size only follows the data, from the local header at ``at``."""
-    if at + structs.LOCAL.size > source.size:
-        return None
-    fields = structs.LOCAL.unpack(source.read(at, structs.LOCAL.size))
-    signature, _, flags, method, _, _, _, compressed, size, name_length, extra_length = fields
-    data = at + structs.LOCAL.size + name_length + extra_length
-    if signature != structs.LOCAL_SIGNATURE or data > source.size or method != structs.STORED or compressed != size:
-        return None
-    name = source.read(at + structs.LOCAL.size, name_length).decode("utf-8", "surrogateescape")
-    return name, data, size, bool(flags & structs.HAS_DESCRIPTOR) and not size
-
-
-def _search(source: Source, data: int) -> int | None:
-    """The length of a record that only its descriptor tells: the one that gives just the length it stands behind."""
-    reach = _FIRST_SEARCH
-    while True:
-        window = source.read(data, min(reach, source.size - data))
-        at = window.find(structs.DESCRIPTOR_SIGNATURE)
-        while at >= 0:
-            if window[at + 8 : at + 12] == window[at + 12 : at + 16] == at.to_bytes(4, "little"):
-                return at
-            at = window.find(structs.DESCRIPTOR_SIGNATURE, at + 1)
-        if reach >= min(_SEARCH, source.size - data):
-            return None
-        reach *= 16
-
-
-def _behind(source: Source, data: int, size: int, deferred: bool) -> int | None:
-    """The byte after a record's data and descriptor; None when they are not all there."""
-    end = data + size
-    if not deferred or not size:
-        return end if end <= source.size else None
-    for form in (structs.DESCRIPTOR, structs.DESCRIPTOR64):
-        if end + form.size <= source.size:
-            signature, _, compressed, length = form.unpack(source.read(end, form.size))
-            if (signature, compressed, length) == (structs.DESCRIPTOR_SIGNATURE, size, size):
-                return end + form.size
-    return None
-
-
-def _alignment(source: Source, walk: _Walk) -> int:
+def _alignment(source: Source, walk: Walk) -> int:
     """The alignment that the archive states, torch's usual one where it does not."""
-    for name, data, size in walk.found:
-        if name.endswith("/.storage_alignment") and size < 8:
-            word = source.read(data, size)
+    for record in walk.found:
+        if record.name.endswith("/.storage_alignment") and record.size < 8:
+            word = source.read(record.data_offset, record.size)
             if word.isdigit() and 0 < int(word) <= MAX_ALIGNMENT:
                 return int(word)
     return DEFAULT_ALIGNMENT
 
 
-def _whole_size(source: Source, walk: _Walk, sizes: dict[str, int]) -> int:
+def _whole_size(source: Source, walk: Walk, sizes: dict[str, int]) -> int:
     """The size that torch.save would give the file: the records found, the storages that are missing, and the rest."""
-    names = {name: size for name, _, size in walk.found}
-    folder = walk.found[0][0][: -len("data.pkl")]
+    names = {record.name: record.size for record in walk.found}
+    folder = walk.found[0].name[: -len("data.pkl")]
     missing = [(name, size) for name, size in sizes.items() if name not in names]
     first = [(f"{folder}{word}", size) for word, size in _FIRST_WORDS] if len(missing) == len(sizes) else []
     last = [(f"{folder}{word}", size) for word, size in _LAST_WORDS]

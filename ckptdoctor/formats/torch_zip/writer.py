@@ -45,7 +45,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     data, pickle = _proven(source, record)
     table = ZipStorages(source.file, directory)
     contents = interpret(pickle, table, shown(record.name))
-    if table.notes:
+    if table.notes and not directory.salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
     plans = edit(pickle, contents, edits).storages
     if any(plan.new for plan in plans) and any(each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes):
@@ -118,7 +118,12 @@ def _items(
             raise RefusedError(f"The record {name}, which no tensor uses, is in the way of a storage's new number.")
         else:
             items.append(copied(source, record))
-    return [*items, *block], alignment if sound and alignment else DEFAULT_ALIGNMENT
+    words = [_word(directory, name, word) for name, word in directory.words]
+    return [*items, *block, *words], alignment if sound and alignment else DEFAULT_ALIGNMENT
+
+
+def _word(directory: Directory, name: str, word: bytes) -> Item:
+    return Item(f"{directory.prefix}/{name}", len(word), zlib.crc32(word), (Literal(word),))
 
 
 def _in_original_order(plans: Sequence[StoragePlan], directory: Directory) -> list[StoragePlan]:

@@ -1,0 +1,42 @@
+"""``ckptdoctor salvage``: save what is whole of a broken checkpoint."""
+
+from __future__ import annotations
+
+import click
+
+from ckptdoctor.cli.console import complain, emit, paint
+from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.engine.salvage import salvage
+from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
+from ckptdoctor.report import salvage as shown
+
+
+@click.command("salvage", context_settings=SHORT_HELP)
+@click.argument("path")
+@click.option("-o", "--output", metavar="OUT", help="The file to write.  [default: PATH.salvaged.EXT]")
+@click.option("--force", is_flag=True, help="Replace an existing output.")
+@as_json
+@color
+def command(path: str, output: str | None, force: bool, style: str, color: str) -> ExitStatus:
+    """Save what is whole of a checkpoint that is cut off or damaged.
+
+    Every byte is read: a tensor is saved where all of it is there and matches its checksum, if it has one. What is
+    lost is listed and left out; nothing is ever filled in. The output is verified before it gets its name, and the
+    original is never touched. Exit status: 0 nothing was lost, 1 something was, or nothing could be saved, 2 the path
+    cannot be read.
+    """
+    try:
+        report = salvage(path, output, force=force)
+    except (UsageError, UnreadableError):
+        raise
+    except CkptDoctorError as error:
+        complain(error.message)
+        return ExitStatus.FINDINGS
+    if style == "json":
+        from ckptdoctor import __version__
+
+        emit(shown.as_json(report, __version__))
+    else:
+        emit(shown.render(report, paint(color)))
+    return ExitStatus.FINDINGS if report.lost else ExitStatus.CLEAN

@@ -1,0 +1,115 @@
+"""What was saved of a broken checkpoint, and what was lost: as text for people, and as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.findings import LostTensor, SalvageReport
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.json import SCHEMA, dump
+from ckptdoctor.report.numbers import plural, shape, size
+from ckptdoctor.report.paint import Paint
+from ckptdoctor.report.wrapping import abridged
+
+_LISTED = 20  # tensors that are named one by one
+_NAME = 60  # characters of a name
+
+
+def render(report: SalvageReport, paint: Paint | None = None) -> str:
+    """What is whole, what is not, what was written, and what to do with it."""
+    return "\n".join(_lines(report, paint or Paint()))
+
+
+def as_json(report: SalvageReport, version: str) -> str:
+    """The same, schema ``ckptdoctor/1``; ``share`` is how much of a lost tensor's bytes is there, from 0 to 1."""
+    return dump(
+        {
+            "schema": SCHEMA,
+            "version": version,
+            "path": report.path,
+            "output": report.output,
+            "format": report.format,
+            "recovered": {
+                "tensors": report.recovered,
+                "bytes": report.recovered_bytes,
+                "verified": report.verified,
+            },
+            "lost": [_entry(each) for each in report.lost],
+            "replaced_by_none": [show_path(path) for path in report.left_out],
+        }
+    )
+
+
+def _entry(lost: LostTensor) -> dict[str, object]:
+    return {
+        "key": show_path(lost.path),
+        "dtype": lost.dtype,
+        "shape": list(lost.shape),
+        "bytes": lost.nbytes,
+        "share": round(lost.share, 6),
+    }
+
+
+def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
+    total = report.recovered + len(report.lost)
+    lost_bytes = sum(each.nbytes for each in report.lost)
+    share = _percent(report.recovered_bytes, report.recovered_bytes + lost_bytes)
+    whole = f"{report.recovered:,} of {plural(total, 'tensor')} saved"
+    yield f"{escape(report.path)} · {report.format} · {whole}, {share} of the values"
+    yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {_vouched(report)}"
+    useless = [each for each in report.lost if each.share == 1]
+    gone = [each for each in report.lost if not each.share]
+    for name, some in (("left out", useless), ("partial", report.partial), ("lost", gone)):
+        if some:
+            yield f"  {name:<9}  {plural(len(some), 'tensor')}   {size(sum(each.nbytes for each in some))}"
+    yield from _table(report)
+    yield f"{paint.strong('wrote')} {escape(report.output)}; the original is untouched"
+    yield "verified · everything in it is equal to what is in the original"
+    if report.lost:
+        yield _what_it_means(report)
+    yield f"next · {paint.accent(_next(report))}"
+
+
+def _vouched(report: SalvageReport) -> str:
+    if report.verified == report.recovered:
+        return "every one verified by its checksum" if report.recovered else ""
+    if not report.verified:
+        return "there are no checksums to verify them by"
+    return f"{report.verified:,} verified by their checksums, for the others there are none"
+
+
+def _table(report: SalvageReport) -> Iterator[str]:
+    listed = sorted(report.lost, key=lambda each: -each.share)[:_LISTED]
+    names = [abridged(escape(show_path(each.path)), _NAME) for each in listed]
+    room = max((len(name) for name in names), default=0)
+    for name, each in zip(names, listed, strict=True):
+        yield f"    {name:<{room}}   {each.dtype} {shape(each.shape)}   {_there(each.share)}"
+    if len(report.lost) > len(listed):
+        yield f"    and {len(report.lost) - len(listed):,} more; --format json lists them all"
+
+
+def _there(share: float) -> str:
+    if share == 1:
+        return "whole, but the rest of its optimizer state is lost"
+    return f"{_percent(int(share * 1000), 1000)} is there"
+
+
+def _what_it_means(report: SalvageReport) -> str:
+    said = "what is lost was left out, so load_state_dict names it as missing"
+    if report.left_out:
+        said += f"; in {plural(len(report.left_out), 'place')} of lists None stands for it"
+    return f"note · {said}"
+
+
+def _percent(part: int, whole: int) -> str:
+    """``84 %``; never 100 % of less than all."""
+    if part == whole:
+        return "100 %"
+    return f"{min(99.9, 100 * part / whole):.1f} %" if whole else "0 %"
+
+
+def _next(report: SalvageReport) -> str:
+    name = json.dumps(report.output, ensure_ascii=escape(report.output) != report.output)
+    return f"safetensors.torch.load_file({name})" if report.format == "safetensors" else f"torch.load({name})"

@@ -56,6 +56,17 @@ FAMILIES = (
         "Megatron's own tools/checkpoint/convert.py",
         "query, key and value lie in another order",
     ),
+    Family(
+        (
+            Layout("Swin", (".attn.relative_position_bias_table", ".mlp.fc1.", ".downsample.reduction.")),
+            Layout(
+                "OpenMMLab's Swin",
+                (".attn.w_msa.relative_position_bias_table", ".ffn.layers.0.0.", ".downsample.reduction."),
+            ),
+        ),
+        "OpenMMLab's convert_weights=True or its model_converters",
+        "downsampling takes its four neighbours in another order",
+    ),
 )
 
 

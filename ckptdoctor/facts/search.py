@@ -7,13 +7,16 @@ makes a few keys of a foreign model fit is a coincidence.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from ckptdoctor.facts.moves import Here, Move, Wanted, gap, joined, renamed
-from ckptdoctor.facts.proposals import leaves, prefixes, replacements, shifts, spellings, substitutions
+from ckptdoctor.facts.moves import Gap, Here, Move, Wanted, gap, joined, renamed
+from ckptdoctor.facts.proposals import leaves, prefixes, replacements, shifts, spellings, structure, substitutions
+
+Proposal = Callable[[Gap], Iterator[Move]]
 
 # at equal effect the first one wins: what has one meaning comes before what is inferred
-_PROPOSALS = (
+_PROPOSALS: tuple[Proposal, ...] = (
     leaves.propose,
     replacements.propose,
     prefixes.propose,
@@ -23,6 +26,8 @@ _PROPOSALS = (
 )
 
 _STEPS = 24  # more names than that are not the same model's
+_SHORT = 3  # steps after which it is asked what parts hold
+_MANY = 10_000  # keys of which not every step is tried
 _OF_LOOSE = 3  # a third of the loose keys must find a place, or names must be the same but for their spelling
 _OF_WANTED = 10  # a tenth of the target must have other names, or names must be the same but for their spelling
 _INFERRED = ("N410", "N423")  # what is told by names and shapes alone
@@ -31,33 +36,113 @@ _INFERRED = ("N410", "N423")  # what is told by names and shapes alone
 def find_moves(here: Here, wanted: Wanted) -> list[Move]:
     """The renames, in order; none where they would not make at least half of what is open fit.
 
+    What parts hold is asked where names and their order do not tell everything.
+    """
+    first = gap(here, wanted)
+    if not first.loose or not first.open:
+        return []
+    told = _Told(first)
+    whole: tuple[Proposal, ...] = (told.propose, *_PROPOSALS)
+    plan: tuple[tuple[int, tuple[Proposal, ...]], ...] = ((_SHORT, _PROPOSALS), (_STEPS, whole), (_STEPS, _PROPOSALS))
+    if len(here) > _MANY:
+        plan = ((_SHORT, (told.propose,)), (_SHORT, _PROPOSALS))
+    best: list[_Chain] = []
+    for steps, proposals in plan:
+        found = told.audited(_find(here, wanted, proposals, steps))
+        best.append(found)
+        if found.complete and not found.guessed:
+            return found.moves
+        if found.complete and proposals is whole:
+            break
+    return min(reversed(best), key=lambda each: (each.left, each.guessed)).moves
+
+
+@dataclass(frozen=True, slots=True)
+class _Chain:
+    """Moves, and how many wanted keys stay open after them. ``complete``: nothing is left to rename, or no place."""
+
+    moves: list[Move]
+    left: int
+    complete: bool
+
+    @property
+    def guessed(self) -> int:
+        """How many keys get a name that is not sure."""
+        return sum([len(step.names) for step in self.moves if not step.sure])
+
+
+class _Told:
+    """What the parts themselves tell of the gap at first: worked out once, and held against what is inferred."""
+
+    def __init__(self, first: Gap) -> None:
+        self._first = first
+        self._pairs: list[structure.Pair] | None = None
+
+    def propose(self, now: Gap) -> Iterator[Move]:
+        """As ``structure.propose``."""
+        same = (now.loose, now.open) == (self._first.loose, self._first.open)
+        yield from structure.propose_of(now, self._known() if same else structure.pairs_of(now))
+
+    def audited(self, chain: _Chain) -> _Chain:
+        """The same chain; a rename is not sure where the parts leave a choice, or say otherwise."""
+        if not any(map(_audited, chain.moves)):
+            return chain
+        known = {pair.old: pair for pair in self._known()}
+        names = {key: key for key in known}
+        touched: list[set[str]] = []
+        for step in chain.moves:
+            touched.append({key for key, name in names.items() if name in step.names})
+            names = {key: step.change(name) for key, name in names.items()}
+        strange = {key for key, pair in known.items() if not pair.sure or pair.new != names[key]}
+        moves = [
+            replace(step, sure=False) if _audited(step) and keys & strange else step
+            for step, keys in zip(chain.moves, touched, strict=True)
+        ]
+        return replace(chain, moves=moves)
+
+    def _known(self) -> list[structure.Pair]:
+        if self._pairs is None:
+            self._pairs = structure.pairs_of(self._first)
+        return self._pairs
+
+
+def _audited(step: Move) -> bool:
+    """Whether only names and their order speak for the step."""
+    return step.sure and not step.kin and step.code == "N423"
+
+
+def _find(here: Here, wanted: Wanted, proposals: Sequence[Proposal], steps: int) -> _Chain:
+    """The chain from these proposals.
+
     Where most of what is here would still be left over, names must be the same but for their spelling: among many
     foreign keys some have the right shape.
     """
-    first = gap(here, wanted)
-    found = _chain(here, wanted)
-    if sum([len(step.names) for step in found]) * _OF_LOOSE < len(first.loose) and not all(step.kin for step in found):
-        found = _chain(here, wanted, kin=True)
-    return _doubted(found, wanted)
+    found = _chain(here, wanted, proposals, steps)
+    renames = sum([len(step.names) for step in found.moves])
+    if renames * _OF_LOOSE < len(gap(here, wanted).loose) and not all(step.kin for step in found.moves):
+        found = _chain(here, wanted, proposals, steps, kin=True)
+    return replace(found, moves=_doubted(found.moves, wanted))
 
 
-def _chain(here: Here, wanted: Wanted, kin: bool = False) -> list[Move]:
+def _chain(here: Here, wanted: Wanted, proposals: Sequence[Proposal], steps: int, kin: bool = False) -> _Chain:
     """The best proposals one after another; ``kin``: only those that keep names but for their spelling."""
     found: list[Move] = []
     now = here
     open_at_first = len(gap(here, wanted).open)
-    left = open_at_first
-    for _ in range(_STEPS):
-        best = _best(now, wanted, kin)
-        if best is None:
+    for _ in range(steps):
+        step = _best(now, wanted, proposals, kin)
+        if step is None:
             break
-        step, left = best
         now = renamed(now, step)
-        if found and found[-1].code == step.code:
+        if found and found[-1].code == step.code and found[-1].sure == step.sure:
             found[-1] = joined(found[-1], step)
         else:
             found.append(step)
-    return found if 2 * left <= open_at_first else []
+    after = gap(now, wanted)
+    whole = not after.loose and 2 * len(after.open) <= len(wanted)  # the target has buffers that are not saved any more
+    if 2 * len(after.open) > open_at_first and not whole:
+        return _Chain([], open_at_first, complete=False)
+    return _Chain(found, len(after.open), complete=not (after.open and after.loose))
 
 
 def _doubted(found: list[Move], wanted: Wanted) -> list[Move]:
@@ -68,23 +153,29 @@ def _doubted(found: list[Move], wanted: Wanted) -> list[Move]:
     return [step if step.kin else replace(step, sure=False) for step in found]
 
 
-def _best(here: Here, wanted: Wanted, kin: bool) -> tuple[Move, int] | None:
-    """The proposal after which fewest wanted keys are open, and how many that are; None when none helps."""
+def _best(here: Here, wanted: Wanted, proposals: Sequence[Proposal], kin: bool) -> Move | None:
+    """The proposal after which fewest wanted keys are open; None when none helps."""
     now = gap(here, wanted)
     if not now.loose or not now.open:
         return None
     best, fewest = None, len(now.open)
     least = max(len(now.open) - len(now.loose), 0)  # one key can fill one gap
-    for propose in _PROPOSALS:
+    for propose in proposals:
         for step in propose(now):
             if kin and not step.kin:
                 continue
-            left = _left_open(step, here, wanted, len(now.open), fewest)
-            if left < fewest:
+            bar = fewest + (best is not None and (step.sure, step.kin) > (best.sure, best.kin))  # of equals the surer
+            left = _left_open(step, here, wanted, len(now.open), bar)
+            if left < bar:
                 best, fewest = step, left
-            if fewest == least:
-                return step, least
-    return None if best is None else (best, fewest)
+            if fewest == least and best is not None and _certain(best, wanted):
+                return best
+    return best
+
+
+def _certain(step: Move, wanted: Wanted) -> bool:
+    """Whether no other step with the same effect could be more certain."""
+    return step.sure and (step.kin or len(step.names) * _OF_WANTED >= len(wanted))
 
 
 def _left_open(step: Move, here: Here, wanted: Wanted, left_now: int, fewest: int) -> int:

@@ -11,17 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from ckptdoctor.facts.likeness import Tokens, alike, kin_of, letters, nearest, other_layout
 from ckptdoctor.facts.moves import Gap, Move, move
 
-Tokens = tuple[str, ...]
 Substitution = tuple[Tokens, Tokens]
 Place = tuple[str, str, tuple[int, ...]]
 
 _TRIED = 12  # substitutions worked out in full: those with the most votes
 _PAIRS = 4096  # pairs that vote: a sample tells enough
 _NAMES = 64  # substitutions whose tokens are held against each other
-_ROTARY = frozenset({"wq", "wk"})
-_FUSED = ("qkv", "query_key_value", "in_proj", "c_attn")
 _WRAPPED = ("base_layer",)  # what peft calls the layer beside which it puts an adapter
 _DEPTH = 32  # tokens of a key that are looked at
 
@@ -58,8 +56,8 @@ def _by_name(votes: Counter[Substitution]) -> list[Substitution]:
     news = list(dict.fromkeys([new[0] for (old, new), _ in votes.most_common(_NAMES) if len(old) == len(new) == 1]))
     found: list[Substitution] = []
     for (old,), (new,) in together:
-        like = [each for each in news if _alike((old,), (each,))]
-        found.append(((old,), (like[0] if len(like) == 1 else _kin_of(old, news) or new,)))
+        like = [each for each in news if alike((old,), (each,))]
+        found.append(((old,), (like[0] if len(like) == 1 else kin_of(old, news) or new,)))
     return found
 
 
@@ -83,12 +81,12 @@ def _move(gap: Gap, substitutions: Sequence[Substitution], rivals: Mapping[Place
     found = move("N423", ", ".join([_pattern(*each) for each in used]), gap, pairs)
     if found is None or 2 * len(found.names) < holders:  # a name that seldom fits is a coincidence
         return None
-    alike = all(_alike(*each) for each in used)
-    if len(found.names) == 1 and not alike:  # one key of another name, because its shape is right
+    like = all(alike(*each) for each in used)
+    if len(found.names) == 1 and not like:  # one key of another name, because its shape is right
         return None
-    sure = alike or all(_only_choice(*each, gap, rivals) for each in found.names.items())
+    sure = like or all(_only_choice(*each, gap, rivals) for each in found.names.items())
     kin = all(_equal(*each) for each in used)
-    return replace(found, sure=sure and not any(_other_layout(*each) for each in used), kin=kin)
+    return replace(found, sure=sure and not any(other_layout(*each) for each in used), kin=kin)
 
 
 def _pattern(old: Tokens, new: Tokens) -> str:
@@ -166,29 +164,9 @@ def _places(tokens: Sequence[str], some: Tokens) -> Iterator[int]:
             yield index
 
 
-def _alike(old: Tokens, new: Tokens) -> bool:
-    """Whether one name is part of the other, separators aside: ``norm.1`` and ``norm1``, ``q`` and ``q_proj``."""
-    one, other = _letters(old), _letters(new)
-    return one in other or other in one
-
-
 def _equal(old: Tokens, new: Tokens) -> bool:
     """Whether both are one name, separators aside, or only a wrapper's token goes."""
-    return _letters(old) == _letters(new) or (old == _WRAPPED and not new)
-
-
-def _letters(tokens: Tokens) -> str:
-    return "".join(filter(str.isalnum, "".join(tokens))).casefold()
-
-
-def _other_layout(old: Tokens, new: Tokens) -> bool:
-    """Whether the same part may hold its values in another order under the new name, which no shape tells.
-
-    Rows of ``wq`` and ``wk`` are permuted where rotary embeddings are computed in another way (``q_proj``, ``k_proj``);
-    fused ones are one block each, or head by head.
-    """
-    tokens = {*old, *new}
-    return bool(tokens & _ROTARY) or any(word in token.casefold() for token in tokens for word in _FUSED)
+    return letters(old) == letters(new) or (old == _WRAPPED and not new)
 
 
 def _rivals(gap: Gap) -> dict[Place, set[str]]:
@@ -208,32 +186,9 @@ def _only_choice(old: str, new: str, gap: Gap, rivals: Mapping[Place, set[str]])
         if token in before:
             continue
         others = rivals.get((left, right, gap.wanted[new].shape), set())
-        if len(others) != 1 and not (same_length and _nearest(before[index], token, others)):
+        if len(others) != 1 and not (same_length and nearest(before[index], token, others)):
             return False
     return True
-
-
-def _nearest(old: str, new: str, others: Iterable[str]) -> bool:
-    """Whether ``new`` alone among the others has the first letter of ``old``, or its number."""
-    return _kin_of(old, others) == new
-
-
-def _kin_of(old: str, others: Iterable[str]) -> str | None:
-    """The only one of the others with the first letter of ``old``, or else with its number."""
-    found = list(others)
-    for trait in (_letter, _number):
-        kin = [each for each in found if trait(each) == trait(old)] if trait(old) else []
-        if len(kin) == 1:
-            return kin[0]
-    return None
-
-
-def _letter(token: str) -> str:
-    return token[:1]
-
-
-def _number(token: str) -> str:
-    return "".join(filter(str.isdecimal, token))
 
 
 def _taken_apart(key: str) -> Iterator[tuple[str, str, str]]:

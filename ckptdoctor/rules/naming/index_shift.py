@@ -2,7 +2,8 @@
 
 What it means
     ``layers.0`` here is ``layers.1`` in the target: a ``Sequential`` has one more or one less element before them, or
-    the file holds a later stage of a pipeline.
+    the file holds a later stage of a pipeline. Or one part of each element moved on: ``layers.0.downsample`` of Swin is
+    ``layers.1.downsample`` in timm.
 
 Why it matters
     ``load_state_dict`` fails; or, where shapes agree, layers are loaded into their neighbours without a word.
@@ -12,7 +13,8 @@ What you see
     Unexpected key(s) in state_dict: "layers.0.weight".
 
 How it is found
-    Only with a reference: below one container, all numbers moved by the same amount make more keys fit.
+    Only with a reference: below one container, all numbers moved by the same amount make more keys fit; or those of
+    parts that hold the same parameters.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
@@ -31,7 +33,13 @@ from ckptdoctor.rules.moving import moved
 
 _HERE = {f"layers.{n}.weight": T((n + 2, 3)) for n in range(3)}
 _WANTED = {f"layers.{n + 1}.weight": value for n, value in enumerate(_HERE.values())}
-SICK = (Example("one element more before them", _HERE, like=_WANTED),)
+_BLOCKS = {f"layers.{n}.blocks.{i}.weight": T((n + 2, 3)) for n in range(3) for i in range(2)}
+_ENDS = {f"layers.{n}.down.weight": T((n + 3, n + 2)) for n in range(2)}
+_BEGINS = {f"layers.{n + 1}.down.weight": value for n, value in enumerate(_ENDS.values())}
+SICK = (
+    Example("one element more before them", _HERE, like=_WANTED),
+    Example("one part of each element", _BLOCKS | _ENDS, like=_BLOCKS | _BEGINS),
+)
 HEALTHY = (
     Example("the same numbers", _HERE, like=_HERE),
     Example("a layer less", {"layers.0.weight": T((2, 3)), "layers.1.weight": T((3, 3))}, like=_HERE),

@@ -2,7 +2,8 @@
 
 What it means
     ``norm.1`` became ``norm1``, ``layers`` became ``stages``, ``bbox_head`` became ``head``: the same network with
-    other names for some of its parts, everywhere in the same way.
+    other names for some of its parts, everywhere in the same way. Or the parts were arranged anew, too, and numbers
+    changed their places: ``downsample_layers.1.0`` of ConvNeXt is ``stages.1.downsample.0`` in timm.
 
 Why it matters
     ``load_state_dict`` fails; with ``strict=False`` the renamed parts keep their random weights.
@@ -14,11 +15,14 @@ What you see
 
 How it is found
     Only with a reference. Keys without a counterpart are paired by order, last token and shape; what the pairs differ
-    in is a substitution of tokens, which counts when it makes at least half of the keys fit that hold it.
+    in is a substitution of tokens, which counts when it makes at least half of the keys fit that hold it. Besides,
+    both sides are compared as trees of modules: the largest parts that hold the same parameters belong together, then
+    those inside them. Equal parts are told apart by their numbers and names and by what stands beside them.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one. Safe where one name is part of the other,
-    or names and shapes allow no other assignment. Otherwise it is a guess from the order of keys, and unsafe.
+    or names, shapes and the tree of modules allow no other assignment. Otherwise it is a guess from the order of keys,
+    and unsafe; so is a lone part that gets a foreign name, such as ``norm`` and ``fc_norm``.
 """
 
 from __future__ import annotations
@@ -34,9 +38,12 @@ from ckptdoctor.rules.moving import moved
 _OLD = {f"layers.{n}.norm.{i}.{leaf}": T((4 + n,)) for n in (0, 1) for i in (1, 2) for leaf in ("weight", "bias")}
 _NEW = {key.replace("norm.", "layer_norm_"): value for key, value in _OLD.items()}
 _STAGES = {key.replace("layers.", "stages."): value for key, value in _OLD.items()}
+_SIDE = {f"downsample.{n}.{leaf}": T((5 + n,)) for n in (0, 1) for leaf in ("weight", "bias")}
+_INSIDE = {f"stages.{key[11]}.downsample.{key[13:]}": value for key, value in _SIDE.items()}
 SICK = (
     Example("a part of another name", _OLD, like=_NEW),
     Example("a container of another name", _OLD, like=_STAGES),
+    Example("numbers in other places", _OLD | _SIDE, like=_STAGES | _INSIDE),
 )
 HEALTHY = (
     Example("the same names", _OLD, like=_OLD),

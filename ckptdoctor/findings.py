@@ -95,8 +95,9 @@ class Proof:
     """What was proven of a written file. ``findings`` is what every rule that reads headers still finds in it.
 
     Of its ``storages`` so many are byte-identical to the original's, hold exactly what was viewed of one (``shrunk``),
-    hold exactly the elements of one view (``remade``), or were compressed before (``inflated``). ``elided`` counts
-    places beyond the reader's limits, which were not compared.
+    hold exactly the elements of one view (``remade``), were compressed before (``inflated``), or hold what a second
+    computation gives as well (``computed``). ``elided`` counts places beyond the reader's limits, which were not
+    compared.
     """
 
     storages: int
@@ -106,6 +107,7 @@ class Proof:
     inflated: int = 0
     elided: int = 0
     findings: tuple[Finding, ...] = ()
+    computed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,9 @@ class RepairReport:
 
 @dataclass(frozen=True, slots=True)
 class LostTensor:
-    """A tensor that was not saved: ``share`` of its bytes (0 to 1) is there.
+    """A tensor that was not saved: ``share`` of its bytes (0 to 1) is there and may be right.
+
+    ``damage`` says what is wrong with bytes that are there ("" where they are missing).
 
     With all of them it was whole, but is of no use without what it belongs to: one moment of an optimizer's state.
     """
@@ -141,6 +145,7 @@ class LostTensor:
     shape: tuple[int, ...]
     nbytes: int
     share: float
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True)

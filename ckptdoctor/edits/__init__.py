@@ -22,6 +22,7 @@ from ckptdoctor.edits.kinds import (
     TakeRoot,
     Transpose,
     Truncate,
+    WriteIndex,
 )
 
 __all__ = [
@@ -47,4 +48,5 @@ __all__ = [
     "TakeRoot",
     "Transpose",
     "Truncate",
+    "WriteIndex",
 ]

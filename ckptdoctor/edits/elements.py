@@ -1,4 +1,4 @@
-"""The elements of tensors that edits make, as data: views of runs of bytes, and several of them put together.
+"""The elements of tensors that edits make, as data: views of runs of bytes, several put together, and computed ones.
 
 The writers make bytes of it, and the proof of a repair holds the output against it, each in its own way.
 """
@@ -54,13 +54,48 @@ class Reshaped:
     shape: Shape
 
 
-Elements = Union[View, Joined, Reshaped]
+@dataclass(frozen=True, slots=True)
+class Normed:
+    """The plain weights that a norm computes of its parts, as ``edits.kinds.FuseNorm`` says; ``dtype`` is theirs."""
+
+    norm: str
+    parts: tuple[Elements, ...]
+    dim: int | None
+    dtype: str
+    shape: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Dequantized:
+    """The plain weights that quantised parts stand for, as ``edits.kinds.Dequantize`` says; ``kinds`` are their dtypes.
+
+    ``runs`` says whose scale is whose: (rows, columns, rows of a block, columns of a block), in C order.
+    """
+
+    scheme: str
+    parts: tuple[Elements, ...]
+    kinds: tuple[str, ...]
+    runs: tuple[int, int, int, int]
+    affine: tuple[float, float]
+    dtype: str
+    width: int
+    shape: Shape
+
+
+Elements = Union[View, Joined, Reshaped, Normed, Dequantized]
+_COMPUTED = (Normed, Dequantized)
 
 
 def nbytes(elements: Elements) -> int:
     """Bytes that the elements take."""
-    width = next((view.width for view in views(elements)), 0)
-    return prod(elements.shape) * width
+    return prod(elements.shape) * _width(elements)
+
+
+def _width(elements: Elements) -> int:
+    """Bytes of one element."""
+    while not isinstance(elements, (View, Dequantized)):
+        elements = elements.inner if isinstance(elements, Reshaped) else elements.parts[0]
+    return elements.width
 
 
 def views(elements: Elements) -> Iterator[View]:
@@ -88,7 +123,7 @@ def joined(parts: Sequence[Elements], dim: int) -> Elements:
             made.append(part)
     if len(made) < 2:
         return made[0] if made else flat[0]
-    if any(isinstance(part, Reshaped) for part in made) and prod(made[0].shape[:dim]) != 1:
+    if any(isinstance(part, (Reshaped, *_COMPUTED)) for part in made) and prod(made[0].shape[:dim]) != 1:
         raise _twice()
     return Joined(tuple(made), dim, _with(made[0].shape, dim, sum(part.shape[dim] for part in made)))
 
@@ -108,10 +143,12 @@ def _with(shape: Shape, dim: int, size: int) -> Shape:
 
 def permuted(elements: Elements, dims: Sequence[int]) -> Elements:
     """The elements with their dimensions in another order, as ``Tensor.permute`` gives."""
+    if list(dims) == list(range(len(elements.shape))):
+        return elements
     if isinstance(elements, View):
         shape, stride = (tuple([numbers[dim] for dim in dims]) for numbers in (elements.shape, elements.stride))
         return replace(elements, shape=shape, stride=stride)
-    if isinstance(elements, Reshaped):
+    if isinstance(elements, (Reshaped, Normed, Dequantized)):
         raise _twice()
     parts = tuple([permuted(part, dims) for part in elements.parts])
     return Joined(parts, list(dims).index(elements.dim), tuple([elements.shape[dim] for dim in dims]))
@@ -124,7 +161,7 @@ def narrowed(elements: Elements, dim: int, start: int, stop: int) -> Elements:
     if isinstance(elements, View):
         first = elements.start + start * elements.stride[dim] * elements.width
         return replace(elements, start=first, shape=_with(elements.shape, dim, stop - start))
-    if isinstance(elements, Reshaped):
+    if isinstance(elements, (Reshaped, Normed, Dequantized)):
         raise _twice()
     if dim != elements.dim:
         parts = tuple([narrowed(part, dim, start, stop) for part in elements.parts])
@@ -202,4 +239,13 @@ def _stride(view: View, shape: Shape) -> Shape | None:
 
 
 def _twice() -> RefusedError:
-    return RefusedError("A tensor gets a shape that no view can have; apply the edits that follow on their own.")
+    return RefusedError(
+        "A tensor is computed or gets a shape that no view can have; apply the edits that follow on their own."
+    )
+
+
+def is_computed(elements: Elements) -> bool:
+    """Whether any of the elements are computed, and not only put in order."""
+    if isinstance(elements, (View, Normed, Dequantized)):
+        return not isinstance(elements, View)
+    return is_computed(elements.inner) if isinstance(elements, Reshaped) else any(map(is_computed, elements.parts))

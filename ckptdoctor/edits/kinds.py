@@ -154,6 +154,53 @@ class Fuse:
 
 
 @dataclass(frozen=True, slots=True)
+class FuseNorm:
+    """What a norm of weights is computed from becomes the plain weight ``key``, where the first of the tensors stood.
+
+    ``paths`` are (v, g) of a "weight" norm: the weight is ``v * g / ‖v‖``, the norm being that of each index along
+    ``dim``, or of all of v where it is None; or (original, u, v) of a "spectral" norm: ``original / (uᵀ·W·v)``, W being
+    the original as a matrix with an index along ``dim`` in each row (None: the values of u and v tell which). Values
+    are computed in float64 and rounded once.
+    """
+
+    paths: tuple[KeyPath, ...]
+    key: str
+    norm: str
+    dim: Union[int, None] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """The tensor at ``path``, an entry of a state dict, gets a second name there, ``key``, right behind it.
+
+    In torch's files both are views of one storage, as tied weights are saved; safetensors holds the values twice.
+    """
+
+    path: KeyPath
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dequantize:
+    """What a quantised layer keeps becomes the plain weight ``key`` of ``dtype`` in the state dict at ``place``.
+
+    ``paths`` are the tensors that it takes, entries of the state dict or inside one; those entries go. What they are
+    depends on the ``scheme``, which ``edits.quantization`` tells; ``block`` are the rows and columns that share a
+    scale (0: all of them), ``affine`` are scale and zero point of a tensor that has one of each, ``shape`` is that of
+    the plain weight where its numbers are packed. Values are computed in float64 and rounded once.
+    """
+
+    paths: tuple[KeyPath, ...]
+    key: str
+    scheme: str
+    dtype: str
+    place: KeyPath = ()
+    block: tuple[int, int] = (0, 0)
+    affine: tuple[float, float] = (1.0, 0.0)
+    shape: Union[tuple[int, ...], None] = None
+
+
+@dataclass(frozen=True, slots=True)
 class SetMetadata:
     """The safetensors ``__metadata__`` entry ``key`` becomes ``value``."""
 
@@ -182,6 +229,13 @@ class Convert:
     format: str
 
 
+@dataclass(frozen=True, slots=True)
+class WriteIndex:
+    """The index ``name`` of a folder of shards is written anew from their headers; no other file changes."""
+
+    name: str
+
+
 Edit = Union[
     Rename,
     RenameModules,
@@ -198,8 +252,12 @@ Edit = Union[
     Fill,
     Split,
     Fuse,
+    FuseNorm,
+    Dequantize,
+    Tie,
     SetMetadata,
     SetSuffix,
     Truncate,
     Convert,
+    WriteIndex,
 ]

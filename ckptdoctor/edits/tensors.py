@@ -11,11 +11,15 @@ from typing import Union
 from ckptdoctor.checkpoint import DType, KeyPath, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits.elements import Elements, View, joined, narrowed, permuted, reshaped, views
-from ckptdoctor.edits.kinds import Edit, Fill, Fuse, Reshape, Split, Transpose
+from ckptdoctor.edits.kinds import Dequantize, Edit, Fill, Fuse, FuseNorm, Reshape, Split, Tie, Transpose
+from ckptdoctor.edits.norms import normed
+from ckptdoctor.edits.quantization import dequantized
 from ckptdoctor.errors import RefusedError
 
-TensorEdit = Union[Reshape, Transpose, Fill, Split, Fuse]
-TENSOR_EDITS = (Reshape, Transpose, Fill, Split, Fuse)
+Entering = Union[Fill, Split, Fuse, FuseNorm, Dequantize, Tie]  # what brings new keys
+TensorEdit = Union[Reshape, Transpose, Entering]
+ENTERING = (Fill, Split, Fuse, FuseNorm, Dequantize, Tie)
+TENSOR_EDITS = (Reshape, Transpose, *ENTERING)
 
 # dtypes with several elements in a byte, or with one spread over bytes of others
 _PACKED = frozenset({"float4_e2m1fn_x2", "bits1x8", "bits2x4", "bits4x2"})
@@ -46,18 +50,23 @@ def runs(edits: Iterable[Edit]) -> Iterator[tuple[Edit, ...]]:
 
 def _paths(edit: TensorEdit) -> Iterator[KeyPath]:
     yield from sources(edit)
-    if isinstance(edit, (Fill, Split, Fuse)):
+    if isinstance(edit, ENTERING):
         yield from ((*place_of(edit), key) for key in new_keys(edit))
 
 
 def sources(edit: TensorEdit) -> tuple[KeyPath, ...]:
     """The tensors that the edit takes."""
-    return edit.paths if isinstance(edit, Fuse) else () if isinstance(edit, Fill) else (edit.path,)
+    return edit.paths if isinstance(edit, (Fuse, FuseNorm, Dequantize)) else () if isinstance(edit, Fill) else (edit.path,)
 
 
-def place_of(edit: Union[Fill, Split, Fuse]) -> KeyPath:
+def place_of(edit: Entering) -> KeyPath:
     """The state dict that the edit changes. Raises RefusedError where that cannot be."""
-    paths = edit.paths if isinstance(edit, Fuse) else (edit.path,)
+    if isinstance(edit, Dequantize):
+        depth = len(edit.place)
+        if not all(path[:depth] == edit.place and isinstance((*path, None)[depth], str) for path in edit.paths):
+            raise RefusedError(f"The parts of {edit.key} do not lie in {show_path(edit.place)}.")
+        return edit.place
+    paths = edit.paths if isinstance(edit, (Fuse, FuseNorm)) else (edit.path,)
     if not paths or not all(path and path[:-1] == paths[0][:-1] and isinstance(path[-1], str) for path in paths):
         raise RefusedError("Tensors can be split, fused and added under the keys of one state dict only.")
     if len(set(paths)) != len(paths):
@@ -65,11 +74,19 @@ def place_of(edit: Union[Fill, Split, Fuse]) -> KeyPath:
     return paths[0][:-1]
 
 
-def new_keys(edit: Union[Fill, Split, Fuse]) -> tuple[str, ...]:
+def gone_keys(edit: TensorEdit) -> tuple[str, ...]:
+    """The keys that go, each once: those of the tensors, or of what holds them."""
+    if isinstance(edit, Tie):
+        return ()
+    depth = len(edit.place) if isinstance(edit, Dequantize) else -1
+    return tuple(dict.fromkeys([str(path[depth]) for path in sources(edit)]))
+
+
+def new_keys(edit: Entering) -> tuple[str, ...]:
     """The keys that come, each once."""
     if isinstance(edit, Split):
         return tuple(dict.fromkeys(key for key, _, _ in edit.parts))
-    return (edit.key,) if isinstance(edit, Fuse) else (str(edit.path[-1]),)
+    return (edit.key,) if isinstance(edit, (Fuse, FuseNorm, Dequantize, Tie)) else (str(edit.path[-1]),)
 
 
 def made(edit: TensorEdit, given: Sequence[tuple[DType, Elements]]) -> list[Elements]:
@@ -78,11 +95,17 @@ def made(edit: TensorEdit, given: Sequence[tuple[DType, Elements]]) -> list[Elem
         return [_filled(edit)]
     if isinstance(edit, Reshape):
         return [_reshaped(edit, given[0][1])]
+    if isinstance(edit, Tie):
+        return [given[0][1]]
+    if isinstance(edit, Dequantize):
+        return [dequantized(edit, given)]
     for (dtype, _), path in zip(given, sources(edit), strict=True):
         if dtype.bits % 8 or dtype.name in _PACKED or dtype.kind == "quantized":
             raise RefusedError(f"{show_path(path)} is {dtype.name}: its elements cannot be put in another order.")
     if isinstance(edit, Transpose):
         return [_transposed(edit, given[0][1])]
+    if isinstance(edit, FuseNorm):
+        return [normed(edit, given)]
     return list(_split(edit, given[0][1])) if isinstance(edit, Split) else [_fused(edit, given)]
 
 

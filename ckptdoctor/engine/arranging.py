@@ -20,12 +20,33 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose, elements
-from ckptdoctor.edits.tensors import TENSOR_EDITS, TensorEdit, made, new_keys, place_of, sources, storage_name, with_new
+from ckptdoctor.edits.kinds import Dequantize, FuseNorm, Tie
+from ckptdoctor.edits.quantization import AFFINE
+from ckptdoctor.edits.tensors import (
+    ENTERING,
+    TENSOR_EDITS,
+    TensorEdit,
+    gone_keys,
+    made,
+    new_keys,
+    place_of,
+    sources,
+    storage_name,
+    with_new,
+)
 from ckptdoctor.engine.rebuilding import with_tree
 from ckptdoctor.engine.reshaping import changed_at, mapped, missing
 from ckptdoctor.errors import RefusedError
 
-_VERBS = {Reshape: "reshaped", Transpose: "transposed", Split: "split", Fuse: "fused"}
+_VERBS = {
+    Reshape: "reshaped",
+    Transpose: "transposed",
+    Split: "split",
+    Fuse: "fused",
+    FuseNorm: "computed",
+    Dequantize: "computed",
+    Tie: "tied",
+}
 
 # what makes a new tensor: in torch files, by whether torch has a typed storage for its dtype
 _SAFETENSORS = "safetensors"
@@ -33,6 +54,7 @@ _TYPED, _UNTYPED = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_ten
 
 # what tensors that become one must have in common
 _ALIKE = ("dtype", "device", "requires_grad", "is_parameter", "rebuild", "details")
+_COMPUTED = ("dtype", "device")  # what the rest of a norm has in common with its weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +76,7 @@ def arrange(checkpoint: Checkpoint, run: Sequence[Edit]) -> Checkpoint:
     tree = mapped(checkpoint.tree, change) if moved else checkpoint.tree
     places: dict[KeyPath, list[tuple[TensorEdit, list[Result]]]] = {}
     for edit, found in made_by:
-        if isinstance(edit, (Fill, Split, Fuse)):
+        if isinstance(edit, ENTERING):
             places.setdefault(place_of(edit), []).append((edit, found))
     for place, changes in places.items():
         tree = changed_at(tree, place, lambda node, place=place, changes=changes: _entries(node, place, changes))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
@@ -88,16 +110,23 @@ def _each(checkpoint: Checkpoint, run: Sequence[Edit]) -> Iterator[tuple[TensorE
             if path not in found:
                 raise missing(path)
             _insist_on_plain(found[path], edit)
-        yield edit, [found[path] for path in sources(edit)]
+        given = [found[path] for path in sources(edit)]
+        yield edit, [each for tensor in given for each in (tensor, *tensor.parts)]
 
 
 def _insist_on_plain(tensor: Tensor, edit: TensorEdit) -> None:
-    odd = tensor.subclass is not None and isinstance(edit, (Split, Fuse))
-    if tensor.storage is None or tensor.parts or tensor.layout != "strided" or odd:
+    odd = tensor.subclass is not None and isinstance(edit, (Split, Fuse, FuseNorm, Dequantize))
+    odd = odd or (bool(tensor.parts) and not (isinstance(edit, Dequantize) and _by_channel(edit, tensor)))
+    if tensor.storage is None or tensor.layout != "strided" or odd:
         verb = _VERBS[type(edit)]
         raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, and cannot be {verb}.")
     if tensor.moved:
         raise RefusedError(f"{show_path(tensor.path)} is a tensor of {tensor.device}; move it to the CPU first.")
+
+
+def _by_channel(edit: Dequantize, tensor: Tensor) -> bool:
+    """Whether it is a quantised tensor with scales and zero points of its own, which are computed with."""
+    return edit.scheme == AFFINE and len(tensor.parts) == 2 and all(part.storage for part in tensor.parts)
 
 
 def view_of(tensor: Tensor) -> elements.View:
@@ -119,36 +148,61 @@ def _results(edit: TensorEdit, given: Sequence[Tensor], format_: str) -> list[Re
     if isinstance(edit, Fill):
         return [_filled(edit, format_)]
     holds = made(edit, [(tensor.dtype, view_of(tensor)) for tensor in given])
+    if isinstance(edit, Dequantize):
+        return [_dequantized(edit, given, holds[0], format_)]
     if isinstance(edit, Reshape) and is_contiguous(given[0]):
         return [Result(replace(given[0], shape=edit.shape, stride=contiguous_stride(edit.shape)), None)]
+    alike = _COMPUTED if isinstance(edit, FuseNorm) else _ALIKE
     for tensor in given[1:]:
-        odd = next((name for name in _ALIKE if getattr(tensor, name) != getattr(given[0], name)), None)
+        odd = next((name for name in alike if getattr(tensor, name) != getattr(given[0], name)), None)
         if odd is not None:
             other = show_path(given[0].path)
             raise RefusedError(f"{show_path(tensor.path)} and {other} differ in {odd}, and cannot be one tensor.")
-    keys = new_keys(edit) if isinstance(edit, (Split, Fuse)) else given[0].path[-1:]
+    if isinstance(edit, Tie) and format_ != _SAFETENSORS:
+        return [Result(replace(given[0], path=(*given[0].path[:-1], edit.key)), None)]
+    keys = new_keys(edit) if isinstance(edit, ENTERING) else given[0].path[-1:]
     sizes = {tensor.storage.key: tensor.storage.nbytes for tensor in given if tensor.storage is not None}
     results = []
     for key, each in zip(keys, holds, strict=True):
         mine = [sizes[view.source] for view in elements.views(each)]
+        if isinstance(edit, Tie):  # several may hold the same
+            mine += edit.key.encode("utf-8", "surrogatepass")
         results.append(Result(made_tensor(given[0], (*given[0].path[:-1], key), each, mine), each))
     return results
 
 
+def _dequantized(
+    edit: Dequantize, given: Sequence[Tensor], holds: elements.Elements, format_: str
+) -> Result:
+    sizes = {tensor.storage.key: tensor.storage.nbytes for tensor in given if tensor.storage is not None}
+    devices = {tensor.device for tensor in given}
+    if len(devices) > 1:
+        raise RefusedError(f"The parts of {edit.key} are tagged with different devices; retag them first.")
+    mine = [sizes[view.source] for view in elements.views(holds)]
+    path = (*edit.place, edit.key)
+    return Result(_fresh(path, BY_NAME[edit.dtype], holds, mine, devices.pop(), format_), holds)
+
+
 def _filled(edit: Fill, format_: str) -> Result:
     (holds,) = made(edit, [])
-    dtype: DType = BY_NAME[edit.dtype]
-    storage = Storage(storage_name(holds, dtype, []), elements.nbytes(holds), dtype, edit.device, None)
-    stride = contiguous_stride(edit.shape)
+    return Result(_fresh(edit.path, BY_NAME[edit.dtype], holds, [], edit.device, format_), holds)
+
+
+def _fresh(
+    path: KeyPath, dtype: DType, holds: elements.Elements, sizes: Sequence[int], device: str, format_: str
+) -> Tensor:
+    """A tensor that is like no other one there, and is all of a new storage."""
+    storage = Storage(storage_name(holds, dtype, sizes), elements.nbytes(holds), dtype, device, None)
     rebuild = _SAFETENSORS if format_ == _SAFETENSORS else _TYPED if dtype.storage_class else _UNTYPED
-    return Result(Tensor(edit.path, dtype, edit.shape, stride, storage, device=edit.device, rebuild=rebuild), holds)
+    stride = contiguous_stride(holds.shape)
+    return Tensor(path, dtype, holds.shape, stride, storage, device=device, rebuild=rebuild)
 
 
 def _entries(node: Node, place: KeyPath, changes: list[tuple[TensorEdit, list[Result]]]) -> Node:
     """The state dict with the entries that come and without those that go."""
     if not isinstance(node, Mapping):
         raise RefusedError(f"What lies at {show_path(place)} is no dict, and has no keys to change.")
-    gone = {str(path[-1]) for edit, _ in changes for path in sources(edit)}
+    gone = {key for edit, _ in changes for key in gone_keys(edit)}
     taken = {part for part, _ in node.entries if isinstance(part, str)} - gone
     behind: dict[str, list[Tensor]] = {}
     order = {part: number for number, (part, _) in enumerate(node.entries)}
@@ -162,8 +216,8 @@ def _entries(node: Node, place: KeyPath, changes: list[tuple[TensorEdit, list[Re
         if isinstance(edit, Fill):
             filled[found[0].tensor.key] = found[0].tensor
         else:
-            first = min((str(path[-1]) for path in sources(edit)), key=order.__getitem__)
-            behind[first] = [each.tensor for each in found]
+            old = gone_keys(edit) or [str(path[-1]) for path in sources(edit)]
+            behind.setdefault(min(old, key=order.__getitem__), []).extend([each.tensor for each in found])
     entries = list(_exchanged(node, behind, gone))
     return replace(node, entries=tuple(_with_filled(entries, filled)))
 

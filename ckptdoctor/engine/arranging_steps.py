@@ -6,10 +6,20 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose
+from ckptdoctor.edits.kinds import Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.steps import Change
-from ckptdoctor.edits.tensors import TENSOR_EDITS, TensorEdit, new_keys, sources
+from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, new_keys, place_of, sources
 
-_KINDS = {Reshape: "reshape", Transpose: "transpose", Fill: "fill", Split: "split", Fuse: "fuse"}
+_KINDS = {
+    Reshape: "reshape",
+    Transpose: "transpose",
+    Fill: "fill",
+    Split: "split",
+    Fuse: "fuse",
+    FuseNorm: "fuse-norm",
+    Dequantize: "dequantize",
+    Tie: "tie",
+}
 
 Pairs = list[tuple[str, str]]
 
@@ -42,20 +52,21 @@ def _filling(edit: TensorEdit) -> str:
 
 
 def _place(edit: TensorEdit) -> KeyPath:
-    return edit.paths[0][:-1] if isinstance(edit, Fuse) else edit.path[:-1]
+    return place_of(edit) if isinstance(edit, ENTERING) else edit.path[:-1]
 
 
 def _targets(edit: TensorEdit) -> list[KeyPath]:
     """The tensors that the edit makes."""
-    if isinstance(edit, (Split, Fuse)):
-        return [(*_place(edit), key) for key in new_keys(edit)]
-    return [edit.path]
+    return [(*_place(edit), key) for key in new_keys(edit)] if isinstance(edit, ENTERING) else [edit.path]
 
 
 def _pairs(edit: TensorEdit, before: Sequence[Tensor], behind: Sequence[Tensor]) -> Iterator[tuple[str, str]]:
     """Names with shapes before and after: all that go, then all that come."""
     if isinstance(edit, Fill):
         yield "", f"{behind[0].key} {list(edit.shape)} {edit.dtype} = {edit.value}"
+        return
+    if isinstance(edit, Tie):
+        yield "", f"{behind[0].key} {list(behind[0].shape)} = {before[0].key}"
         return
     olds, news = ([f"{each.key} {list(each.shape)}" for each in tensors] for tensors in (before, behind))
     for old in olds[:-1]:

@@ -51,12 +51,9 @@ def _edits(comparison: Comparison, found: Fused, ranges: dict[str, Ranges]) -> I
         if found.axis == 1:  # inputs × outputs, the way of Conv1D
             yield from (Transpose(_beside(here[found.key].path, part)) for part in found.parts)
         return
-    if found.axis == 1:
-        raise RefusedError(
-            f"{found.key} is wanted with inputs × outputs, the way of Conv1D: the parts would have to be transposed "
-            "first, which --auto does not do yet."
-        )
     yield Fuse(tuple([here[part].path for part in found.parts]), found.key, 0, fuse_order(ranges))
+    if found.axis == 1:
+        yield Transpose(_beside(here[found.parts[0]].path, found.key))
 
 
 def _beside(path: KeyPath, key: str) -> KeyPath:

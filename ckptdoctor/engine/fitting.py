@@ -11,6 +11,10 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.norms import final_versions, missing_counters
+from ckptdoctor.facts.shapes.gates import spelled
+from ckptdoctor.facts.shapes.sorting import shapes
+from ckptdoctor.facts.shapes.stacking import stacks
+from ckptdoctor.facts.weight_norms import computable
 
 _SHOWN = 5  # keys that a refusal names
 
@@ -59,12 +63,27 @@ def _why(comparison: Comparison, unsafe: bool) -> str:
     lines += _lines("another shape", plain.mismatched)
     if comparison.moves and not unsafe:
         lines.append("  some names can only be guessed from their order: --unsafe-fixes renames them")
+    lines += [] if unsafe else _undone(comparison)
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
     if family is not None:
         lines.append(f"  another code base arranged these values: convert it with {family.converter}")
     option = comparison.reference.option or "--like OTHER"
     lines.append(f"  ckptdoctor check FILE {option} says what each of them means")
     return "\n".join(lines)
+
+
+def _undone(comparison: Comparison) -> list[str]:
+    """What --unsafe-fixes does, where nothing else keeps it from being done."""
+    norms, found = computable(comparison), shapes(comparison)
+    lines = []
+    if norms:
+        what = ", ".join(norms[0].parts)
+        lines.append(f"  {norms[0].key} has to be computed of its norm ({what}): add --unsafe-fixes")
+    if any(spelled(each) for each in found.gates):
+        lines.append("  the order of gate and up projection is told by their name alone: --unsafe-fixes trusts it")
+    if any(stacks(comparison, each) for each in found.experts):
+        lines.append("  the slices of stacked experts may be transposed: --unsafe-fixes goes by their shapes")
+    return lines
 
 
 def _lines(what: str, keys: tuple[str, ...]) -> list[str]:

@@ -15,8 +15,11 @@ from typing import Literal
 
 from ckptdoctor.checkpoint import Extent, FileSource
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.edits.elements import Elements, Joined, Reshaped, View, nbytes
+from ckptdoctor.edits.elements import Dequantized, Elements, Joined, Normed, Reshaped, View, nbytes
+from ckptdoctor.engine.proving_norms import insist_on_weights
+from ckptdoctor.engine.proving_quantization import insist_on_dequantized
 from ckptdoctor.errors import WriteError
+from ckptdoctor.formats.elements import chunks
 
 _BLOCK = 8 << 20  # bytes of a tile
 _SPARSE = 4  # so many times more than what is wanted of a window may be read with it
@@ -53,6 +56,9 @@ def insist_on_elements(elements: Elements, places: Mapping[str, Extent], place: 
     with ExitStack() as stack:
         files = {path: stack.enter_context(FileSource(path)) for path in {place.file, *_files(places)}}
         for view, start, stride in _destinations(elements, 0, contiguous_stride(elements.shape)):
+            if not isinstance(view, View):
+                _insist_on_computed(view, files, places, _Bytes(files[place.file], place.offset + _bytes(view, start)))
+                continue
             if view.held is not None:
                 source = _Bytes(view.held, view.start)
             else:
@@ -62,15 +68,38 @@ def insist_on_elements(elements: Elements, places: Mapping[str, Extent], place: 
                 raise WriteError(f"Elements of storage {view.source} are others in the output; it was thrown away.")
 
 
+def _bytes(weights: Normed | Dequantized, start: int) -> int:
+    """Where the element ``start`` begins."""
+    return start * nbytes(weights) // max(1, prod(weights.shape))
+
+
+def _insist_on_computed(
+    weights: Normed | Dequantized, files: Mapping[str, FileSource], places: Mapping[str, Extent], target: _Bytes
+) -> None:
+    def original(name: str, offset: int, length: int) -> bytes:
+        return files[places[name].file].read(places[name].offset + offset, length)
+
+    def pieces(part: Elements) -> Iterator[bytes]:
+        return chunks(part, original, _BLOCK)
+
+    if isinstance(weights, Dequantized):
+        insist_on_dequantized(weights, pieces, target.read)
+    else:
+        insist_on_weights(weights, pieces, target.read)
+
+
 def _files(places: Mapping[str, Extent]) -> set[str]:
     return {each.file for each in places.values()}
 
 
 def _destinations(
     elements: Elements, start: int, stride: tuple[int, ...]
-) -> Iterator[tuple[View, int, tuple[int, ...]]]:
-    """Every view with the first element of its place in the output, and its strides there."""
-    if isinstance(elements, View):
+) -> Iterator[tuple[View | Normed | Dequantized, int, tuple[int, ...]]]:
+    """Every view with the first element of its place in the output, and its strides there.
+
+    What is computed comes whole: it is made up of whole storages only, so that its place is one in C order.
+    """
+    if isinstance(elements, (View, Normed, Dequantized)):
         yield elements, start, stride
     elif isinstance(elements, Reshaped):  # made up of whole storages only, so that its place is one in C order
         yield from _destinations(elements.inner, start, contiguous_stride(elements.inner.shape))

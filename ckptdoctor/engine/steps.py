@@ -22,11 +22,13 @@ from ckptdoctor.edits import (
     SetSuffix,
     TakeRoot,
     Truncate,
+    WriteIndex,
 )
 from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.engine.arranging_steps import arranging_changes
 from ckptdoctor.engine.moving import moved_tensors
+from ckptdoctor.engine.optimizer_steps import left_behind
 from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.facts.devices import CPU
 
@@ -36,6 +38,7 @@ def changes(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) ->
     edit = run[0]
     if isinstance(edit, TENSOR_EDITS):
         yield from arranging_changes(checkpoint, run, after)
+        yield from left_behind(checkpoint, run)
     elif isinstance(edit, Rename):
         yield _rename(checkpoint, edit, after)
     elif isinstance(edit, RenameModules):
@@ -70,6 +73,8 @@ def _other(checkpoint: Checkpoint, edit: Edit) -> Change:
         return Change("set-suffix", (("", edit.suffix),), ())
     if isinstance(edit, Truncate):
         return Change("truncate", (), ((checkpoint.size - edit.length, "byte"),))
+    if isinstance(edit, WriteIndex):
+        return Change("write-index", (("", edit.name),), ((len(checkpoint.tensors), "tensor"),))
     assert isinstance(edit, Convert)
     return Change("convert", ((checkpoint.format, edit.format),), ())
 

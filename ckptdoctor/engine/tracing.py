@@ -6,7 +6,7 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Storage
-from ckptdoctor.edits.elements import Elements, views
+from ckptdoctor.edits.elements import Elements, is_computed, views
 from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.comparing import storage_pairs
 from ckptdoctor.engine.plan import Plan
@@ -27,20 +27,28 @@ def trace(plan: Plan, written: Checkpoint) -> Proof:
     origins = _Origins(plan.recipe)
     originals = {storage.key: storage for storage in plan.original.storages}
     pairs = storage_pairs(plan.expected, written)
-    counts = dict.fromkeys(("identical", "shrunk", "remade", "inflated"), 0)
+    counts = dict.fromkeys(("identical", "shrunk", "remade", "inflated", "computed"), 0)
     for storage in written.storages:
         key = pairs.get(storage.key, storage.key)
         old = originals.get(key)
         if old is not None and old.compressed:
             counts["inflated"] += 1
         elif old is None:
-            counts["remade"] += _is_remade(plan.remade.get(key), originals, storage)
+            made = plan.remade.get(key)
+            kind = "computed" if made is not None and is_computed(made) else "remade"
+            counts[kind] += _is_remade(made, originals, storage)
         elif storage.extent is not None and old.extent is not None:
             pieces = plan.pieces.get(key, ((0, old.extent.length),))
             _insist(origins, storage, old, pieces)
             counts["identical" if pieces == ((0, old.extent.length),) else "shrunk"] += 1
-    numbers = (counts["identical"], counts["shrunk"], counts["remade"], counts["inflated"])
-    return Proof(len(written.storages), *numbers)
+    return Proof(
+        storages=len(written.storages),
+        identical=counts["identical"],
+        shrunk=counts["shrunk"],
+        remade=counts["remade"],
+        inflated=counts["inflated"],
+        computed=counts["computed"],
+    )
 
 
 class _Origins:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
-from ckptdoctor.edits.elements import Elements, Joined, Reshaped, View, narrowed, nbytes, reshaped
+from ckptdoctor.edits.elements import Dequantized, Elements, Joined, Normed, Reshaped, View, narrowed, nbytes, reshaped
+from ckptdoctor.formats.norms import normed
+from ckptdoctor.formats.quantization import dequantized
 from ckptdoctor.formats.torch_objects.gather import BLOCK, gather
 
 # reads ``length`` bytes at ``offset`` of a storage by its name
@@ -18,6 +20,10 @@ def chunks(elements: Elements, read: Read, block: int = BLOCK) -> Iterator[bytes
         yield from chunks(elements.inner, read, block)
     elif isinstance(elements, View):
         yield from _viewed(elements, read, block)
+    elif isinstance(elements, Normed):
+        yield from normed(elements, lambda part, size: chunks(part, read, min(block, size)))
+    elif isinstance(elements, Dequantized):
+        yield from dequantized(elements, lambda part, size: chunks(part, read, min(block, size)))
     elif prod(elements.shape[: elements.dim]) == 1:
         for part in elements.parts:
             yield from chunks(part, read, block)

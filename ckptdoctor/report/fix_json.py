@@ -61,6 +61,7 @@ def _proof(proof: Proof) -> dict[str, object]:
         "shrunk": proof.shrunk,
         "remade": proof.remade,
         "inflated": proof.inflated,
+        "computed": proof.computed,
         "not_compared": proof.elided,
     }
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.edits import Safety
+from ckptdoctor.edits import Safety, WriteIndex
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, Proof, RepairReport, Severity
 from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.arranging import KINDS, arranged
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.grouping import grouped
+from ckptdoctor.report.grouping import grouped, in_short
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.shell import quote
@@ -48,11 +49,24 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
     yield from _plan(report, paint, width)
     if report.proof is None:
         return
-    kept = "the original was replaced" if report.replaces_original else "the original is untouched"
-    yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {kept}"
+    yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {_kept(report)}"
     yield from wrapped(f"verified · {_proven(report.proof)}", width, "", "  ")
     yield from _left([each for each in report.proof.findings if each.severity is not Severity.INFO], paint, width)
     yield f"next · {paint.accent(_next(report))}"
+
+
+def _kept(report: RepairReport) -> str:
+    """What became of the original."""
+    if not report.replaces_original:
+        return "the original is untouched"
+    if _index(report) is not None:
+        return f"the old one is kept as {escape(report.output)}.bak"
+    return "the original was replaced"
+
+
+def _index(report: RepairReport) -> str | None:
+    """The name of the index that was written for a folder."""
+    return next((each.name for step in report.steps for each in step.edits if isinstance(each, WriteIndex)), None)
 
 
 def _plan(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
@@ -96,6 +110,8 @@ def _fit(step: Step) -> str:
 def _names(change: Change, step: Step) -> str:
     if change.kind in KINDS:
         return arranged(change)
+    if change.kind == "rename" and change.pairs:
+        return ", ".join(["  →  ".join(map(_shown, filter(None, pair))) for pair in in_short(change.pairs)])
     before = _side([old for old, _ in change.pairs])
     after = _side([new for _, new in change.pairs])
     if change.kind == "drop":
@@ -157,11 +173,12 @@ def _still(proof: Proof) -> str:
 
 
 def _rest(proof: Proof) -> str:
-    unproven = proof.storages - proof.identical - proof.shrunk - proof.remade - proof.inflated
+    unproven = proof.storages - proof.identical - proof.shrunk - proof.remade - proof.inflated - proof.computed
     kinds = (
         (proof.shrunk, "shrunk to exactly what is viewed"),
         (proof.remade, "with exactly the elements of their views"),
         (proof.inflated, "uncompressed"),
+        (proof.computed, "computed twice with the same result"),
         (unproven, "in no tensor"),
     )
     return "".join(f", {number:,} {words}" for number, words in kinds if number)
@@ -184,6 +201,12 @@ def _left(findings: Iterable[Finding], paint: Paint, width: int | None) -> Itera
 def _next(report: RepairReport) -> str:
     """What loads the result."""
     name = _literal(report.output)
+    index = _index(report)
+    if index is not None:
+        folder = _literal(os.path.join(report.path, ""))
+        place = os.path.join(report.path, index)
+        command = f"mv {quote(report.output)} {quote(place)}"
+        return f"AutoModel.from_pretrained({folder})" if report.replaces_original else escape(command)
     if report.format == _SAFETENSORS:
         return f"safetensors.torch.load_file({name})"
     steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
@@ -225,8 +248,9 @@ def _groups(change: Change) -> Iterator[str]:
 
 
 def _pairs(change: Change, step: Step) -> Iterator[str]:
-    if not change.pairs:
+    if not change.pairs or change.kind == "optimizer-unfit":
         yield f" {_names(change, step)}"
+        return
     if len(change.pairs) > _LISTED:
         yield from _groups(change)
         return

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Extent
-from ckptdoctor.edits.elements import Elements, Reshaped, View, joined, narrowed, nbytes, permuted, reshaped
+from ckptdoctor.edits.elements import Elements, Joined, Reshaped, View, joined, narrowed, nbytes, permuted, reshaped
 from ckptdoctor.engine.proving import insist_on_elements
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.formats.elements import chunks
@@ -24,6 +24,11 @@ def whole(tensor: torch.Tensor, name: str = "w", start: int = 0) -> View:
 
 def raw(tensor: torch.Tensor) -> bytes:
     return bytes(torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor).untyped_storage())
+
+
+def beyond_views(made: Elements) -> bool:
+    """Whether a part of it has a shape that no view can have: further edits are refused."""
+    return isinstance(made, Reshaped) or (isinstance(made, Joined) and any(map(beyond_views, made.parts)))
 
 
 @st.composite
@@ -58,7 +63,7 @@ def chains(draw: st.DrawFn) -> tuple[bytes, torch.Tensor, Elements]:
             shape = tuple(draw(st.sampled_from([(-1, tensor.shape[-1]), (1, -1), (tensor.shape[0], -1)])))
             tensor = tensor.reshape(shape)
             made = reshaped(made, tuple(tensor.shape))
-            if isinstance(made, Reshaped):
+            if beyond_views(made):
                 break
     return raw(base), tensor, made
 

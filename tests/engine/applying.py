@@ -49,4 +49,4 @@ def assert_all_proven(outcome: Outcome) -> None:
     """No storage of the output is of unknown origin."""
     proof = outcome.proof
     assert proof is not None
-    assert proof.identical + proof.shrunk + proof.remade + proof.inflated == proof.storages
+    assert proof.identical + proof.shrunk + proof.remade + proof.computed + proof.inflated == proof.storages

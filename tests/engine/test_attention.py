@@ -96,3 +96,30 @@ def test_conv1d_is_split_and_turned():
     turned = {key: value.t().contiguous() if ".qkv.weight" in key else value for key, value in whole.items()}
     split = fixed(turned, parts, "--qkv-layout", "q-k-v")
     assert all(torch.equal(split[key], parts[key]) for key in parts)
+
+
+@pytest.mark.parametrize("layout", GROUPS)
+def test_linear_layers_are_fused_into_conv1d(layout):
+    """The same backwards, in every layout: joined, and transposed as a whole."""
+    parts = apart(kv_heads=GROUPS[layout])
+    turned = {
+        key: value.t().contiguous() if ".qkv.weight" in key else value for key, value in fused(parts, layout).items()
+    }
+    again = fixed(parts, turned, "--qkv-layout", layout, "--heads", str(HEADS))
+    assert list(again) == list(turned)
+    assert all(torch.equal(again[key], turned[key]) for key in turned)
+
+
+def test_the_conv1d_of_transformers_computes_the_same():
+    """Three Linear layers into c_attn as GPT-2 has it."""
+    conv1d = pytest.importorskip("transformers.pytorch_utils").Conv1D
+    parts = apart(layers=1)
+    layer = conv1d(3 * WIDTH, WIDTH)
+    wanted = {key: value for key, value in parts.items() if "_proj." not in key}
+    wanted |= {f"layers.0.attn.c_attn.{key}": value.detach() for key, value in layer.state_dict().items()}
+    again = fixed(parts, wanted, "--qkv-layout", "q-k-v")
+    layer.load_state_dict({key: again[f"layers.0.attn.c_attn.{key}"] for key in ("weight", "bias")}, strict=True)
+    inputs = torch.rand(5, WIDTH)
+    each = [parts[f"layers.0.attn.{part}_proj.weight"] @ inputs.t() for part in "qkv"]
+    bias = torch.cat([parts[f"layers.0.attn.{part}_proj.bias"] for part in "qkv"])
+    assert torch.allclose(layer(inputs), torch.cat(each).t() + bias, atol=1e-6)

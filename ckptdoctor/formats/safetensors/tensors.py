@@ -10,9 +10,11 @@ from json import dumps, loads
 from ckptdoctor.checkpoint import DType, KeyPath
 from ckptdoctor.checkpoint.dtypes import BY_NAME, BY_SAFETENSORS
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split
+from ckptdoctor.edits import Edit, Fill, Reshape
 from ckptdoctor.edits.elements import Elements, Shape, View, reshaped
-from ckptdoctor.edits.tensors import TENSOR_EDITS, TensorEdit, made, new_keys, place_of, sources, with_new
+from ckptdoctor.edits.kinds import Dequantize
+from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, made, new_keys, place_of, sources, with_new
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.safetensors.header import METADATA
 from ckptdoctor.formats.safetensors.remarks import quoted
@@ -76,6 +78,7 @@ class _File:
                 places[member.key] = place_in_values(member)
                 self._entries[member.key] = _entry(member, tuple(values.taken(*places[member.key])))
         self._read = dict(self._entries)
+        self._recast = False
         self._places = places
         self._order = list(self._members)
         self._in_values = sorted(places, key=places.__getitem__)  # stable: empty ones as in the header
@@ -89,8 +92,14 @@ class _File:
         if isinstance(edit, Reshape):
             self._instead[given[0].key] = [replace(given[0], shape=edit.shape)]
             return
-        keys = new_keys(edit) if isinstance(edit, (Split, Fuse)) else (given[0].key,)
+        keys = new_keys(edit) if isinstance(edit, ENTERING) else (given[0].key,)
         new = [self._new(key, given[0], each) for key, each in zip(keys, results, strict=True)]
+        if isinstance(edit, Dequantize):
+            new = [replace(each, dtype=BY_NAME[edit.dtype]) for each in new]
+            self._recast = True
+        if isinstance(edit, Tie):
+            self._instead[given[0].key] = [given[0], *new]
+            return
         self._instead.update((each.key, []) for each in given)
         self._instead[min((each.key for each in given), key=self._positions.__getitem__)] = new
 
@@ -153,6 +162,8 @@ class _File:
         self._order = [key for old in self._order for key in before.get(old, (old,))]
         self._in_values = [key for old in self._in_values for key in before.get(old, (old,))]
         self._entries = taken
+        if self._recast:  # wide elements before narrow ones, as safetensors sorts them: so all of them stay aligned
+            self._in_values.sort(key=lambda key: -self._entries[key].dtype.bits)
 
     def _insist_on_free(self, key: str, taken: dict[str, Entry]) -> None:
         if key in taken:

@@ -11,19 +11,39 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose
 from ckptdoctor.edits.elements import Elements
-from ckptdoctor.edits.tensors import TENSOR_EDITS, TensorEdit, made, new_keys, place_of, sources, with_new
+from ckptdoctor.edits.kinds import Dequantize, FuseNorm, Tie
+from ckptdoctor.edits.quantization import AFFINE
+from ckptdoctor.edits.tensors import (
+    ENTERING,
+    TENSOR_EDITS,
+    TensorEdit,
+    gone_keys,
+    made,
+    new_keys,
+    place_of,
+    sources,
+    with_new,
+)
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects.edit_storages import StorageEdits
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
 from ckptdoctor.formats.torch_objects.shapes import shape_of
 from ckptdoctor.formats.torch_objects.slots import Child, Children, Slot
-from ckptdoctor.formats.torch_objects.values import bare, call, full_name
+from ckptdoctor.formats.torch_objects.values import bare, call, full_name, items
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS, View, tuple_of
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Step, Tuple, Value
 
-_VERBS = {Reshape: "reshaped", Transpose: "transposed", Split: "split", Fuse: "fused"}
+_VERBS = {
+    Reshape: "reshaped",
+    Transpose: "transposed",
+    Split: "split",
+    Fuse: "fused",
+    FuseNorm: "computed",
+    Dequantize: "computed",
+    Tie: "tied",
+}
 
 
 @dataclass(slots=True)
@@ -38,7 +58,7 @@ def edit_tensors(graph: GraphEdit, storages: StorageEdits, run: Sequence[Edit]) 
     """Apply edits of one kind that touch different tensors (``edits.tensors.runs``). Raises RefusedError."""
     edits = [edit for edit in run if isinstance(edit, TENSOR_EDITS)]
     parents = dict.fromkeys([path[:-1] for edit in edits for path in sources(edit) if path])
-    parents.update(dict.fromkeys([place_of(edit) for edit in edits if isinstance(edit, (Fill, Split, Fuse))]))
+    parents.update(dict.fromkeys([place_of(edit) for edit in edits if isinstance(edit, ENTERING)]))
     for parent in parents:
         graph.children(parent)  # everything is copied that must be before any place is remembered
     found = {parent: graph.children(parent) for parent in parents}
@@ -47,8 +67,12 @@ def edit_tensors(graph: GraphEdit, storages: StorageEdits, run: Sequence[Edit]) 
     for edit in edits:
         if isinstance(edit, (Reshape, Transpose)):
             writer.change(edit)
-        elif isinstance(edit, (Split, Fuse)):
+        elif isinstance(edit, (Split, Fuse, FuseNorm)):
             writer.exchange(edit, changed.setdefault(place_of(edit), _Entries()))
+        elif isinstance(edit, Dequantize):
+            writer.dequantize(edit, changed.setdefault(place_of(edit), _Entries()))
+        elif isinstance(edit, Tie):
+            writer.tie(edit, changed.setdefault(place_of(edit), _Entries()))
     fills: dict[KeyPath, list[Fill]] = {}
     for edit in edits:
         if isinstance(edit, Fill):
@@ -99,7 +123,7 @@ class _Writer:
         else:
             self._storages.put(view, *elements)
 
-    def exchange(self, edit: Union[Split, Fuse], entries: _Entries) -> None:
+    def exchange(self, edit: Union[Split, Fuse, FuseNorm], entries: _Entries) -> None:
         """Other tensors in place of some."""
         views = self._given(edit)
         if len({view.claim.device for view in views}) > 1:
@@ -112,6 +136,32 @@ class _Writer:
             self._storages.put(self._storages.view(slot, (*place, key), "made"), *elements)
             entries.behind.setdefault(first, []).append((key, slot.value))
         entries.gone.update(dict.fromkeys(old))
+
+    def dequantize(self, edit: Dequantize, entries: _Entries) -> None:
+        """A new tensor, with nothing of the old ones but their place and their device."""
+        views = [part for view in self._given(edit) for part in self._with_channels(view, edit)]
+        if len({view.claim.device for view in views}) != 1:
+            raise RefusedError(f"The parts of {edit.key} are tagged with different devices; retag them first.")
+        ((now, origin),) = self._made(edit, views)
+        old = gone_keys(edit)
+        first = min(old, key=lambda key: self._order(edit.place)[key])
+        value = self._tensor(edit.dtype, now, views[0].claim.device, origin)
+        entries.behind.setdefault(first, []).append((edit.key, value))
+        entries.gone.update(dict.fromkeys(old))
+
+    def _with_channels(self, view: View, edit: Dequantize) -> list[View]:
+        """The view, and those of scales and zero points where a quantised tensor has several of each."""
+        given = items(view.arguments[4]) if edit.scheme == AFFINE and len(view.arguments) > 4 else None
+        if given is None or len(given) < 4:
+            return [view]
+        path = edit.paths[0]
+        return [view, *[self._storages.view(Slot(given, at), path, _VERBS[type(edit)]) for at in (1, 2)]]
+
+    def tie(self, edit: Tie, entries: _Entries) -> None:
+        """The same tensor under a second name: another view of the same storage."""
+        self._given(edit)  # refuses what is no plain tensor
+        copy = self._another(self._slot(edit.path).value, edit.path)
+        entries.behind.setdefault(str(edit.path[-1]), []).append((edit.key, copy))
 
     def _order(self, place: KeyPath) -> dict[Part, int]:
         if place not in self._orders:
@@ -146,9 +196,13 @@ class _Writer:
 
     def _filled(self, edit: Fill) -> Value:
         (elements,) = made(edit, [])
-        element = BY_NAME[edit.dtype]
-        reference = self._storages.reference(self.new, elements, element, edit.device)
-        sizes = [self.new.tuple(list(each)) for each in (edit.shape, contiguous_stride(edit.shape))]
+        return self._tensor(edit.dtype, elements, edit.device)
+
+    def _tensor(self, dtype: str, made: Elements, device: str, origin: Elements | None = None) -> Value:
+        """A new tensor with these elements. ``origin``: see ``StorageEdits.put``."""
+        element = BY_NAME[dtype]
+        reference = self._storages.reference(self.new, made, element, device, origin)
+        sizes = [self.new.tuple(list(each)) for each in (made.shape, contiguous_stride(made.shape))]
         given: list[Value] = [reference, 0, *sizes, False, self.new.ordered_dict()]
         if element.storage_class is not None:
             return self.new.kept(self.new.called("torch._utils._rebuild_tensor_v2", given))

@@ -1,9 +1,10 @@
-"""Spectral norm is written in the other of its two formats.
+"""Spectral norm is written in another format than the target's: one of its two, or the plain weight.
 
 What it means
     ``torch.nn.utils.spectral_norm`` keeps ``weight_orig``, ``weight_u`` and ``weight_v``;
     ``torch.nn.utils.parametrizations.spectral_norm`` keeps the same as ``parametrizations.weight.original``,
-    ``parametrizations.weight.0._u`` and ``0._v``.
+    ``parametrizations.weight.0._u`` and ``0._v``. A module without the norm, or one that it was removed from, keeps the
+    ``weight`` that is computed of them.
 
 Why it matters
     torch translates neither into the other: loading fails.
@@ -13,11 +14,15 @@ What you see
     Unexpected key(s) in state_dict: "conv.parametrizations.weight.original", …
 
 How it is found
-    Only with a reference, which decides the direction: these names with the shapes that the target wants.
+    Only with a reference, which decides the direction: these names with the shapes that the target wants; or all three
+    names, and the target wants the plain one in the shape of ``weight_orig``.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
     ``param_names`` as well; no value changes.
+    A plain weight is computed with ``--unsafe-fixes``: the original divided by ``uᵀ·W·v``, in float64 and rounded
+    once. Where a convolution has as many inputs as outputs, u and v themselves tell whether it is a transposed one;
+    where they do not, nothing is written.
 """
 
 from __future__ import annotations
@@ -25,10 +30,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.norm_parts import SPECTRAL
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.plain_weights import computed
 
 _OLD = {"conv.weight_orig": T((4, 3)), "conv.weight_u": T((4,)), "conv.weight_v": T((3,)), "conv.bias": T((4,))}
 _NEW = {
@@ -37,18 +44,25 @@ _NEW = {
     "conv.parametrizations.weight.0._u": T((4,)),
     "conv.parametrizations.weight.0._v": T((3,)),
 }
+_PLAIN = {"conv.weight": T((4, 3)), "conv.bias": T((4,))}
 SICK = (
     Example("the new format for the old", _NEW, like=_OLD),
     Example("the old format for the new", _OLD, like=_NEW),
+    Example("the old format for a plain weight", _OLD, like=_PLAIN),
+    Example("the new format for a plain weight", _NEW, like=_PLAIN),
 )
-HEALTHY = (Example("the same format", _NEW, like=_NEW),)
+HEALTHY = (
+    Example("the same format", _NEW, like=_NEW),
+    Example("a weight of another shape", _OLD, like={**_PLAIN, "conv.weight": T((4, 5))}),
+)
 
 
 @rule("N413", "spectralnorm-format", Severity.ERROR)
 def spectralnorm_format(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """One step of the chain, or weights that are computed."""
     yield from moved(
         comparison,
         "N413",
         "Spectral norm has two formats: weight_orig, weight_u and weight_v, or parametrizations.weight.",
     )
+    yield from computed(comparison, SPECTRAL)

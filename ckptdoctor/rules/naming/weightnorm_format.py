@@ -1,8 +1,9 @@
-"""Weight norm is written in the other of its two formats.
+"""Weight norm is written in another format than the target's: one of its two, or the plain weight.
 
 What it means
     ``torch.nn.utils.weight_norm`` keeps ``weight_g`` and ``weight_v``; ``torch.nn.utils.parametrizations.weight_norm``,
     which replaces it since torch 2.1, keeps the same two as ``parametrizations.weight.original0`` and ``original1``.
+    A module without the norm, or one that it was removed from, keeps the ``weight`` that is computed of them.
 
 Why it matters
     torch translates the old names when they are loaded into the new API, but never the new ones into the old; and
@@ -13,11 +14,15 @@ What you see
     Unexpected key(s) in state_dict: "conv.parametrizations.weight.original0", …
 
 How it is found
-    Only with a reference, which decides the direction: pairs of these names with the shapes that the target wants.
+    Only with a reference, which decides the direction: pairs of these names with the shapes that the target wants; or
+    both names of a pair, and the target wants the plain one in the shape of ``weight_v``.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
     ``param_names`` as well; no value changes.
+    A plain weight is computed with ``--unsafe-fixes``: ``v * g / ‖v‖``, along the dimension that the shape of g shows,
+    in float64 and rounded once. torch computes in the weight's own dtype, whose last digits differ. What g and v were
+    cannot be told from it again, and an optimizer's state for them does not fit any more.
 """
 
 from __future__ import annotations
@@ -25,10 +30,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.norm_parts import WEIGHT
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.plain_weights import computed
 
 _OLD = {"conv.weight_g": T((4, 1, 1)), "conv.weight_v": T((4, 3, 5)), "conv.bias": T((4,))}
 _NEW = {
@@ -36,18 +43,26 @@ _NEW = {
     "conv.parametrizations.weight.original0": T((4, 1, 1)),
     "conv.parametrizations.weight.original1": T((4, 3, 5)),
 }
+_PLAIN = {"conv.weight": T((4, 3, 5)), "conv.bias": T((4,))}
 SICK = (
     Example("the new format for the old", _NEW, like=_OLD),
     Example("the old format for the new", _OLD, like=_NEW),
+    Example("the old format for a plain weight", _OLD, like=_PLAIN),
+    Example("the new format for a plain weight", _NEW, like=_PLAIN),
 )
-HEALTHY = (Example("the same format", _NEW, like=_NEW), Example("the old one for the old", _OLD, like=_OLD))
+HEALTHY = (
+    Example("the same format", _NEW, like=_NEW),
+    Example("the old one for the old", _OLD, like=_OLD),
+    Example("a weight of another shape", _OLD, like={**_PLAIN, "conv.weight": T((4, 3, 7))}),
+)
 
 
 @rule("N412", "weightnorm-format", Severity.ERROR)
 def weightnorm_format(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
+    """One step of the chain, or weights that are computed."""
     yield from moved(
         comparison,
         "N412",
         "Weight norm has two formats: weight_g and weight_v, or parametrizations.weight.original0 and original1.",
     )
+    yield from computed(comparison, WEIGHT)

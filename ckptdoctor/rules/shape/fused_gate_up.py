@@ -16,20 +16,28 @@ How it is found
     missing, or the reverse, and the shapes add up.
 
 Repair
-    None without a word about the order: most libraries put the gate first, some the other way round or row by row, and
-    shapes do not show it. A wrong order loads and gives nonsense.
+    Where the fused name says what lies in it in which order (``gate_up_proj`` of ``gate_proj`` and ``up_proj``, ``w13``
+    of ``w1`` and ``w3``, ``w12`` of ``w1`` and ``w2``), ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes``
+    splits or joins along the rows, as transformers and vLLM do. Unsafe: it trusts the name. For other names none
+    without a word about the order: shapes do not show it, and a wrong order loads and gives nonsense.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
+from ckptdoctor.edits import Edit, Fix, Fuse, Safety, Split
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes.fused import Fused
+from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.fusing import fused_problem
+from ckptdoctor.rules.moving import auto_option
 
 _BODY = {
     "layers.0.norm.weight": T((4,)),
@@ -37,10 +45,12 @@ _BODY = {
     "layers.0.mlp.down_proj.weight": T((4, 6)),
 }
 _FUSED = {"layers.0.mlp.gate_up_proj.weight": T((12, 4))}
+_TURNED = {"layers.0.mlp.wi.weight": T((12, 4))}  # a name that does not say the order
 _APART = {"layers.0.mlp.gate_proj.weight": T((6, 4)), "layers.0.mlp.up_proj.weight": T((6, 4))}
 SICK = (
     Example("fused here, apart there", {**_BODY, **_FUSED}, like={**_BODY, **_APART}),
     Example("apart here, fused there", {**_BODY, **_APART}, like={**_BODY, **_FUSED}),
+    Example("a name that says no order", {**_BODY, **_TURNED}, like={**_BODY, **_APART}),
 )
 HEALTHY = (
     Example("fused on both sides", {**_BODY, **_FUSED}, like={**_BODY, **_FUSED}),
@@ -52,14 +62,41 @@ HEALTHY = (
 )
 
 
+_WHAT = "gate and up projection"
+_UNKNOWN = (
+    "The shapes do not show which comes first: mostly the gate, but not everywhere. Look it up where the "
+    "checkpoint comes from, and split or join along the rows: a wrong order loads without a word and gives "
+    "nonsense."
+)
+_TOLD = "The name says that {} comes before {}, which is what transformers and vLLM mean by it: the repair trusts it."
+
+
 @rule("S508", "fused-gate-up", Severity.ERROR)
 def fused_gate_up(comparison: Comparison) -> Iterator[Problem]:
     """Gated projections that are fused on one side only."""
-    yield from fused_problem(
-        comparison,
-        shapes(comparison).gates,
-        "gate and up projection",
-        "The shapes do not show which comes first: mostly the gate, but not everywhere. Look it up where the "
-        "checkpoint comes from, and split or join along the rows: a wrong order loads without a word and gives "
-        "nonsense.",
-    )
+    found = shapes(comparison).gates
+    for here in (True, False):
+        told = [each for each in found if each.here is here and spelled(each)]
+        for problem in fused_problem(comparison, told, _WHAT, _told(told)):
+            yield replace(problem, fix=_fix(comparison, told))
+        others = [each for each in found if each.here is here and not spelled(each)]
+        yield from fused_problem(comparison, others, _WHAT, _UNKNOWN)
+
+
+def _told(found: Sequence[Fused]) -> str:
+    return _TOLD.format(*[part.split(".")[-2:][0] for part in found[0].parts]) if found else ""
+
+
+def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
+    verb = "split" if found[0].here else "fuse"
+    title = f"{verb} {wording.count(len(found), 'gated projection')}, the gate first"
+    edits = tuple([_edit(comparison, each) for each in found])
+    return Fix(title, edits, Safety.UNSAFE, auto_option(comparison))
+
+
+def _edit(comparison: Comparison, found: Fused) -> Edit:
+    here = comparison.cured.here
+    if not found.here:
+        return Fuse(tuple([here[part].path for part in found.parts]), found.key)
+    (first, second), rows = found.parts, found.part_shapes[0][0]
+    return Split(here[found.key].path, ((first, 0, rows), (second, rows, found.shape[0])))

@@ -17,21 +17,27 @@ How it is found
     ``experts`` without numbers, and both hold just as many elements.
 
 Repair
-    None yet: whether the slices are transposed, and in which order gate and up projection lie in them, differs between
-    libraries. Stack or unbind them as the library does that the checkpoint comes from.
+    ``ckptdoctor fix FILE --auto --like OTHER`` stacks or unbinds them, one expert after another, where both sides call
+    the tensors alike and each slice has the shape of one expert's: no value changes, and the reference confirms it.
+    With ``--unsafe-fixes`` also where a slice is square, so that its shape does not show whether it is transposed, or
+    where every shape shows that it is. None where gate and up projection lie in one tensor on one side only: their
+    order differs between libraries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ckptdoctor.edits import Edit, Fix, Fuse, Reshape, Safety, Split, Transpose
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.experts import Experts
 from ckptdoctor.facts.shapes.sorting import shapes
+from ckptdoctor.facts.shapes.stacking import Stack, stacks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import auto_option
 from ckptdoctor.rules.shaping import places
 
 _BODY = {"layers.0.gate.weight": T((3, 4)), "layers.0.norm.weight": T((4,)), "layers.0.attn.weight": T((4, 4))}
@@ -41,10 +47,18 @@ _APART: dict[str, object] = {
     for index in range(3)
     for name in ("w1", "w2")
 }
+_TURNED = {"layers.0.experts.w1": T((3, 4, 6)), "layers.0.experts.w2": T((3, 6, 4))}
+_GATED: dict[str, object] = {
+    f"layers.0.experts.{index}.{name}.weight": T((6, 4)) for index in range(3) for name in ("w1", "w3")
+}
 _MORE = {**_BODY, "head.weight": T((9, 4)), "head.bias": T((9,)), "embed.weight": T((9, 4)), "out.weight": T((4, 4))}
 SICK = (
     Example("stacked here, apart there", {**_MORE, **_STACKED}, like={**_MORE, **_APART}),
     Example("apart here, stacked there", {**_MORE, **_APART}, like={**_MORE, **_STACKED}),
+    Example("slices that are transposed", {**_MORE, **_TURNED}, like={**_MORE, **_APART}),
+    Example(
+        "gate and up projection in one", {**_MORE, "layers.0.experts.w13": T((3, 12, 4))}, like={**_MORE, **_GATED}
+    ),
 )
 HEALTHY = (
     Example("apart on both sides", {**_MORE, **_APART}, like={**_MORE, **_APART}),
@@ -56,17 +70,27 @@ HEALTHY = (
 )
 
 
+_UNKNOWN = (
+    "Stack or unbind them as the library does that the checkpoint comes from: whether the slices are "
+    "transposed, and in which order gate and up projection lie in them, the shapes do not show."
+)
+
+
 @rule("S509", "moe-stacked-experts", Severity.ERROR)
 def moe_stacked_experts(comparison: Comparison) -> Iterator[Problem]:
     """Experts that are stacked on one side only."""
-    found = shapes(comparison).experts
+    found = [(each, stacks(comparison, each)) for each in shapes(comparison).experts]
     for here in (True, False):
-        layers = [each for each in found if each.here is here]
-        if layers:
-            yield _problem(comparison, layers)
+        told = [(layer, parts) for layer, parts in found if layer.here is here and parts]
+        if told:
+            parts = [each for _, parts in told for each in parts]
+            yield _problem(comparison, [layer for layer, _ in told], _fix(comparison, parts, here), _doubt(parts))
+        others = [layer for layer, parts in found if layer.here is here and not parts]
+        if others:
+            yield _problem(comparison, others, None, _UNKNOWN)
 
 
-def _problem(comparison: Comparison, layers: Sequence[Experts]) -> Problem:
+def _problem(comparison: Comparison, layers: Sequence[Experts], fix: Fix | None, advice: str) -> Problem:
     first, here = layers[0], layers[0].here
     stacked = tuple([key for layer in layers for key in layer.stacked])
     apart = tuple([key for layer in layers for key in layer.apart])
@@ -78,10 +102,10 @@ def _problem(comparison: Comparison, layers: Sequence[Experts]) -> Problem:
         cause=f"The same experts, as many elements: {wording.count(len(stacked), 'tensor')} on one side, "
         f"{len(apart):,} on the other.",
         torch_says=(wording.missing_keys(missing), wording.unexpected_keys(unexpected)),
-        advice="Stack or unbind them as the library does that the checkpoint comes from: whether the slices are "
-        "transposed, and in which order gate and up projection lie in them, the shapes do not show.",
+        advice=advice,
         keys=places(comparison, unexpected),
         location=Location(path=comparison.path),
+        fix=fix,
     )
 
 
@@ -90,3 +114,49 @@ def _at(comparison: Comparison, layer: Experts) -> str:
     key = layer.stacked[0]
     shape = comparison.cured.here[key].shape if layer.here else comparison.reference.tensors[key].shape
     return f" ({key} {wording.shape(shape)})"
+
+
+def _doubt(found: Sequence[Stack]) -> str:
+    """Why the repair is not made without asking, where it is not."""
+    if any(each.turned for each in found):
+        return "The slices are transposed, as their shapes show: with --unsafe-fixes they are turned as well."
+    square = next((each for each in found if each.square), None)
+    if square is None:
+        return ""
+    size = wording.shape(square.shape)
+    return (
+        f"The slices of {square.key} are square ({size}): that they are not transposed their shape does not show. "
+        "With --unsafe-fixes they are taken as they are."
+    )
+
+
+def _fix(comparison: Comparison, found: Sequence[Stack], here: bool) -> Fix:
+    doubtful = any(each.turned or each.square for each in found)
+    title = f"{'unbind' if here else 'stack'} {wording.count(len(found), 'stack')} of experts"
+    edits = _unbound(comparison, found) if here else _stacked(comparison, found)
+    return Fix(title, edits, Safety.UNSAFE if doubtful else Safety.CONFIRMED, auto_option(comparison))
+
+
+def _unbound(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]:
+    """The slices one below the other, cut apart, and turned where they are transposed."""
+    here = comparison.cured.here
+    flat, cut, turned = [], [], []
+    for each in found:
+        path, rows = here[each.key].path, each.shape[-1] if each.turned else each.shape[0]
+        flat.append(Reshape(path, (len(each.apart) * rows, *(each.shape[:1] if each.turned else each.shape[1:]))))
+        cut.append(Split(path, tuple([(key, at * rows, (at + 1) * rows) for at, key in enumerate(each.apart)])))
+        turned += [Transpose((*path[:-1], key)) for key in each.apart if each.turned]
+    return (*flat, *cut, *turned)
+
+
+def _stacked(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]:
+    """The same backwards."""
+    here = comparison.cured.here
+    turned, joined, deep = [], [], []
+    for each in found:
+        paths = tuple([here[key].path for key in each.apart])
+        turned += [Transpose(path) for path in paths if each.turned]
+        joined.append(Fuse(paths, each.key))
+        slice_ = each.shape[::-1] if each.turned else each.shape
+        deep.append(Reshape((*paths[0][:-1], each.key), (len(paths), *slice_)))
+    return (*turned, *joined, *deep)

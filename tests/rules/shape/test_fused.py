@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ckptdoctor.edits import Safety
 from ckptdoctor.facts.qkv import LAYOUTS
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.reference.missing_keys import missing_keys
@@ -81,7 +82,69 @@ def test_gates_are_counted_over_all_layers(here: bool) -> None:
     [found] = nouns.findings(fused_gate_up, *sides)
     assert found.message.endswith("; 4 more tensors likewise")
     assert len(found.keys) == (5 if here else 10)
+    assert found.fix is not None
+    assert found.fix.safety is Safety.UNSAFE
+    assert len(found.fix.edits) == 5
+
+
+@pytest.mark.parametrize(
+    ("fused", "parts", "known"),
+    [
+        ("gate_up_proj", ("gate_proj", "up_proj"), True),
+        ("w13", ("w1", "w3"), True),
+        ("w12", ("w1", "w2"), True),
+        ("gate_up_proj", ("w1", "w3"), False),
+        ("w13", ("w1", "w2"), False),
+        ("wi", ("wi_0", "wi_1"), False),
+        ("linear_fc1", ("gate_proj", "up_proj"), False),
+    ],
+)
+def test_only_a_name_that_spells_its_parts_tells_their_order(fused: str, parts: tuple[str, ...], known: bool) -> None:
+    """Where the fused name does not say what comes first, it is asked for."""
+    body: Contents = {f"layers.{at}.norm.weight": T((4,)) for at in range(4)}
+    whole = {f"layers.0.mlp.{fused}.weight": T((12, 4))}
+    apart = {f"layers.0.mlp.{part}.weight": T((6, 4)) for part in parts}
+    for here, there in ((whole, apart), (apart, whole)):
+        [found] = nouns.findings(fused_gate_up, {**body, **here}, {**body, **there})
+        assert (found.fix is not None) is known
+        assert ("Look it up" in found.advice) is not known
+
+
+def test_a_transposed_gate_is_not_split() -> None:
+    """Inputs × outputs: which of both is meant by the name's order is not known."""
+    body: Contents = {f"layers.{at}.norm.weight": T((4,)) for at in range(4)}
+    apart = {f"layers.0.mlp.{part}_proj.weight": T((6, 4)) for part in ("gate", "up")}
+    [found] = nouns.findings(fused_gate_up, {**body, "layers.0.mlp.gate_up_proj.weight": T((4, 12))}, {**body, **apart})
     assert found.fix is None
+
+
+_BODY: Contents = {f"layers.{at}.norm.weight": T((4,)) for at in range(9)}
+
+
+def _experts(slices: dict[str, tuple[int, ...]]) -> Contents:
+    return {f"layers.0.experts.{at}.{name}.weight": T(shape) for at in range(3) for name, shape in slices.items()}
+
+
+@pytest.mark.parametrize(
+    ("stacked", "slices", "safety"),
+    [
+        ({"w1": (3, 6, 4), "w2": (3, 4, 6)}, {"w1": (6, 4), "w2": (4, 6)}, Safety.CONFIRMED),
+        ({"w1.weight": (3, 6, 4), "w2_weight": (3, 4, 6)}, {"w1": (6, 4), "w2": (4, 6)}, Safety.CONFIRMED),
+        ({"w1": (3, 4, 4)}, {"w1": (4, 4)}, Safety.UNSAFE),
+        ({"w1": (3, 4, 6), "w2": (3, 6, 4)}, {"w1": (6, 4), "w2": (4, 6)}, Safety.UNSAFE),
+        ({"w1": (3, 4, 6), "w2": (3, 4, 4)}, {"w1": (6, 4), "w2": (4, 4)}, None),
+        ({"w13": (3, 12, 4)}, {"w1": (6, 4), "w3": (6, 4)}, None),
+        ({"w1": (3, 24)}, {"w1": (6, 4)}, None),
+    ],
+)
+def test_shapes_and_names_tell_which_slice_is_whose(
+    stacked: dict[str, tuple[int, ...]], slices: dict[str, tuple[int, ...]], safety: Safety | None
+) -> None:
+    """Confirmed where no other way is left, unsafe where slices may be or are transposed, and nothing in between."""
+    whole: Contents = {f"layers.0.experts.{name}": T(shape) for name, shape in stacked.items()}
+    for here, there in ((whole, _experts(slices)), (_experts(slices), whole)):
+        [found] = nouns.findings(moe_stacked_experts, {**_BODY, **here}, {**_BODY, **there})
+        assert (found.fix.safety if found.fix is not None else None) is safety
 
 
 @pytest.mark.parametrize("here", [True, False])

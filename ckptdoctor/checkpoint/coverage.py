@@ -22,7 +22,7 @@ class Coverage:
     """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after cures.
 
     ``option`` names the reference on the command line; "" where it was not named there, or where the steps alone do
-    not decide everything.
+    not decide everything. ``retied`` of the keys are not in the file, and tied to one that is when it is loaded.
     """
 
     reference: str
@@ -33,3 +33,4 @@ class Coverage:
     parameters: int
     steps: tuple[CureStep, ...] = ()
     option: str = ""
+    retied: int = 0

@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath
 
+# the key of what a module keeps beside its tensors: torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+EXTRA_STATE = "_extra_state"
+
+
+def is_extra_state(key: str) -> bool:
+    """Whether the last token of the key says that this is extra state, of whatever type."""
+    return key.endswith(EXTRA_STATE) and (len(key) == len(EXTRA_STATE) or key[-len(EXTRA_STATE) - 1] == ".")
+
 
 @dataclass(frozen=True, slots=True)
 class Expected:
@@ -23,9 +31,16 @@ class Reference:
 
     ``root`` is where its keys lie in its own file (``()`` at the top): a file laid out alike is not nested too deep.
     ``option`` is how to name it on the command line, such as ``--like other.pt``; "" where it was not named there.
+    ``ties`` are groups of keys that are one and the same tensor of the target. ``retied`` says that what loads the
+    file ties them again by itself, as ``from_pretrained`` does, so that one of each group is enough.
+    ``extra`` are the keys whose values are loaded whatever they are, above all extra state of modules
+    (``Module.set_extra_state``); those that are tensors in the target are among ``tensors`` as well.
     """
 
     source: str
     tensors: Mapping[str, Expected]
     root: KeyPath = ROOT
     option: str = ""
+    ties: tuple[tuple[str, ...], ...] = ()
+    retied: bool = False
+    extra: frozenset[str] = frozenset()

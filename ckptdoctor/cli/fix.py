@@ -28,11 +28,15 @@ from ckptdoctor.findings import RepairReport
 @click.option("--add-prefix", metavar="P", help="Put this prefix before keys.")
 @click.option("--rename", "renames", multiple=True, metavar="REGEX=REPL", help="Substitute in keys.")
 @click.option("--to-cpu", is_flag=True, help="Bring every tensor to the CPU.")
+@click.option("--weights-only-safe", is_flag=True, help="Turn objects that torch.load refuses into plain data.")
 @click.option("--drop", multiple=True, metavar="PATTERN", help="Drop what matches: a key, or a path such as optimizer.")
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Keep only what matches.")
 @click.option("--root", metavar="KEY", help='Make one part the whole contents, such as "state_dict".')
-@click.option("--auto", is_flag=True, help="Every repair that makes it fit the target: --model, --config or --like.")
+@click.option(
+    "--auto", is_flag=True, help="Every repair that makes it fit the target: --model, --config, --like or --error."
+)
 @reference_options
+@click.option("--error", metavar="TEXT", help="The target is what the error of load_state_dict in this text expects.")
 @click.option(
     "--qkv-layout", type=click.Choice(QKV_LAYOUTS), help="With --auto: how fused queries, keys and values lie."
 )
@@ -50,7 +54,8 @@ def command(path: str, diff: bool, style: str, color: str, write_map: str | None
     """Repair a checkpoint without losing anything.
 
     With nothing named, every safe repair of what check finds is applied; with options, just those: first --root, then
-    --map, --drop and --keep, --strip-module, --strip-prefix, --rename, --add-prefix, --to-cpu, --auto, and last
+    --map, --drop and --keep, --strip-module, --strip-prefix, --rename, --add-prefix, --to-cpu,
+    --weights-only-safe, --auto, and last
     --select. The output is verified before it gets its name, and the original is never touched. Exit status: 0
     repaired and verified, or nothing to repair; 1 something asked for was refused or remains; 2 the request makes no
     sense, or the path cannot be read.
@@ -77,12 +82,15 @@ def _request(
     like: str | None,
     model: str | None,
     config: str | None,
+    error: str | None,
     **asked: Any,
 ) -> FixRequest:
     """The command line; where it names no change at all, the project's configuration says which rules matter."""
-    reference = read_reference(Settings(like=like, model=model, config=config))
-    if reference is not None and not asked["auto"]:
-        raise UsageError("--model, --config and --like name the target of --auto: add --auto, or leave them out.")
+    reference = read_reference(Settings(like=like, model=model, config=config, error=error))
+    if (reference is not None or error is not None) and not asked["auto"]:
+        raise UsageError(
+            "--model, --config, --like and --error name the target of --auto: add --auto, or leave them out."
+        )
     if asked["qkv_layout"] is not None and not asked["auto"]:
         raise UsageError("--qkv-layout says how --auto splits and fuses attention: add --auto and a target.")
     name_map = read_map(map_file, reverse)
@@ -91,6 +99,7 @@ def _request(
         renames=tuple(map(substitution, renames)),
         selection=Selection(select),
         reference=reference,
+        error=error,
         name_map=name_map,
         **asked,
     )

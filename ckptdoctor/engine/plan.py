@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.edits import Edit, Safety, SetSuffix
+from ckptdoctor.edits import Edit, Safety, SetSuffix, WriteIndex
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
@@ -15,15 +15,18 @@ from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.attention import attention_edits
 from ckptdoctor.engine.chain import next_link
 from ckptdoctor.engine.compacting import Piece
-from ckptdoctor.engine.cures import container_findings, cures, independent, outside
-from ckptdoctor.engine.diagnose import findings_of
+from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
+from ckptdoctor.engine.diagnose import findings_of, possible
 from ckptdoctor.engine.fitting import require_fit, require_one_choice
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.origins import Origins
-from ckptdoctor.engine.request import FixRequest, output_path
+from ckptdoctor.engine.others import require_no_others
+from ckptdoctor.engine.request import FixRequest, index_path, output_path, require_local
 from ckptdoctor.engine.steps import changes
+from ckptdoctor.engine.told import with_target
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.alignment import compare
+from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.findings import Finding
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
@@ -41,6 +44,7 @@ class Plan:
     byte ranges of the original's storages that storages (by key) shrink to. ``remade`` is what new storages (by key in
     ``expected``) hold: views of the original's storages, and values that stood in the pickle. ``left`` are the
     findings of the rules that were to be cured for which no cure is in the plan: there is none, or it is unsafe.
+    ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
     """
 
     request: FixRequest
@@ -52,6 +56,7 @@ class Plan:
     pieces: dict[str, tuple[Piece, ...]] = field(default_factory=dict)
     remade: dict[str, Elements] = field(default_factory=dict)
     left: tuple[Finding, ...] = ()
+    index: str | None = None
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -67,8 +72,10 @@ def plan(request: FixRequest) -> Plan:
     promised.
     """
     rules = request.selection.chosen(all_rules())
+    require_local(request.path)
     with formats.opened(request.path) as (source, container):
         original = formats.read(source, container)
+        request = with_target(request, original)
         draft = _Draft(original)
         for wish in wishes(request):
             draft.add(wish.label, "", wish.title, Safety.SAFE, tuple(wish.edits(draft.checkpoint)))
@@ -78,7 +85,9 @@ def plan(request: FixRequest) -> Plan:
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         recipe = formats.rewrite(source, original, edits) if edits else None
     suffix = next((edit.suffix for edit in reversed(edits) if isinstance(edit, SetSuffix)), None)
-    output = output_path(request, suffix)
+    output = output_path(request, suffix, unwrapped_path(container))
+    if draft.index is not None:
+        output = index_path(request, draft.index)
     return Plan(
         request=request,
         output=output,
@@ -89,6 +98,7 @@ def plan(request: FixRequest) -> Plan:
         pieces=draft.origins.pieces,
         remade=draft.origins.remade,
         left=tuple(left),
+        index=draft.index,
     )
 
 
@@ -99,6 +109,11 @@ class _Draft:
         self.checkpoint = checkpoint
         self.steps: list[Step] = []
         self.origins = Origins()
+
+    @property
+    def index(self) -> str | None:
+        """The name of the index that is written anew, where one is."""
+        return next((each.name for step in self.steps for each in step.edits if isinstance(each, WriteIndex)), None)
 
     def add(
         self,
@@ -144,6 +159,7 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
         ):
             break
     require_fit(draft.checkpoint, reference, request.unsafe)
+    require_no_others(draft.checkpoint, reference)
 
 
 def _arrange_attention(draft: _Draft, request: FixRequest, reference: Reference) -> bool:
@@ -184,6 +200,10 @@ def _cure(draft: _Draft, container: Container, rules: tuple[Rule, ...], unsafe: 
     for _ in range(_ROUNDS):
         found = [*around, *findings_of(draft.checkpoint, rules)]
         wanted = cures(found, unsafe)
+        alone = [each for each in wanted if of_index(each[1].edits)]
+        if draft.index is not None or alone:  # the index changes, and no shard does
+            wanted = alone
+            found = [possible(each, container) for each in found]
         if not wanted:
             return found
         for finding, fix in independent(wanted):

@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field
 
+from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.selection import Selection
@@ -30,9 +31,11 @@ class FixRequest:
 
     ``output`` None means beside the original, ``name.fixed.ext``; a directory takes a file of the original's name.
     What is named applies in this order: ``root``, ``drop`` and ``keep``, ``strip_module``, ``strip_prefixes``,
-    ``renames``, ``add_prefix``, ``to_cpu``, and last the cures of ``selection``, where that selects rules.
+    ``renames``, ``add_prefix``, ``to_cpu``, ``weights_only_safe``, and last the cures of ``selection``, where that
+    selects rules.
     ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
-    the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none.
+    the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none; ``error`` is
+    the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
     ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells.
     ``name_map`` renames as an earlier repair did, after ``root``.
     """
@@ -47,11 +50,13 @@ class FixRequest:
     renames: tuple[Substitution, ...] = ()
     add_prefix: str | None = None
     to_cpu: bool = False
+    weights_only_safe: bool = False
     selection: Selection = field(default_factory=Selection)
     unsafe: bool = False
     force: bool = False
     auto: bool = False
     reference: Reference | None = None
+    error: str | None = None
     name_map: NameMap | None = None
     qkv_layout: str | None = None
     heads: int | None = None
@@ -59,7 +64,8 @@ class FixRequest:
     @property
     def named(self) -> bool:
         """Whether some change is named, other than the cures of rules."""
-        changes = (self.drop, self.keep, self.strip_module, self.strip_prefixes, self.renames, self.to_cpu)
+        names = (self.strip_module, self.strip_prefixes, self.renames)
+        changes = (self.drop, self.keep, *names, self.to_cpu, self.weights_only_safe)
         given = (self.root, self.add_prefix, self.name_map)
         return any(changes) or any(each is not None for each in given)
 
@@ -86,11 +92,36 @@ def substitution(text: str) -> Substitution:
     return Substitution(text, pattern, replacement)
 
 
-def output_path(request: FixRequest, suffix: str | None) -> str:
-    """Where the output goes. ``suffix`` is the one that fits the contents, None to keep the original's."""
+def require_local(path: str) -> None:
+    """Raises UsageError, with the command that downloads it, for what is not on this machine."""
+    if not is_address(path):
+        return
+    local = path_of(path)
+    if local is not None:
+        raise UsageError(f"{path} is on this machine: give its path, {local}.")
+    from ckptdoctor.remote.downloading import download_first
+
+    name = shown(path)
+    raise UsageError(f"{name} is not on this machine, and is not repaired where it is: {download_first(name)}")
+
+
+def index_path(request: FixRequest, name: str) -> str:
+    """Where a new index for the folder goes: beside the old one under another name, or with ``force`` in its place."""
+    if request.output is not None:
+        return os.path.join(request.output, name) if os.path.isdir(request.output) else request.output
+    stem, suffix = os.path.splitext(os.path.join(request.path, name))
+    return f"{stem}{suffix}" if request.force else f"{stem}.fixed{suffix}"
+
+
+def output_path(request: FixRequest, suffix: str | None, inside: str | None = None) -> str:
+    """Where the output goes. ``suffix`` is the one that fits the contents, None to keep the original's.
+
+    ``inside`` is what an original that was packed is called without that: a name of its own, which the output takes.
+    """
     if request.output is not None and not os.path.isdir(request.output):
         return request.output
-    stem, own = os.path.splitext(request.path)
+    stem, own = os.path.splitext(inside or request.path)
     if request.output is not None:
         return os.path.join(request.output, os.path.basename(stem) + (own if suffix is None else suffix))
-    return f"{stem}.fixed{own if suffix is None else suffix}"
+    free = inside is not None and stem + (suffix or own) != request.path
+    return f"{stem}{'' if free else '.fixed'}{own if suffix is None else suffix}"

@@ -29,7 +29,7 @@ def verify(path: str, plan: Plan) -> Proof:
         raise WriteError(f"The output is not what was planned, and was thrown away: {found}.")
     _insist_on_no_new_names(plan.original, written)
     proof = trace(plan, written)
-    findings = worst_first([*container_findings(container, all_rules()), *findings_of(written)])
+    findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
     _insist_on_cured(plan, findings)
     return replace(proof, elided=_elided(written), findings=tuple(findings))
 
@@ -37,6 +37,12 @@ def verify(path: str, plan: Plan) -> Proof:
 def _reopened(path: str) -> tuple[Container, Checkpoint]:
     with formats.opened(path) as (source, container):
         return container, formats.read(source, container)
+
+
+def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
+    """What is wrong with the contents by themselves; what the target itself wants, a wrapper's prefix say, is not."""
+    rules = [rule for rule in all_rules() if isinstance(written, rule.subject)]
+    return findings_of(written, rules, plan.request.reference if plan.request.auto else None)
 
 
 def _insist_on_no_new_names(original: Checkpoint, written: Checkpoint) -> None:

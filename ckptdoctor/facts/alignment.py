@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.coverage import Coverage, CureStep
-from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.checkpoint.expectation import Expected, Reference, is_extra_state
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.facts import names
 from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
@@ -20,7 +20,14 @@ from ckptdoctor.facts.search import find_moves
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Alignment:
-    """Keys (under the names that ``here`` gives them) against a reference. ``parameters`` are the elements that fit."""
+    """Keys (under the names that ``here`` gives them) against a reference. ``parameters`` are the elements that fit.
+
+    ``tied`` are wanted names, not here, of tensors that are here under another name (wanted name → that one): they are
+    missing as well, unless what loads the file ties them itself. ``spared`` are keys that are wanted, and not missed
+    though there is no tensor of that name: what is tied by itself, and extra state that is no tensor. ``others`` are
+    the extra states here that are no tensors; ``extra_missing`` and ``extra_unexpected`` are extra states that are no
+    tensors, either.
+    """
 
     here: Mapping[str, Tensor]
     fits: tuple[str, ...]
@@ -29,6 +36,16 @@ class Alignment:
     mismatched: tuple[str, ...]
     recast: tuple[str, ...]
     parameters: int
+    tied: Mapping[str, str] = field(default_factory=dict)
+    spared: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    extra_missing: tuple[str, ...] = ()
+    extra_unexpected: tuple[str, ...] = ()
+
+    @property
+    def covered(self) -> int:
+        """How many of the wanted keys are no trouble."""
+        return len(self.fits) + len(self.spared)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +80,7 @@ class Comparison:
     @property
     def uncovered(self) -> bool:
         """Whether even after all cures less than half of the reference fits, and less than half of what is here."""
-        fits, cured = len(self.cured.fits), self.cured
+        fits, cured = self.cured.covered, self.cured
         return (
             2 * fits < len(self.reference.tensors)
             and 2 * cured.parameters < max(self.total_parameters, 1)
@@ -98,27 +115,42 @@ class Comparison:
             state_dict=self.path,
             total_keys=len(self.reference.tensors),
             total_parameters=self.total_parameters,
-            keys=0 if self.nested else len(self.plain.fits),
+            keys=0 if self.nested else self.plain.covered,
             parameters=0 if self.nested else self.plain.parameters,
             steps=self.steps,
             option=self.reference.option if self._decided else "",
+            retied=sum([key in self.cured.tied for key in self.cured.spared]),
         )
 
     @property
     def _decided(self) -> bool:
         """Whether the steps do it all: nothing is left over, no name is a guess, and no other weights are meant."""
         alone = len(weights_among(self.checkpoint.state_dicts)) == 1
-        return alone and not self.cured.unexpected and all(move.sure for move in self.moves)
+        cured = self.cured
+        strange = cured.unexpected or cured.extra_unexpected or cured.extra_missing
+        return alone and not strange and all(move.sure for move in self.moves)
 
 
 def align(here: Mapping[str, Tensor], wanted: Mapping[str, Expected]) -> Alignment:
-    """Sort the keys by how they fit: same key and shape, same key and other shape, missing, unexpected."""
+    """Sort the keys by how they fit what is wanted, where nothing else is known of it."""
+    return hold(here, Reference("", wanted))
+
+
+def hold(here: Mapping[str, Tensor], reference: Reference, others: Iterable[str] = ()) -> Alignment:
+    """Sort the keys by how they fit: same key and shape, same key and other shape, missing, unexpected.
+
+    ``others`` are the keys here of extra state that is no tensor.
+    """
+    wanted, extra, others = reference.tensors, reference.extra, tuple(others)
     fits, missing, mismatched, recast = [], [], [], []
     parameters = 0
     for key, expected in wanted.items():
         tensor = here.get(key)
         if tensor is None:
             missing.append(key)
+        elif key in extra:  # the module itself loads it, whatever its shape
+            fits.append(key)
+            parameters += prod(expected.shape)
         elif tensor.shape != expected.shape:
             mismatched.append(key)
         else:
@@ -126,8 +158,37 @@ def align(here: Mapping[str, Tensor], wanted: Mapping[str, Expected]) -> Alignme
             parameters += tensor.numel
             if expected.dtype is not None and expected.dtype.name != tensor.dtype.name:
                 recast.append(key)
-    unexpected = [key for key in here if key not in wanted]
-    return Alignment(here, tuple(fits), tuple(missing), tuple(unexpected), tuple(mismatched), tuple(recast), parameters)
+    unexpected = [key for key in here if key not in wanted and key not in extra]
+    tied = _tied(here, reference.ties) if missing and reference.ties else {}
+    known = set(others)
+    fitting = set(fits) if tied and reference.retied else ()
+    spared = [key for key in missing if key in known or tied.get(key, "") in fitting]
+    parameters += sum([prod(wanted[key].shape) for key in spared])
+    unasked = known.union(tied if reference.retied else ())
+    return Alignment(
+        here=here,
+        fits=tuple(fits),
+        missing=tuple([key for key in missing if key not in unasked]),
+        unexpected=tuple(unexpected),
+        mismatched=tuple(mismatched),
+        recast=tuple(recast),
+        parameters=parameters,
+        tied=tied,
+        spared=tuple(spared),
+        others=others,
+        extra_missing=tuple(filter(is_extra_state, extra.difference(wanted, here, known))),
+        extra_unexpected=tuple([key for key in others if key not in extra]),
+    )
+
+
+def _tied(here: Mapping[str, Tensor], ties: Iterable[tuple[str, ...]]) -> dict[str, str]:
+    """Names that are not here → another name of the same tensor that is."""
+    found = {}
+    for keys in ties:
+        there = next((key for key in keys if key in here), None)
+        if there is not None:
+            found.update({key: there for key in keys if key not in here})
+    return found
 
 
 def compare(checkpoint: Checkpoint, reference: Reference, root: KeyPath | None = None) -> Comparison:
@@ -170,28 +231,29 @@ def _compared(
 ) -> Comparison:
     wanted = reference.tensors
     here = {tensor.key: tensor for tensor in state_dict.tensors} if state_dict is not None else {}
+    others = filter(is_extra_state, state_dict.others) if state_dict is not None else ()
     nested = state_dict is not None and root is None and state_dict.path not in (ROOT, reference.root)
-    plain = now = align(here, wanted)
+    plain = now = hold(here, reference, others)
     steps: list[CureStep] = []
     done: list[NameCure] = []
     if nested and state_dict is not None:
         steps.append(_step(f"take {show_path(state_dict.path)}", "W301", plain))
     for cure in _wanted_cures(state_dict, reference):
-        renamed = _renamed(now, wanted, cure.change, cure.drops)
+        renamed = _renamed(now, reference, cure.change, cure.drops)
         if not cure.sure and len(renamed.fits) <= len(now.fits):
             continue
         now = renamed
         done.append(cure)
         steps.append(_step(cure.title, cure.code, now))
     before_prefix = now
-    prefix = best_prefix(now.here, wanted, len(now.fits)) if len(now.fits) < len(wanted) else None
+    prefix = best_prefix(now.here, wanted, len(now.fits)) if now.covered < len(wanted) else None
     if prefix is not None:
-        now = _renamed(now, wanted, prefix.change)
+        now = _renamed(now, reference, prefix.change)
         steps.append(_step(f'{"add" if prefix.added else "strip"} "{prefix.text}"', prefix_code(prefix), now))
     after_prefix = now
     moves = tuple(find_moves(now.here, wanted)) if _renames_help(now, wanted) else ()
     for move in moves:
-        now = _renamed(now, wanted, move.change)
+        now = _renamed(now, reference, move.change)
         steps.append(_step(move.pattern, move.code, now))
     return Comparison(
         checkpoint=checkpoint,
@@ -212,7 +274,7 @@ def _compared(
 
 def _renames_help(now: Alignment, wanted: Mapping[str, Expected]) -> bool:
     """Whether names are what keeps the rest from fitting: another code base arranges values in another way, too."""
-    return len(now.fits) < len(wanted) and family_of(layout(now.here), layout(wanted)) is None
+    return now.covered < len(wanted) and family_of(layout(now.here), layout(wanted)) is None
 
 
 def prefix_code(prefix: Prefix) -> str:
@@ -241,10 +303,11 @@ def _wanted_cures(state_dict: StateDict | None, reference: Reference) -> list[Na
 
 
 def _renamed(
-    now: Alignment, wanted: Mapping[str, Expected], change: Callable[[str], str], drops: Tensor | None = None
+    now: Alignment, reference: Reference, change: Callable[[str], str], drops: Tensor | None = None
 ) -> Alignment:
-    return align({change(key): tensor for key, tensor in now.here.items() if tensor is not drops}, wanted)
+    here = {change(key): tensor for key, tensor in now.here.items() if tensor is not drops}
+    return hold(here, reference, map(change, now.others))
 
 
 def _step(title: str, code: str, after: Alignment) -> CureStep:
-    return CureStep(title, code, len(after.fits), after.parameters)
+    return CureStep(title, code, after.covered, after.parameters)

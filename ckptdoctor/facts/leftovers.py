@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
+from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.facts import names, norms
 from ckptdoctor.facts.aliases import Alias, aliases
 from ckptdoctor.facts.alignment import Comparison, carries
 from ckptdoctor.facts.blocks import Block, side_blocks
 from ckptdoctor.facts.derived import is_derived
 from ckptdoctor.facts.explained import Explained
+from ckptdoctor.facts.lit_ema import LitEma, lit_ema
 from ckptdoctor.facts.norms import RunningStats
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.profiled import profiler_counters
-
-EXTRA_STATE = "_extra_state"  # torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+from ckptdoctor.facts.weight_norms import computable
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,14 +38,18 @@ class Leftovers:
     extra: tuple[str, ...] = ()  # N421
     blocks: tuple[Block, ...] = ()  # N422
     aliases: tuple[Alias, ...] = ()  # N425
+    average: LitEma | None = None  # N428
+    tied: tuple[tuple[str, str], ...] = ()  # R005: missing, each with the name under which the tensor is here
 
     @property
     def explained(self) -> Explained:
         """All shares together."""
-        alone = (self.flat, self.counters, self.derived, self.profiled, self.extra)
+        average = self.average.keys if self.average is not None else ()
+        alone = (self.flat, self.counters, self.derived, self.profiled, self.extra, average)
         together = [each.keys for some in (self.stats, self.blocks, self.aliases) for each in some]
+        tied = [key for key, _ in self.tied]
         return Explained(
-            missing=frozenset().union(self.uncounted, self.unasked, self.derived_missing, self.extra_missing),
+            missing=frozenset().union(self.uncounted, self.unasked, self.derived_missing, self.extra_missing, tied),
             unexpected=frozenset().union(*alone, *together),
         )
 
@@ -53,7 +58,10 @@ def explained(comparison: Comparison) -> Explained:
     """What R001, R002 and R003 need not list, because another rule says why it is so: of shapes, or of leftovers."""
     from ckptdoctor.facts.shapes import sorting  # many modules, which only a comparison needs
 
-    return sorting.explained(comparison) | leftovers(comparison).explained
+    norms = computable(comparison)
+    parts = frozenset([part for each in norms for part in each.parts])
+    known = Explained(frozenset([each.key for each in norms]), parts)
+    return sorting.explained(comparison) | leftovers(comparison).explained | known
 
 
 @once
@@ -70,9 +78,13 @@ def leftovers(comparison: Comparison) -> Leftovers:
     uncounted = tuple([key for key in uncounted if key not in known.missing])
     missing = [key for key in cured.missing if key not in known.missing]
     derived_missing = tuple([key for key in missing if _derived_there(comparison, key)])
-    extra_missing = tuple([key for key in missing if norms.leaf(key) == EXTRA_STATE])
-    covered = len(cured.missing) == sum(map(len, (uncounted, unasked, derived_missing, extra_missing)))
+    extra_missing = tuple(filter(is_extra_state, missing))
+    shared = _tied(comparison, {*derived_missing, *uncounted, *unasked, *known.missing})
+    covered = len(cured.missing) == sum(map(len, (uncounted, unasked, derived_missing, extra_missing, shared)))
     left = _Left([key for key in cured.unexpected if key not in known.unexpected])
+    whole = any(move.code == "W308" for move in comparison.moves) or (covered and not cured.mismatched)
+    average = lit_ema(cured.here, left.keys, whole)
+    left.take(average.keys if average is not None else ())
     blocks = side_blocks(comparison, left.keys) if covered and not cured.mismatched else ()
     left.take([key for block in blocks for key in block.keys])
     found = aliases(comparison, left.keys)
@@ -80,7 +92,7 @@ def leftovers(comparison: Comparison) -> Leftovers:
     flat = left.those(lambda key: "flat_param" in key and names.flat_parameter((key,)) is not None)
     counts = _profiled(comparison)
     profiled = left.those(lambda key: id(cured.here[key]) in counts) if counts else ()
-    extra = left.those(lambda key: norms.leaf(key) == EXTRA_STATE)
+    extra = left.those(is_extra_state)
     derived = left.those(lambda key: _derived_here(comparison, key))
     stats = norms.unwanted_stats(comparison, left.keys, versions)
     left.take([key for each in stats for key in each.keys])
@@ -97,6 +109,17 @@ def leftovers(comparison: Comparison) -> Leftovers:
         extra=extra,
         blocks=blocks,
         aliases=found,
+        average=average,
+        tied=shared,
+    )
+
+
+def _tied(comparison: Comparison, known: Collection[str]) -> tuple[tuple[str, str], ...]:
+    """Missing keys that are other names of a tensor that fits under another one of its names."""
+    cured = comparison.cured
+    fits = set(cured.fits) if cured.tied else ()
+    return tuple(
+        [(key, cured.tied[key]) for key in cured.missing if cured.tied.get(key, "") in fits and key not in known]
     )
 
 

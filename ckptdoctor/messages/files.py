@@ -30,6 +30,12 @@ MESSAGES = (
         among=("torch.save", "save_file", "save_pretrained", "serialization"),
     ),
     Message(
+        "F012",
+        ("invalid hash value (expected",),
+        "the file has another SHA-256 than its name promises: the download broke off or was changed",
+        (Way("see whether it does", "ckptdoctor check --deep FILE"),),
+    ),
+    Message(
         "",
         ("safetensors is not installed",),
         "the file is in the safetensors format, and the library for it is not installed",

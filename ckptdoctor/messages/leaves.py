@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ckptdoctor.messages.message import CHECK, SAFE, Way
+from ckptdoctor.messages.message import AUTO, CHECK, COMPARE, SAFE, Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +54,14 @@ LEAVES = (
         "A702",
         "the file lacks the input embeddings, most likely because they are tied to lm_head and only that name was"
         " saved: the loader may fill them with random values without a word",
-        (CHECK,),
+        (COMPARE,),
         missing=_leaf(r"embed_tokens\.weight|wte\.weight|word_embeddings\.weight"),
     ),
     Leaves(
         "N412",
         "weight norm is spelt in two ways, and file and model do not agree: weight_g and weight_v, or parametrizations."
         f"…original0 and original1; {_NORMS}",
-        (CHECK,),
+        (COMPARE, AUTO),
         missing=_NEW_WEIGHT_NORM,
         unexpected=_OLD_WEIGHT_NORM,
         both=True,
@@ -70,7 +70,7 @@ LEAVES = (
         "N412",
         "weight norm is spelt in two ways, and file and model do not agree: parametrizations.…original0 and original1,"
         f" or weight_g and weight_v; {_NORMS}",
-        (CHECK,),
+        (COMPARE, AUTO),
         missing=_OLD_WEIGHT_NORM,
         unexpected=_NEW_WEIGHT_NORM,
         both=True,
@@ -78,7 +78,7 @@ LEAVES = (
     Leaves(
         "N413",
         f"spectral norm is spelt in two ways, and file and model do not agree; {_NORMS}",
-        (CHECK,),
+        (COMPARE, AUTO),
         missing=_NEW_SPECTRAL,
         unexpected=_OLD_SPECTRAL,
         both=True,
@@ -86,7 +86,7 @@ LEAVES = (
     Leaves(
         "N413",
         f"spectral norm is spelt in two ways, and file and model do not agree; {_NORMS}",
-        (CHECK,),
+        (COMPARE, AUTO),
         missing=_OLD_SPECTRAL,
         unexpected=_NEW_SPECTRAL,
         both=True,
@@ -103,7 +103,7 @@ LEAVES = (
         "S507",
         "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends on"
         " the architecture",
-        (CHECK,),
+        (COMPARE,),
         missing=_SPLIT,
         unexpected=_FUSED,
         both=True,
@@ -112,7 +112,7 @@ LEAVES = (
         "S507",
         "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends on"
         " the architecture",
-        (CHECK,),
+        (COMPARE,),
         missing=_FUSED,
         unexpected=_SPLIT,
         both=True,
@@ -120,7 +120,7 @@ LEAVES = (
     Leaves(
         "S508",
         "the file keeps the gate and up projections in one fused tensor, the model in two",
-        (CHECK,),
+        (COMPARE,),
         missing=_leaf(r"(?:gate_proj|up_proj)\.\w+"),
         unexpected=_leaf(r"(?:gate_up_proj|w13)\.\w+"),
         both=True,
@@ -135,7 +135,7 @@ LEAVES = (
         "N416",
         "the file lacks num_batches_tracked, a counter that BatchNorm has since torch 0.4.1 and that inference does"
         " not need",
-        (Way("load it with", "model.load_state_dict(weights, strict=False)  # and look at what it returns"), CHECK),
+        (Way("load it with", "model.load_state_dict(weights, strict=False)  # and look at what it returns"), AUTO),
         missing=_leaf("num_batches_tracked"),
     ),
     Leaves(
@@ -147,7 +147,7 @@ LEAVES = (
     Leaves(
         "N421",
         "Transformer Engine keeps an _extra_state beside the weights, and only one side has it",
-        (CHECK,),
+        (COMPARE, AUTO),
         missing=_leaf("_extra_state"),
         unexpected=_leaf("_extra_state"),
     ),
@@ -200,14 +200,14 @@ LEAVES = (
         "N419",
         "buffers that the model can compute by itself (positions, rotary frequencies, masks) are saved by some versions"
         " of a library and not by others",
-        (CHECK,),
+        (COMPARE, AUTO),
         missing=_DERIVED,
         unexpected=_DERIVED,
     ),
     Leaves(
         "N422",
         "the file also holds what only training needs: a loss, a metric, a teacher",
-        (CHECK,),
+        (COMPARE, AUTO),
         unexpected=r"(?:criterion|loss|loss_fn|metric|metrics|train_metrics|val_metrics|teacher|lpips)\..*",
     ),
 )

@@ -27,7 +27,8 @@ class LoadError:
     ``complete`` is False where a list is cut short or the message names only the first of more. ``model_class`` is
     the model's class as the text calls it, "" where it does not. ``running_stats``: the unexpected keys include
     running statistics that torch refuses by name. ``offset`` is where it begins in the squeezed text, ``words`` its
-    first line; ``warning`` says that the loader only warned.
+    first line; ``warning`` says that the loader only warned. ``file`` is where the text was read from ("-": standard
+    input), "" where that is not known.
     """
 
     missing: tuple[str, ...]
@@ -38,6 +39,7 @@ class LoadError:
     running_stats: tuple[str, ...] = ()
     warning: bool = False
     offset: int = 0
+    file: str = ""
 
 
 @dataclass(slots=True)

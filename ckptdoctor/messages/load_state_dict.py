@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ckptdoctor.messages import shapes
 from ckptdoctor.messages.leaves import LEAVES, Leaves
 from ckptdoctor.messages.load_error import LoadError, Mismatch
-from ckptdoctor.messages.message import CHECK, SAFE, Hit, Way, Weight
+from ckptdoctor.messages.message import CHECK, COMPARE, SAFE, Hit, Way, Weight
 from ckptdoctor.messages.text import Text
 
 _SHOWN = 3
@@ -70,9 +70,9 @@ def _causes(rest: _Rest, error: LoadError) -> Iterator[_Cause]:
     if rest.missing:
         filled = ": the loader gives them random values, which is right only for layers yet to be trained"
         meaning = f"the checkpoint lacks {_keys(rest.missing)} that the model expects{filled * error.warning}"
-        yield "R001", meaning, (CHECK,)
+        yield "R001", meaning, (COMPARE,)
     if rest.unexpected:
-        yield "R002", f"the checkpoint has {_keys(rest.unexpected)} that the model does not know", (CHECK,)
+        yield "R002", f"the checkpoint has {_keys(rest.unexpected)} that the model does not know", (COMPARE,)
 
 
 def _optimizer(rest: _Rest) -> _Cause | None:

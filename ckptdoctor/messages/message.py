@@ -64,3 +64,6 @@ class Hit:
 CHECK = Way("see what is wrong", "ckptdoctor check FILE")
 DEEP = Way("see what is damaged", "ckptdoctor check FILE --deep")
 SAFE = Way("repair it", "ckptdoctor fix FILE")
+# where keys or shapes do not fit, only the target tells which repair is meant
+COMPARE = Way("see what is wrong", "ckptdoctor check FILE --model MODULE:CLASS")
+AUTO = Way("or repair it for your model", "ckptdoctor fix FILE --auto --model MODULE:CLASS")

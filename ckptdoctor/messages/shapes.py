@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from math import prod
 
 from ckptdoctor.messages.load_error import Mismatch, Shape
-from ckptdoctor.messages.message import CHECK, Way
+from ckptdoctor.messages.message import AUTO, CHECK, COMPARE, Way
 
 _VOCAB = re.compile(
     r".*(?:embed_tokens|word_embeddings|wte|tok_embeddings|embed_in|shared|lm_head|embed_out|vocab)\b.*"
@@ -93,7 +93,7 @@ def _ways(code: str, found: list[Mismatch], module: str = "") -> tuple[Way, ...]
         return (Way("resize the model to the file", f"model.resize_token_embeddings({first.checkpoint[0]})"),)
     if code == "S511":
         return (Way("collect them with", "python zero_to_fp32.py . weights.pt"), CHECK)
-    return (CHECK,)
+    return (COMPARE, AUTO) if code in ("S505", "S506") else (COMPARE,)
 
 
 def _first_only(found: list[Mismatch]) -> bool:

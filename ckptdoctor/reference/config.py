@@ -30,7 +30,8 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 def from_config(path: str) -> Reference:
     """What the architecture that ``path`` (a config.json, or a folder with one) names expects to load.
 
-    dtypes are left open: transformers takes those of the weights. Raises UnreadableError when it cannot be read, and
+    dtypes are left open: transformers takes those of the weights. ``from_pretrained`` is what loads it, which ties what
+    is tied: ``save_pretrained`` leaves all but one name of it out. Raises UnreadableError when it cannot be read, and
     UsageError when it names no architecture that transformers itself has, or transformers is not installed.
     """
     file = os.path.join(path, _NAME) if os.path.isdir(path) else path
@@ -49,7 +50,7 @@ def from_config(path: str) -> Reference:
         except Exception as error:
             raise UsageError(f"transformers cannot build the {name} of {file}: {in_words(error)}.") from error
     tensors = {key: replace(each, dtype=None) for key, each in found.tensors.items()}
-    return replace(found, tensors=tensors, option=f"--config {shlex.quote(path)}")
+    return replace(found, tensors=tensors, option=f"--config {shlex.quote(path)}", retied=True)
 
 
 def _read(file: str) -> dict[str, Any]:

@@ -6,12 +6,14 @@ key gets the shape of the unexpected key that ends alike, and is left out where 
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
+from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.messages.confirm import names_at_top
@@ -22,6 +24,9 @@ from ckptdoctor.reference import Expected, Reference
 
 # torch.nn.modules.batchnorm._NormBase: a layer with running stats counts its batches, since torch 0.4.1
 _STAT, _COUNTER = "running_mean", "num_batches_tracked"
+
+# how to name the target on the command line where the text does not tell enough of it
+_INSTEAD = "--model MODULE:CLASS"
 
 _TAIL = 2  # last tokens that two keys must share at least, unless one is the whole end of the other
 _DEEPEST = 16  # tokens from the end of a key that are compared
@@ -48,10 +53,10 @@ def from_error(text: str, source: str = "the error") -> LoadError:
 def read_error(path: str) -> LoadError:
     """The error in a file, or on standard input for "-". Raises UnreadableError or UsageError."""
     if path == "-":
-        return from_error(_standard_input(), "standard input")
+        return replace(from_error(_standard_input(), "standard input"), file=path)
     try:
         with open(path, "rb") as file:
-            return from_error(read_stream(file), path)
+            return replace(from_error(read_stream(file), path), file=path)
     except OSError as error:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}.") from error
 
@@ -80,8 +85,18 @@ def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the mo
             guessed[key] = tensor.key
             expected[key] = Expected(tensor.shape)
     expected |= dict.fromkeys(_unasked(guessed, here), Expected(()))
-    left_out = tuple([key for key in error.missing if key not in expected])
-    return FromError(Reference(source, expected, state_dict.path), guessed, left_out, error.complete)
+    # what is no tensor, and yet not refused, the program does not mind
+    extra = {*filter(is_extra_state, here), *state_dict.others}.difference(error.unexpected)
+    return _told(error, Reference(source, expected, state_dict.path, extra=frozenset(extra)), guessed)
+
+
+def _told(error: LoadError, reference: Reference, guessed: dict[str, str]) -> FromError:
+    """What was found out, and what was not; the extra state of modules has no shape that could be told."""
+    extra = reference.extra.union(filter(is_extra_state, error.missing))
+    left_out = tuple([key for key in error.missing if key not in reference.tensors and key not in extra])
+    enough = error.file and error.complete and not left_out
+    option = f"--error {shlex.quote(error.file)}" if enough else _INSTEAD
+    return FromError(replace(reference, option=option, extra=extra), guessed, left_out, error.complete)
 
 
 def _unasked(guessed: dict[str, str], here: Mapping[str, Tensor]) -> Iterator[str]:
@@ -103,8 +118,8 @@ def _of_whole_file(error: LoadError, state_dict: StateDict, source: str) -> From
     found = {key: tensor for key in error.missing if (tensor := ends.like(key)) is not None}
     expected = {key: Expected(tensor.shape) for key, tensor in found.items()}
     guessed = {key: tensor.key for key, tensor in found.items()}
-    left_out = tuple([key for key in error.missing if key not in expected])
-    return FromError(Reference(source, expected), guessed, left_out, error.complete)
+    expected |= dict.fromkeys(_unasked(guessed, {tensor.key: tensor for tensor in state_dict.tensors}), Expected(()))
+    return _told(error, Reference(source, expected), guessed)
 
 
 def reference_from_error(checkpoint: Checkpoint, text: str, source: str = "the model of the error") -> Reference:

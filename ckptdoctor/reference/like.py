@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterable
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint.addresses import shown
+from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.errors import UsageError
 from ckptdoctor.reference import Expected, Reference
@@ -21,7 +24,19 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     checkpoint = formats.open_checkpoint(path)
     state_dict = _chosen(checkpoint, root)
     tensors = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in state_dict.tensors}
-    return Reference(path, tensors, state_dict.path, option=f"--like {shlex.quote(path)}")
+    extra = frozenset(filter(is_extra_state, (*tensors, *state_dict.others)))
+    ties = _ties(state_dict.tensors)
+    return Reference(shown(path), tensors, state_dict.path, f"--like {shlex.quote(shown(path))}", ties, extra=extra)
+
+
+def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:
+    """The keys under which one and the same view of a storage was saved: one tensor of the model."""
+    groups: dict[object, list[str]] = {}
+    for each in tensors:
+        if each.storage is not None and each.numel and not each.parts:
+            view = each.storage.key, each.offset, each.shape, each.stride, each.dtype.name
+            groups.setdefault(view, []).append(each.key)
+    return tuple([tuple(keys) for keys in groups.values() if len(keys) > 1])
 
 
 def _chosen(checkpoint: Checkpoint, root: str | None) -> StateDict:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.expectation import EXTRA_STATE, is_extra_state
 from ckptdoctor.errors import UsageError
 from ckptdoctor.reference import Expected, Reference
-
-# the key under which a module keeps what is no tensor (torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX)
-_EXTRA_STATE = "_extra_state"
 
 
 def as_reference(given: object) -> Reference:
@@ -37,10 +36,39 @@ def as_reference(given: object) -> Reference:
 def from_module(module: Any, source: str) -> Reference:
     """What ``module.load_state_dict`` expects: parameters, persistent buffers, and every name of what is tied."""
     state_dict = module.state_dict()
-    found = from_mapping({key: value for key, value in state_dict.items() if hasattr(type(value), "shape")}, source)
+    kept = {key: value for key, value in state_dict.items() if hasattr(type(value), "shape") or is_extra_state(key)}
+    refused = {key for key, loads in _extra_states(module) if not loads}  # torch refuses what nobody loads
+    found = from_mapping({key: value for key, value in kept.items() if key not in refused}, source)
     if not found.tensors:
         raise UsageError(f"{source} has neither parameters nor buffers: there is nothing to compare with.")
-    return found
+    extra = {key for key, loads in _extra_states(module) if loads}
+    return replace(found, ties=_ties(module, found.tensors), extra=found.extra | extra)
+
+
+def _extra_states(module: Any) -> Iterator[tuple[str, bool]]:
+    """Key of the extra state of each module, and whether the module loads one: it wants it then, whatever it is.
+
+    Source: ``torch.nn.Module._load_from_state_dict``.
+    """
+    for name, each in module.named_modules(remove_duplicate=False):
+        torch_own: Any = next((kind for kind in type(each).__mro__ if _is_base(kind)), None)
+        if torch_own is not None:
+            loads = type(each).set_extra_state is not torch_own.set_extra_state
+            yield f"{name}.{EXTRA_STATE}" if name else EXTRA_STATE, loads
+
+
+def _is_base(kind: type) -> bool:
+    return kind.__name__ == "Module" and kind.__module__ == "torch.nn.modules.module"
+
+
+def _ties(module: Any, tensors: Mapping[str, Expected]) -> tuple[tuple[str, ...], ...]:
+    """The keys of parameters and buffers that are one object under several names."""
+    groups: dict[int, list[str]] = {}
+    for every in (module.named_parameters, module.named_buffers):
+        for key, value in every(remove_duplicate=False):
+            if key in tensors:
+                groups.setdefault(id(value), []).append(key)
+    return tuple([tuple(keys) for keys in groups.values() if len(keys) > 1])
 
 
 def from_mapping(mapping: Mapping[Any, Any], source: str) -> Reference:
@@ -52,7 +80,7 @@ def from_mapping(mapping: Mapping[Any, Any], source: str) -> Reference:
         expected = _expected(key, value, source)
         if expected is not None:
             tensors[key] = expected
-    return Reference(source, tensors)
+    return Reference(source, tensors, extra=frozenset([key for key in mapping if is_extra_state(key)]))
 
 
 def _expected(key: str, value: Any, source: str) -> Expected | None:
@@ -66,7 +94,7 @@ def _expected(key: str, value: Any, source: str) -> Expected | None:
         ) from error
     if sizes is not None and all(isinstance(size, int) and size >= 0 for size in sizes):
         return Expected(tuple(map(int, sizes)), _dtype(getattr(value, "dtype", None)))
-    if key.rpartition(".")[2] == _EXTRA_STATE:
+    if is_extra_state(key):
         return None
     hint = ": give the state dict inside" if isinstance(value, Mapping) else ""
     raise UsageError(f"{source} has no tensor or shape under “{key}”, but {type(value).__name__}{hint}.")

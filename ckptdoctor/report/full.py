@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.edits import Safety
+from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.findings import Coverage, FileReport, Finding, Report, Severity
 from ckptdoctor.report.contents import header, place, table
 from ckptdoctor.report.escape import escape
@@ -49,7 +50,7 @@ def _file(report: FileReport, paint: Paint, width: int | None) -> Iterator[str]:
             yield from (paint.dim(each) for each in wrapped(line, width, "  ", " " * 13))
     if report.coverage is not None:
         yield ""
-        yield from _coverage(report.coverage, width)
+        yield from _coverage(report.coverage, report.findings, width)
         yield from _chain(report.coverage, report.path, paint)
     for finding in report.findings:
         yield ""
@@ -133,7 +134,7 @@ def _examined(report: FileReport) -> str:
     return " ".join(said)
 
 
-def _coverage(coverage: Coverage, width: int | None) -> Iterator[str]:
+def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None) -> Iterator[str]:
     """How much fits before and after each cure."""
     best = coverage.steps[-1] if coverage.steps else None
     line = (
@@ -145,8 +146,11 @@ def _coverage(coverage: Coverage, width: int | None) -> Iterator[str]:
             f"  →  {count(best.keys)} of {count(coverage.total_keys)} after {plural(len(coverage.steps), 'step')}"
             f" ({_percent(best.parameters, coverage.total_parameters)} of parameters)"
         )
+    if coverage.retied:
+        verb = "is" if coverage.retied == 1 else "are"
+        line += f"; {count(coverage.retied)} of them {verb} not in the file, and tied again by from_pretrained"
     if (best.keys if best is not None else coverage.keys) < coverage.total_keys:
-        line += "; no repair makes the rest fit"
+        line += f"; {_of_the_rest(coverage, findings)}"
     yield from wrapped(line, width, "", "  ")
     rows = [
         (str(number), abridged(escape(step.title), 60), step.code, count(step.keys), share)
@@ -155,6 +159,14 @@ def _coverage(coverage: Coverage, width: int | None) -> Iterator[str]:
     ]
     if rows:
         yield from (f"  {row}" for row in columns(rows, right=frozenset({3, 4}), gap="  "))
+
+
+def _of_the_rest(coverage: Coverage, findings: Iterable[Finding]) -> str:
+    """Whether a repair below makes more fit than the steps: one that changes tensors or adds some."""
+    done = {step.code for step in coverage.steps}
+    fixes = [each.fix for each in findings if each.fix is not None and each.code not in done]
+    more = any(isinstance(edit, TENSOR_EDITS) for fix in fixes for edit in fix.edits)
+    return "repairs below make more of it fit" if more else "no repair makes the rest fit"
 
 
 def _chain(coverage: Coverage, path: str, paint: Paint) -> Iterator[str]:

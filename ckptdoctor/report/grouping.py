@@ -9,11 +9,44 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import prod
 
-from ckptdoctor.report.abbreviating import braced
+from ckptdoctor.report.abbreviating import braced, pattern
 
 Pair = tuple[str, str]
 _MOST = 24  # names in one pair of braces
+_KINDS = 3  # changes that one line names
 _Split = tuple[tuple[str, ...], tuple[str, ...]]
+_Kind = tuple[int, int, int, tuple[str, ...], tuple[str, ...]]
+
+
+def in_short(pairs: Sequence[Pair]) -> list[Pair]:
+    """All renames in few words: what the names begin with, before and after; or the tokens alone that change.
+
+    ``module.{conv,fc}.*`` and ``{conv,fc}.*`` show what changes; ``{0..2}.*`` and ``{0..2}.*`` would hide that it is
+    the last token: that is ``*.gamma`` and ``*.weight``, ``*.beta`` and ``*.bias``. What is too much is ``("…", "")``.
+    """
+    olds, news = [old for old, _ in pairs], [new for _, new in pairs]
+    before, after = pattern(olds), pattern(news)
+    kinds = dict.fromkeys([_change(tuple(old.split(".")), tuple(new.split("."))) for old, new in pairs])
+    if before != after and all(start <= _told(olds) for start, *_ in kinds):
+        return [(before, after)]
+    shown = list(dict.fromkeys([_tokens(kind) for kind in kinds]))
+    return [*shown[:_KINDS], ("…", "")] if len(shown) > _KINDS else shown
+
+
+def _told(keys: Sequence[str]) -> int:
+    """Up to which token ``pattern`` shows the keys: the first one in which they differ."""
+    split = [key.split(".") for key in keys]
+    for at, column in enumerate(zip(*split, strict=False)):
+        if len(set(column)) > 1:
+            return at
+    return min(map(len, split)) - 1
+
+
+def _tokens(kind: _Kind) -> Pair:
+    """The tokens that change and no others, with ``*`` for what stands before and behind."""
+    start, end, _, before, after = kind
+    old, new = (".".join([*["*"] * bool(start), *side, *["*"] * bool(end)]) for side in (before, after))
+    return old, new
 
 
 def grouped(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, int]]:
@@ -26,8 +59,8 @@ def grouped(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, int]]:
         yield from _exact(group)
 
 
-def _change(before: tuple[str, ...], after: tuple[str, ...]) -> object:
-    """What is alike in renames of one kind: how many tokens, and which of them stay."""
+def _change(before: tuple[str, ...], after: tuple[str, ...]) -> _Kind:
+    """What renames of one kind share: tokens that stay before and behind, how many there were, which go and come."""
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:
         start += 1

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from shlex import quote as posix_quote
 
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.report.escape import escape
 
 STANDARD_INPUT = "-"
-_PATTERN = "ckptdoctor fix FILE"
+_PATTERN = re.compile(r"ckptdoctor (fix|convert|merge|salvage|check|show) FILE")
 
 
 def quote(path: str) -> str:
@@ -23,7 +24,9 @@ def quote(path: str) -> str:
 
 def with_path(text: str, path: str) -> str:
     """``text`` with the real path in the commands that rules write as ``ckptdoctor fix FILE``."""
-    return text if path == STANDARD_INPUT else text.replace(_PATTERN, f"ckptdoctor fix {quote(path)}")
+    if path == STANDARD_INPUT:
+        return text
+    return _PATTERN.sub(lambda command: f"ckptdoctor {command[1]} {quote(path)}", text)
 
 
 def fix_command(path: str, *fixes: Fix) -> str:

@@ -88,8 +88,8 @@ def test_a_text_that_is_not_there(tmp_path):
 
 def test_a_rule_without_implementation_has_no_page(tmp_path):
     """It is explained all the same, but nobody is sent to a page that does not exist."""
-    out = explain(cwd=tmp_path, text="ValueError: unsupported pickle protocol: 5")[1]
-    assert out.splitlines()[1].startswith("P211 compat-protocol · ")
+    out = explain(cwd=tmp_path, text="TypeError: Got unsupported ScalarType BFloat16")[1]
+    assert out.splitlines()[1].startswith("T555 bf16-numpy · ")
     assert "ckptdoctor explain" not in out
 
 

@@ -50,7 +50,7 @@ def test_hostile_text_never_reaches_the_terminal(shelf, options):
         (["empty.pt"], b"empty"),
         (["page.pt"], b"page.pt"),
         (["sick.pt", "--root", "nowhere"], b"nowhere"),
-        (["."], b"not a regular file"),
+        (["."], b"no checkpoint"),
     ],
     ids=spelt,
 )

@@ -96,3 +96,18 @@ def test_one_text_has_several_causes():
     assert (prefix.code, head.code) == ("N401", "S501")
     assert "9 classes in the checkpoint and for 7" in head.meaning
     assert prefix.words.startswith("Error(s) in loading state_dict for Net: Missing key(s) in state_dict: a.weight")
+
+
+@pytest.mark.parametrize(
+    ("text", "codes"),
+    [
+        ('Missing key(s) in state_dict: "fc.weight". ', {"R001"}),
+        ('Missing key(s) in state_dict: "rotary_emb.inv_freq". ', {"N419"}),
+        ('Unexpected key(s) in state_dict: "a._extra_state". ', {"N421"}),
+    ],
+)
+def test_keys_that_do_not_fit_are_held_against_the_model(text, codes):
+    """The file alone cannot tell what is wrong with them: the commands name the target."""
+    hits = explain(f"Error(s) in loading state_dict for Net:\n\t{text}").hits
+    assert {hit.code for hit in hits} == codes
+    assert "ckptdoctor check FILE --model MODULE:CLASS" in [way.command for hit in hits for way in hit.ways]

@@ -8,8 +8,10 @@ import socket
 import sys
 
 import pytest
+import safetensors.torch
 import torch
 
+from ckptdoctor.cli.main import run
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.reference.config import from_config
 
@@ -142,3 +144,61 @@ def test_files_that_cannot_be_read(write):
     for path, name in [("nowhere.json", "nowhere.json"), ("folder", "config.json")]:
         with pytest.raises(UnreadableError, match=f"{name} cannot be read: No such file"):
             from_config(path)
+
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+TIED = {
+    "GPT2LMHeadModel": {"vocab_size": 50, "n_positions": 20, "n_embd": 16, "n_layer": 2, "n_head": 2},
+    "BertForMaskedLM": {"vocab_size": 50, **SIZES},
+    "T5ForConditionalGeneration": {"vocab_size": 50, "d_model": 16, "d_ff": 32, "num_layers": 2, "num_heads": 2},
+    "LlamaForCausalLM": {"vocab_size": 50, "tie_word_embeddings": True, **SIZES},
+}
+
+
+@pytest.mark.parametrize("name", TIED)
+def test_what_save_pretrained_leaves_out_is_not_missing(name, tmp_path, monkeypatch, capsys):
+    """Tied keys: check says so in a clause, fix has nothing to do, and from_pretrained misses nothing."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    model_class = getattr(transformers, name)
+    net = model_class(model_class.config_class(**TIED[name]))
+    net.save_pretrained(".")
+    left_out = len(net.state_dict()) - len(safetensors.torch.load_file("model.safetensors"))
+    assert left_out
+    assert run(["check", "model.safetensors", "--config", "."]) == 0
+    total = len(net.state_dict())
+    said = capsys.readouterr().out
+    verb = "is" if left_out == 1 else "are"
+    assert f"{total} of {total} keys as it is (100 % of parameters); {left_out} of them {verb} not in the file" in said
+    assert "No findings." in said
+    assert run(["fix", "model.safetensors", "--auto", "--config", "."]) == 0
+    assert "nothing to repair" in capsys.readouterr().out
+    assert not model_class.from_pretrained(".", output_loading_info=True)[1]["missing_keys"]
+
+
+def test_a_base_model_becomes_one_with_a_tied_head(tmp_path, monkeypatch):
+    """Only the prefix is missing: the head is the embedding, and from_pretrained knows."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    net = transformers.GPT2LMHeadModel(transformers.GPT2Config(**TIED["GPT2LMHeadModel"]))
+    net.config.save_pretrained(".")
+    (tmp_path / "config.json").write_text(
+        json.dumps({**json.loads((tmp_path / "config.json").read_text()), "architectures": ["GPT2LMHeadModel"]})
+    )
+    torch.save(net.transformer.state_dict(), "base.pt")
+    assert run(["fix", "base.pt", "--auto", "--config", ".", "-o", "pytorch_model.bin"]) == 0
+    loaded, info = transformers.GPT2LMHeadModel.from_pretrained(".", output_loading_info=True)
+    assert not info["missing_keys"]
+    assert torch.equal(loaded.lm_head.weight, net.transformer.wte.weight)
+
+
+def test_what_is_wholly_missing_is_still_missing(tmp_path, monkeypatch, capsys):
+    """Without the embedding and the head there is nothing to tie."""
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    net = transformers.GPT2LMHeadModel(transformers.GPT2Config(**TIED["GPT2LMHeadModel"]))
+    net.save_pretrained(".")
+    kept = {key: value for key, value in net.transformer.state_dict(prefix="transformer.").items() if "wte" not in key}
+    torch.save(kept, "part.pt")
+    assert run(["check", "part.pt", "--config", "."]) == 1
+    assert 'Missing key(s) in state_dict: "transformer.wte.weight", "lm_head.weight".' in capsys.readouterr().out

@@ -80,3 +80,16 @@ def test_what_cannot_be_read_says_so(tmp_path: Path) -> None:
     for path in (tmp_path / "x.pt", tmp_path / "missing.pt"):
         with pytest.raises(CkptDoctorError):
             from_checkpoint(str(path))
+
+
+def test_a_file_tells_what_is_tied(tmp_path: Path) -> None:
+    """Keys with one view of one storage; views of other parts of it, and equal values, are not."""
+    weight = torch.ones(4, 2)
+    state_dict = {"a": weight, "b": weight, "c": weight[:2], "d": weight.clone(), "e": torch.zeros(0), "f": weight.T}
+    assert from_checkpoint(_saved(state_dict, tmp_path / "a.pt")).ties == (("a", "b"),)
+
+
+def test_extra_state_of_any_kind_is_told(tmp_path: Path) -> None:
+    """Tensors and others; what only ends like it is none."""
+    state_dict = {"a._extra_state": None, "b._extra_state": torch.ones(2), "c.w": torch.ones(2), "my_extra_state": 3}
+    assert from_checkpoint(_saved(state_dict, tmp_path / "a.pt")).extra == {"a._extra_state", "b._extra_state"}

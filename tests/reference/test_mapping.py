@@ -84,3 +84,21 @@ def test_anything_else_is_a_usage_error(given, why):
     """The sentence says what is wrong with it."""
     with pytest.raises(UsageError, match=why):
         as_reference(given)
+
+
+def test_a_module_tells_what_is_tied():
+    """One parameter or buffer under several names; equal values alone are not enough."""
+    net = nn.ModuleDict({"embed": nn.Embedding(4, 2), "head": nn.Linear(2, 4), "other": nn.Linear(2, 4)})
+    net["head"].weight = net["embed"].weight
+    with torch.no_grad():
+        net["other"].weight.copy_(net["head"].weight)
+    found = as_reference(net)
+    assert found.ties == (("embed.weight", "head.weight"),)
+    assert not found.retied
+
+
+def test_a_module_that_is_held_twice_is_tied():
+    """All of its names, though it is a single module."""
+    shared = nn.Linear(2, 2)
+    found = as_reference(nn.Sequential(shared, nn.ReLU(), shared))
+    assert found.ties == (("0.weight", "2.weight"), ("0.bias", "2.bias"))

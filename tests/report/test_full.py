@@ -4,7 +4,8 @@ from dataclasses import replace
 import pytest
 
 from ckptdoctor.checkpoint import Mapping, Role, StateDict
-from ckptdoctor.findings import Finding, Report, Severity
+from ckptdoctor.edits import Drop, Fix, Safety, Transpose
+from ckptdoctor.findings import Coverage, Finding, Report, Severity
 from ckptdoctor.report import full
 from ckptdoctor.report.paint import Paint
 from tests.golden import golden
@@ -119,3 +120,21 @@ def test_percentages_do_not_round_to_everything_or_nothing():
         "99.9 %",
         "100 %",
     ]
+
+
+def test_a_fit_that_repairs_below_complete():
+    """Where a finding has a repair that the steps do not count, nobody says that there is none."""
+    coverage = Coverage("net", (), total_keys=4, total_parameters=8, keys=3, parameters=6)
+    fix = Fix("transpose", (Transpose(("fc.weight",)),), Safety.UNSAFE, "--auto --model net")
+    finding = replace(samples.MODULE_PREFIX, fix=fix)
+    report = samples.report(finding, coverage=coverage)
+    assert "3 of 4 keys as it is (75.0 % of parameters); repairs below make more of it fit" in full.file_report(report)
+    dropped = replace(finding, fix=replace(fix, edits=(Drop((("fc.weight",),)),)))
+    assert "; no repair makes the rest fit" in full.file_report(replace(report, findings=(dropped,)))
+
+
+def test_what_from_pretrained_ties_is_said_in_a_clause():
+    """The keys count as fitting, and it is said why."""
+    coverage = Coverage("net", (), total_keys=4, total_parameters=8, keys=4, parameters=8, retied=1)
+    said = full.file_report(samples.report(coverage=coverage))
+    assert "4 of 4 keys as it is (100 % of parameters); 1 of them is not in the file, and tied again" in said

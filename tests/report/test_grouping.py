@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptdoctor.report.grouping import grouped
+from ckptdoctor.report.grouping import grouped, in_short
 
 
 def expanded(pattern):
@@ -50,3 +50,29 @@ def test_patterns_stand_for_exactly_the_keys(keys):
     for side in (0, 1):
         found = [key for group in groups for key in expanded(group[side])]
         assert sorted(found) == sorted(pair[side] for pair in pairs)
+
+
+def renames(*tokens):
+    """Renames of the last token in three layers."""
+    return [(f"layers.{layer}.norm.{old}", f"layers.{layer}.norm.{new}") for layer in range(3) for old, new in tokens]
+
+
+def test_what_changes_at_the_end_is_shown():
+    """A line that shows only where the names begin would be the same before and after."""
+    pairs = renames(("gamma", "weight"), ("beta", "bias"))
+    assert in_short(pairs) == [("*.gamma", "*.weight"), ("*.beta", "*.bias")]
+    assert in_short(renames(*zip("abcd", "efgh", strict=True)))[3:] == [("…", "")]
+
+
+def test_what_changes_at_the_beginning_is_shown_with_what_follows():
+    """A prefix, a shift of indices, a single key."""
+    assert in_short([("module.a.x", "a.x"), ("module.b.x", "b.x")]) == [("module.{a,b}.*", "{a,b}.*")]
+    shifted = [(f"layers.{n}.w", f"layers.{n + 1}.w") for n in range(3)]
+    assert in_short(shifted) == [("layers.{0..2}.*", "layers.{1..3}.*")]
+    assert in_short([("a.b.c", "a.b.d")]) == [("a.b.c", "a.b.d")]
+
+
+@given(st.lists(st.tuples(*[st.text("ab.", min_size=1)] * 2), min_size=1))
+def test_any_renames_have_a_short_form(pairs):
+    """Names of any form, equal ones too."""
+    assert in_short(pairs)

@@ -6,6 +6,7 @@ ALONE: tuple[str, ...] = (
     "compile_prefix",
     "flat_param",
     "fsdp_prefix",
+    "lit_ema",
     "module_prefix",
     "num_batches_tracked_missing",
     "profiler_buffers",

@@ -13,8 +13,9 @@ What you see
     Missing key(s) in state_dict: "decoder.layers.0.mlp.linear_fc1._extra_state", …
 
 How it is found
-    Only with a reference: tensors whose last token is exactly ``_extra_state`` on one side only. Extra state that is no
-    tensor is not compared, because references do not tell of it.
+    Only with a reference: keys whose last token is exactly ``_extra_state`` on one side only. What they hold does not
+    matter, and neither does the shape of a tensor: the module itself loads it, whatever it is. A module of the target
+    wants one where its class has ``set_extra_state``.
 
 Repair
     What the target does not want is dropped: ``ckptdoctor fix FILE --drop '*._extra_state'``. Confirmed: a layer
@@ -24,12 +25,16 @@ Repair
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
+from ckptdoctor.checkpoint.expectation import EXTRA_STATE, is_extra_state
+from ckptdoctor.edits import Drop, Fix, Safety
+from ckptdoctor.facts import modules
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
-from ckptdoctor.findings import Severity
-from ckptdoctor.rules.dropping import missing_problem, unexpected_problem
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -38,32 +43,84 @@ _EXTRA = {"mlp.linear_fc1._extra_state": T((16,), "uint8"), "mlp.linear_fc2._ext
 SICK = (
     Example("Transformer Engine for plain layers", {**_NET, **_EXTRA}, like=_NET),
     Example("plain layers for Transformer Engine", {"model": _NET}, like={"model": {**_NET, **_EXTRA}}),
+    Example("extra state that is no tensor", {**_NET, "mlp._extra_state": {"amax": 3}}, like=_NET),
+    Example("a target with extra state that is no tensor", _NET, like={**_NET, "mlp._extra_state": None}),
 )
 HEALTHY = (
     Example("extra state on both sides", {**_NET, **_EXTRA}, like={**_NET, **_EXTRA}),
+    Example(
+        "of another kind", {**_NET, "mlp._extra_state": b"fp8"}, like={**_NET, "mlp._extra_state": T((16,), "uint8")}
+    ),
+    Example("of another shape", {**_NET, "mlp._extra_state": T((3,))}, like={**_NET, "mlp._extra_state": T((16,))}),
     Example("a longer name", {**_NET, "mlp.my_extra_state": T((4,))}, like=_NET),
 )
+
+_PATTERNS = 8  # --drop options on one command line
 
 
 @rule("N421", "te-extra-state", Severity.WARNING)
 def te_extra_state(comparison: Comparison) -> Iterator[Problem]:
     """Extra state of modules, on one side only."""
-    found = leftovers(comparison)
-    source = comparison.reference.source
-    if found.extra:
-        yield unexpected_problem(
-            comparison,
-            found.extra,
-            f"{'is' if len(found.extra) == 1 else 'are'} extra state of modules, which {source} does not load",
-            "The saved layers wrote more than tensors of their own (get_extra_state), as Transformer Engine's do for "
-            "fp8; the target's layers do not.",
-        )
-    if found.extra_missing:
-        yield missing_problem(
-            comparison,
-            found.extra_missing,
-            f"{'is' if len(found.extra_missing) == 1 else 'are'} extra state of modules, which the file does not hold",
-            "The target's layers read more than tensors of their own (set_extra_state), as Transformer Engine's do for "
-            "fp8; the saved layers wrote none.",
-            "load_state_dict(…, strict=False) leaves it as the target made it; see that nothing else is missing.",
-        )
+    if comparison.uncovered:
+        return
+    found, cured = leftovers(comparison), comparison.cured
+    unexpected, missing = (*found.extra, *cured.extra_unexpected), (*found.extra_missing, *cured.extra_missing)
+    if unexpected:
+        yield _unexpected(comparison, unexpected)
+    if missing:
+        yield _missing(comparison, missing)
+
+
+def _unexpected(comparison: Comparison, keys: tuple[str, ...]) -> Problem:
+    assert comparison.state_dict is not None
+    state_dict, here = comparison.state_dict, comparison.cured.here
+    old = {comparison.final_name(key): key for key in state_dict.others}
+    going = [here[key].key if key in here else old[key] for key in keys]
+    fix, advice = _drop(comparison, going)
+    total = wording.count(len(state_dict.tensors) + len(comparison.cured.others), "key")
+    verb = "is" if len(keys) == 1 else "are"
+    return Problem(
+        message=f"{len(keys):,} of {total}{wording.of_place(comparison.path)} {verb} extra state of modules, which "
+        f"{comparison.reference.source} does not load",
+        cause="The saved layers wrote more than tensors of their own (get_extra_state), as Transformer Engine's do for "
+        "fp8; the target's layers do not.",
+        torch_says=(wording.unexpected_keys(keys),),
+        advice=advice,
+        keys=tuple([(*state_dict.path, key) for key in going]),
+        location=Location(path=comparison.path),
+        fix=fix,
+    )
+
+
+def _drop(comparison: Comparison, going: list[str]) -> tuple[Fix | None, str]:
+    """The fix that drops keys of the state dict, or advice where it takes too many options."""
+    assert comparison.state_dict is not None
+    state_dict, gone = comparison.state_dict, set(going)
+    staying = [key for key in (*state_dict.keys, *state_dict.others) if key not in gone]
+    everywhere = f"*.{EXTRA_STATE}"
+    patterns = [everywhere] if _all_of_them(going, staying) else modules.patterns(going, staying)
+    shown = [f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]]
+    if len(patterns) > _PATTERNS:
+        return None, f"They lie scattered: {len(patterns):,} options such as {shown[0]} would leave them out."
+    edits = (Drop(tuple([(*state_dict.path, key) for key in going])),)
+    return Fix(f"drop {wording.count(len(going), 'key')}", edits, Safety.CONFIRMED, " ".join(shown)), ""
+
+
+def _all_of_them(going: list[str], staying: list[str]) -> bool:
+    """Whether one pattern is enough: every key that ends so goes, and there are several."""
+    return len(going) > 1 and EXTRA_STATE not in going and not any(map(is_extra_state, staying))
+
+
+def _missing(comparison: Comparison, keys: tuple[str, ...]) -> Problem:
+    reference = comparison.reference
+    total = wording.count(len(reference.tensors) + len(reference.extra - reference.tensors.keys()), "key")
+    return Problem(
+        message=f"{len(keys):,} of {total} of {reference.source} {'is' if len(keys) == 1 else 'are'} extra state of "
+        "modules, which the file does not hold",
+        cause="The target's layers read more than tensors of their own (set_extra_state), as Transformer Engine's do "
+        "for fp8; the saved layers wrote none.",
+        torch_says=(wording.missing_keys(keys),),
+        advice="load_state_dict(…, strict=False) leaves it as the target made it; see that nothing else is missing.",
+        keys=tuple([(*comparison.path, key) for key in keys]),
+        location=Location(path=comparison.path),
+    )

@@ -9,7 +9,8 @@ Why it matters
     cent. The file is two or three times as large as one set.
 
 What you see
-    Nothing. Or poor figures, where the wrong set was loaded.
+    Nothing. Or poor figures, where the wrong set was loaded; or, where the whole file was,
+    Unexpected key(s) in state_dict: "model", "model_ema".
 
 How it is found
     Two or more state dicts of the file have the same keys, names of wrappers aside, with the same shapes; an average

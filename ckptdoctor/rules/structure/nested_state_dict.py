@@ -15,7 +15,8 @@ What you see
 How it is found
     The top of the file is no state dict of a model, but something below it is. That alone is worth knowing and no
     fault. With a reference that holds its weights at another place it is a warning; where several sets of weights lie
-    in the file, all are named.
+    in the file, all are named. Without one W302 and W304 speak of several sets: the same network more than once, and
+    different networks.
 
 Repair
     ``ckptdoctor fix FILE --root state_dict`` makes the inner dict the whole file. Unsafe: the epoch, the optimizer and
@@ -33,6 +34,7 @@ from ckptdoctor.edits import Fix, Safety, TakeRoot
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.contents import weight_sets
+from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
@@ -42,10 +44,13 @@ _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (
     Example("weights in a training checkpoint", {"epoch": 3, "state_dict": _WEIGHTS, "lr": 0.1}),
     Example("the target wants bare weights", {"epoch": 3, "model": _WEIGHTS}, like=_WEIGHTS),
-    Example("two networks", {"generator": _WEIGHTS, "discriminator": {"conv.weight": T((4, 3, 1, 1))}}),
+    Example("weights and statistics", {"model": _WEIGHTS, "normalizer": {"mean": T((3,)), "std": T((3,))}}),
+    Example("two sets for the target", {"model": _WEIGHTS, "best": _WEIGHTS}, like=_WEIGHTS),
 )
 HEALTHY = (
     Example("bare weights", _WEIGHTS),
+    Example("two networks", {"generator": _WEIGHTS, "discriminator": {"conv.weight": T((4, 3, 1, 1))}}),
+    Example("one network twice", {"model": _WEIGHTS, "model_ema": _WEIGHTS}),
     Example("the target is nested alike", {"epoch": 3, "model": _WEIGHTS}, like={"epoch": 1, "model": _WEIGHTS}),
 )
 
@@ -61,8 +66,14 @@ def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
             yield _problem(subject.checkpoint, found, Severity.WARNING, subject.reference)
         return
     sets = weight_sets(subject)
-    if sets and all(each.path for each in sets):
+    if sets and all(each.path for each in sets) and not _several(subject):
         yield _problem(subject, sets, Severity.INFO)
+
+
+def _several(checkpoint: Checkpoint) -> bool:
+    """Whether W302 or W304 speak of the sets of weights: of one network more than once, or of several."""
+    found = networks(checkpoint)
+    return len(found) > 1 or any(len(network.sets) > 1 for network in found)
 
 
 def _problem(

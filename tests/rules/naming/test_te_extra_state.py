@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 import torch
 
 from ckptdoctor.edits import Drop, Safety
+from ckptdoctor.engine.diagnose import check
+from ckptdoctor.engine.plan import plan
+from ckptdoctor.engine.repair import repair
+from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.reference.mapping import as_reference
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.naming.te_extra_state import te_extra_state
 from ckptdoctor.rules.reference.missing_keys import missing_keys
@@ -52,3 +62,74 @@ def test_longer_names_are_other_names() -> None:
     """The last token must be exactly that name."""
     body = {"a.weight": T((2, 2)), "b.weight": T((2, 2))}
     assert nouns.findings(te_extra_state, {**body, "a.my_extra_state": T((4,), "uint8")}, body) == []
+
+
+class Extra(torch.nn.Module):
+    """A layer that keeps something beside its tensors."""
+
+    def __init__(self, value: object) -> None:
+        super().__init__()
+        self.fc, self.value = torch.nn.Linear(3, 3), value
+
+    def get_extra_state(self) -> object:
+        return self.value
+
+    def set_extra_state(self, state: object) -> None:
+        self.value = state
+
+
+class Written(Extra):
+    """One that writes extra state and does not read it."""
+
+    set_extra_state = torch.nn.Module.set_extra_state
+
+
+class Plain(torch.nn.Module):
+    """The same layer without."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = torch.nn.Linear(3, 3)
+
+
+def _model(layer: torch.nn.Module) -> torch.nn.Module:
+    return torch.nn.ModuleDict({"a": layer, "out": torch.nn.Linear(3, 2)})
+
+
+LAYERS: dict[str, Callable[[], torch.nn.Module]] = {
+    "a dict": lambda: Extra({"amax": 3}),
+    "bytes": lambda: Extra(b"fp8"),
+    "None": lambda: Extra(None),
+    "a tensor": lambda: Extra(torch.ones(3)),
+    "another tensor": lambda: Extra(torch.ones(0, dtype=torch.uint8)),
+    "none": Plain,
+    "written only": lambda: Written(None),
+}
+
+
+@pytest.mark.parametrize("target", LAYERS)
+@pytest.mark.parametrize("saved", LAYERS)
+@pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "wrapped"])
+def test_it_is_judged_as_torch_judges_it(saved: str, target: str, wrapped: bool, tmp_path: Path) -> None:
+    """Whatever it is, a module with ``set_extra_state`` wants it, and no other one does; ``--auto`` drops it there."""
+    net, model = _model(LAYERS[saved]()), _model(LAYERS[target]())
+    weights = net.state_dict()
+    path = str(tmp_path / "model.pt")
+    torch.save({f"module.{key}": value for key, value in weights.items()} if wrapped else weights, path)
+    try:
+        model.load_state_dict(weights)
+        said = ""
+    except RuntimeError as error:
+        said = str(error)
+    report = check(path, reference=as_reference(model))
+    found = [each for each in report.findings if each.code != "N401"]
+    assert [each.code for each in found] == (["N421"] if said else [])
+    assert all(each.torch_says[0] in said for each in found)
+    request = FixRequest(path, str(tmp_path / "well.pt"), auto=True, reference=as_reference(model))
+    if "Missing" in said:
+        with pytest.raises(RefusedError, match=r"missing: a\._extra_state"):
+            plan(request)
+        return
+    planned = plan(request)
+    repair(planned)
+    model.load_state_dict(torch.load(planned.output if planned.recipe is not None else path), strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from ckptdoctor.edits import Safety, TakeRoot
@@ -46,11 +47,17 @@ def test_weights_that_do_not_fit_are_another_rules_matter() -> None:
 
 
 def test_several_sets_are_named_and_none_is_chosen() -> None:
-    """Two networks: both are named, and there is no repair."""
-    [found] = nouns.findings(nested_state_dict, {"generator": NET, "discriminator": NET})
+    """Two sets that fit a target alike: both are named, and there is no repair."""
+    [found] = nouns.findings(nested_state_dict, {"generator": NET, "discriminator": NET}, NET)
     assert found.message == '2 sets of weights lie under "generator" and "discriminator"'
     assert found.fix is None
     assert "--root" in found.advice
+
+
+@pytest.mark.parametrize("other", [NET, {"x.weight": T((9, 9))}], ids=["one network twice", "two networks"])
+def test_without_a_reference_several_sets_are_another_rules_matter(other: dict[str, T]) -> None:
+    """W302 and W304 say more of several sets of weights, and say it alone."""
+    assert nouns.findings(nested_state_dict, {"a": NET, "b": other}) == []
 
 
 def test_a_reference_chooses_between_two() -> None:

@@ -1,0 +1,117 @@
+"""A running average of latent diffusion's LitEma, whose names have no dots, with its two counters.
+
+What it means
+    ``LitEma`` keeps averaged weights in buffers, whose names may not hold dots (``model_ema.diffusion_modelout2weight``
+    for ``model.diffusion_model.out.2.weight``), and counts in ``decay`` and ``num_updates``.
+
+Why it matters
+    No other model has such keys: ``load_state_dict`` fails. The average is often the better set of weights, and is
+    overlooked.
+
+What you see
+    Unexpected key(s) in state_dict: "model_ema.decay", "model_ema.num_updates",
+    "model_ema.diffusion_modelinput_blocks00weight", …
+
+How it is found
+    ``decay`` (a float) and ``num_updates`` (an integer) of one element each lie under one name, or at the top, beside
+    nothing but keys without dots that end like parameters. By itself that is worth knowing and no fault. With a
+    reference that does not want them it is a warning; W308 gives the names their dots back where it wants the average.
+
+Repair
+    Where the reference wants the averaged weights under their own names, the two counters are dropped
+    (``ckptdoctor fix FILE --drop decay --drop num_updates``). Confirmed: they only matter to go on averaging. Where it
+    wants the trained weights beside them, the whole average can be dropped (``--drop 'model_ema.*'``). Unsafe: those
+    are weights, and perhaps the better ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.edits import Safety
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.leftovers import leftovers
+from ckptdoctor.facts.lit_ema import LitEma, whole_or_part
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.dropping import unexpected_problem
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_NET = {"blocks.7.1.weight": T((4, 3)), "blocks.7.1.bias": T((4,)), "out.weight": T((2, 4))}
+_COUNTERS = {"decay": T(()), "num_updates": T((), "int32")}
+_AVERAGE = {**_COUNTERS, **{key.replace(".", ""): value for key, value in _NET.items()}}
+_BESIDE = {
+    **{f"model.{key}": value for key, value in _NET.items()},
+    **{f"model_ema.{key}": value for key, value in _AVERAGE.items()},
+}
+SICK = (
+    Example("an average alone", {"state_dict": _AVERAGE}),
+    Example("an average beside the trained weights", {"state_dict": _BESIDE, "epoch": 3}),
+    Example("an average for the model", _AVERAGE, like=_NET),
+    Example("trained weights for the model, and their average", _BESIDE, like=_NET),
+)
+HEALTHY = (
+    Example("an average of another class", {f"ema.{key}": value for key, value in _NET.items()}),
+    Example("a model with counters of its own", {**_NET, **_COUNTERS}),
+    Example("a module with both names", {**_NET, "meter.decay": T(()), "meter.num_updates": T((), "int64")}, like=_NET),
+    Example("the target keeps the average, too", _BESIDE, like=_BESIDE),
+)
+
+
+@rule("N428", "lit-ema", Severity.WARNING)
+def lit_ema(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Averages of LitEma, and its counters."""
+    if isinstance(subject, Comparison):
+        found = leftovers(subject).average
+        if found is not None:
+            yield _compared(subject, found)
+        return
+    for state_dict in subject.state_dicts:
+        average = whole_or_part(state_dict) if state_dict.role in WEIGHTS else None
+        if average is not None:
+            yield _alone(state_dict, average)
+
+
+def _alone(state_dict: StateDict, found: LitEma) -> Problem:
+    beside = len(found.keys) < len(state_dict.tensors)
+    number = wording.count(len(found.tensors), "key")
+    where = f' under "{found.prefix}"' if found.prefix else ""
+    return Problem(
+        message=f"{number}{wording.of_place(state_dict.path)}{where} {'is' if len(found.tensors) == 1 else 'are'} "
+        "a running average (LitEma), with names that have lost their dots",
+        cause=(
+            "The average lies beside the trained weights; the model that those belong to has none of its keys."
+            if beside
+            else "The names of buffers may not hold dots; no model but LitEma itself has such keys."
+        ),
+        torch_says=(wording.unexpected_keys(found.keys),),
+        advice=(
+            f"To leave it out: ckptdoctor fix FILE --drop '{found.prefix}*'."
+            if beside and found.prefix
+            else "A target gives the names their dots back: ckptdoctor fix FILE --auto --model MODULE:CLASS."
+        ),
+        keys=tuple([(*state_dict.path, key) for key in found.keys]),
+        location=Location(path=state_dict.path),
+        severity=Severity.INFO if beside else Severity.WARNING,
+    )
+
+
+def _compared(comparison: Comparison, found: LitEma) -> Problem:
+    source = comparison.reference.source
+    if not found.tensors:
+        return unexpected_problem(
+            comparison,
+            found.keys,
+            f"count the updates of a running average (LitEma), which {source} does not",
+            "They only matter to go on averaging.",
+        )
+    return unexpected_problem(
+        comparison,
+        found.keys,
+        f"are a running average (LitEma), which {source} does not keep",
+        "The trained weights lie beside it. The average is often the better set: decide which of the two is wanted.",
+        Safety.UNSAFE,
+    )

@@ -1,0 +1,81 @@
+"""The target holds one tensor under several names, and the checkpoint has only one of them.
+
+What it means
+    The language model's head is the embedding a second time (``lm_head.weight`` and ``wte.weight`` are one parameter),
+    as in GPT-2, T5 or BERT. ``save_pretrained`` and ``safetensors.torch.save_model`` write such a tensor once, and a
+    base model has no head at all.
+
+Why it matters
+    ``load_state_dict`` asks for every name, and fails. ``from_pretrained`` ties them again and needs one; a target
+    named with ``--config`` is loaded so, and misses nothing.
+
+What you see
+    Missing key(s) in state_dict: "lm_head.weight".
+
+How it is found
+    Only with a reference that tells what is tied: a module (the same parameter under two names), or a file of torch's
+    (the same view of one storage). One of the names is here in the right shape, and another is missing.
+
+Repair
+    None in the file is needed: ``model.load_state_dict(weights, strict=False)`` fills the one parameter under all its
+    names. With nothing else missing the model is then complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.leftovers import leftovers
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_BODY = {"layer.weight": T((4, 4)), "layer.bias": T((4,))}
+_TIED = {"embed.weight": T((8, 4), storage="embed"), **_BODY, "head.weight": T((8, 4), storage="embed")}
+SICK = (
+    Example("a head that is the embedding", {"embed.weight": T((8, 4)), **_BODY}, like=_TIED),
+    Example("an embedding that is the head", {"model": {**_BODY, "head.weight": T((8, 4))}}, like={"model": _TIED}),
+)
+HEALTHY = (
+    Example("both names", _TIED, like=_TIED),
+    Example("both names, untied", {"embed.weight": T((8, 4)), **_BODY, "head.weight": T((8, 4))}, like=_TIED),
+    Example("neither name is another rule's", _BODY, like=_TIED),
+)
+
+_SHOWN = 3  # pairs of names that a sentence gives
+
+
+@rule("R005", "tied-keys", Severity.ERROR)
+def tied_keys(comparison: Comparison) -> Iterator[Problem]:
+    """Missing names of tensors that are here under another one."""
+    tied = leftovers(comparison).tied
+    if not tied:
+        return
+    one = len(tied) == 1
+    total = wording.count(len(comparison.reference.tensors), "key")
+    yield Problem(
+        message=f"{len(tied):,} of {total} of {comparison.reference.source} {'is' if one else 'are'} missing, and tied "
+        f"to {_named(tied)}, {'which is' if one else 'which are'} here",
+        cause=(
+            "The target has one tensor under both names, as a head that is tied to the embedding. save_pretrained and "
+            "safetensors write it once, and a base model has no head: from_pretrained ties them, load_state_dict does "
+            "not."
+        ),
+        torch_says=(wording.missing_keys([key for key, _ in tied]),),
+        advice=(
+            "Load with model.load_state_dict(weights, strict=False): both names are one parameter, which is filled "
+            "under the other one. See that nothing else is missing."
+        ),
+        keys=tuple([(*comparison.path, key) for key, _ in tied]),
+        location=Location(path=comparison.path),
+    )
+
+
+def _named(tied: tuple[tuple[str, str], ...]) -> str:
+    if len(tied) == 1:
+        [(_, partner)] = tied
+        return partner
+    more = [f"{len(tied) - _SHOWN:,} more"] if len(tied) > _SHOWN else []
+    return wording.listed([f"{partner} ({key})" for key, partner in tied[:_SHOWN]] + more)

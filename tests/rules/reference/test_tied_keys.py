@@ -1,0 +1,130 @@
+"""R005 tied-keys, with real modules and what transformers saves of them."""
+
+from __future__ import annotations
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from ckptdoctor.engine.diagnose import check
+from ckptdoctor.engine.plan import plan
+from ckptdoctor.engine.repair import repair
+from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.findings import FileReport
+from ckptdoctor.loading.state_dict import load_state_dict
+from ckptdoctor.reference.mapping import as_reference
+from tests.rules import nouns
+
+
+class Tied(nn.Module):
+    """A model whose head is its embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(8, 4)
+        self.layer = nn.Linear(4, 4)
+        self.head = nn.Linear(4, 8, bias=False)
+        self.head.weight = self.embed.weight
+
+
+def _saved(folder: str, leave_out: str, prefix: str = "") -> dict[str, torch.Tensor]:
+    saved = {prefix + key: value for key, value in Tied().state_dict().items() if key != leave_out}
+    torch.save(saved, folder)
+    return saved
+
+
+def _codes(report: FileReport) -> list[str]:
+    return [finding.code for finding in report.findings]
+
+
+@pytest.mark.parametrize(("missing", "partner"), [("head.weight", "embed.weight"), ("embed.weight", "head.weight")])
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_a_module_tells_what_is_tied(tmp_path, missing: str, partner: str, prefix: str) -> None:
+    """Under whichever name the tensor was saved, and once the other keys have their names; torch says the same."""
+    path = str(tmp_path / "model.pt")
+    saved = _saved(path, missing, prefix)
+    report = check(path, reference=as_reference(Tied()))
+    assert _codes(report) == (["N401", "R005"] if prefix else ["R005"])
+    found = report.findings[-1]
+    assert found.message == f"1 of 4 keys of Tied is missing, and tied to {partner}, which is here"
+    bare = {key.removeprefix(prefix): value for key, value in saved.items()}
+    assert found.torch_says[0] in nouns.torch_error(Tied(), bare)
+
+
+def test_the_advice_is_right(tmp_path) -> None:
+    """With strict=False the one parameter is filled, under both of its names."""
+    path = str(tmp_path / "model.pt")
+    saved = _saved(path, "head.weight")
+    [found] = check(path, reference=as_reference(Tied())).findings
+    assert "strict=False" in found.advice
+    net = Tied()
+    net.load_state_dict(saved, strict=False)
+    assert torch.equal(net.head.weight, saved["embed.weight"])
+
+
+def test_a_file_tells_what_is_tied(tmp_path) -> None:
+    """A file of torch's that holds one view of a storage twice."""
+    _saved(str(tmp_path / "model.pt"), "head.weight")
+    torch.save(Tied().state_dict(), tmp_path / "like.pt")
+    report = check(str(tmp_path / "model.pt"), Settings(like=str(tmp_path / "like.pt")))
+    assert _codes(report) == ["R005"]
+
+
+def test_what_is_wholly_missing_is_missing(tmp_path) -> None:
+    """Without either name it is R001's."""
+    torch.save({key: value for key, value in Tied().state_dict().items() if "layer" in key}, tmp_path / "model.pt")
+    assert "R005" not in _codes(check(str(tmp_path / "model.pt"), reference=as_reference(Tied())))
+
+
+def test_a_missing_bias_is_not_hidden(tmp_path) -> None:
+    """What is tied does not explain what else is missing."""
+    kept = {key: value for key, value in Tied().state_dict().items() if key not in ("head.weight", "layer.bias")}
+    torch.save(kept, tmp_path / "model.pt")
+    report = check(str(tmp_path / "model.pt"), reference=as_reference(Tied()))
+    assert _codes(report) == ["R001", "R005"]
+    assert report.findings[0].keys == (("layer.bias",),)
+
+
+class Shared(nn.Module):
+    """One embedding under four names, as T5 has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.encoder, self.decoder = (nn.Embedding(8, 4) for _ in range(3))
+        self.norm, self.head = nn.LayerNorm(4), nn.Linear(4, 8, bias=False)
+        self.encoder.weight = self.decoder.weight = self.head.weight = self.shared.weight
+
+
+@pytest.mark.parametrize("kept", ["shared.weight", "head.weight"])
+@pytest.mark.parametrize("style", ["zip", "legacy", "safetensors"])
+@pytest.mark.parametrize("prefix", ["", "module."])
+def test_the_tensor_gets_all_of_its_names(tmp_path, kept: str, style: str, prefix: str) -> None:
+    """torch's files hold it once, safetensors once for each name; the target loads it with strict=True."""
+    net, wanted = Shared(), Shared().state_dict()
+    gone = set(wanted) - {kept, "norm.weight", "norm.bias"}
+    saved = {prefix + key: value for key, value in Shared().state_dict().items() if key not in gone}
+    path = str(tmp_path / ("model.safetensors" if style == "safetensors" else "model.pt"))
+    if style == "safetensors":
+        safetensors.torch.save_file(saved, path, {"format": "pt"})
+    else:
+        torch.save(saved, path, _use_new_zipfile_serialization=style == "zip")
+    outcome = repair(plan(FixRequest(path, auto=True, reference=as_reference(net))))
+    assert outcome.written is not None
+    output = outcome.report.output
+    found = safetensors.torch.load_file(output) if style == "safetensors" else torch.load(output)
+    net.load_state_dict(found, strict=True)
+    assert torch.equal(net.head.weight, saved[prefix + kept])
+    places = {value.data_ptr() for key, value in found.items() if "norm" not in key}
+    assert style == "safetensors" or len(places) == 1
+    assert not set(_codes(check(output, reference=as_reference(net)))) - {"A701"}
+
+
+def test_memory_needs_no_file(tmp_path) -> None:
+    """``ckptdoctor.load_state_dict`` gives all names as well."""
+    path = str(tmp_path / "model.pt")
+    saved = _saved(path, "head.weight", "module.")
+    net = Tied()
+    net.load_state_dict(load_state_dict(path, net), strict=True)
+    assert torch.equal(net.head.weight, saved["module.embed.weight"])

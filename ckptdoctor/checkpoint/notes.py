@@ -18,6 +18,7 @@ class NoteKind(str, Enum):
     TRUNCATED = "truncated"  # where it ends and where it should
     TRAILING_BYTES = "trailing-bytes"  # how many bytes follow the end
     WRONG_SUFFIX = "wrong-suffix"  # the suffix that fits the contents
+    ARCHIVE_WRAPPED = "archive-wrapped"  # what it is packed in; the member is its name in there
     # zip directory
     ZIP_AMBIGUOUS = "zip-ambiguous"  # readers disagree: duplicate or case-variant names, local ≠ central, …
     ZIP_DAMAGED = "zip-damaged"  # a record outside the file, overlapping records, a broken header
@@ -38,6 +39,16 @@ class NoteKind(str, Enum):
     # safetensors
     HEADER_INVALID = "header-invalid"  # safetensors would refuse this header
     OFFSETS_INVALID = "offsets-invalid"  # holes, overlaps, or a length that does not match dtype × shape
+    # checkpoints in several files
+    FILE_MISSING = "file-missing"  # a file that belongs to the checkpoint is not in its folder
+    FILE_DAMAGED = "file-damaged"  # one that is there cannot be read: why
+    FILE_OUTSIDE = "file-outside"  # a name that leads out of the folder, so that it is not opened
+    INDEX_STALE = "index-stale"  # the index names files of another save than the one that lies beside it
+    INDEX_WRONG = "index-wrong"  # the index looks for a tensor in a file that has no such tensor
+    INDEX_LACKS = "index-lacks"  # the index names a tensor that none of the files has
+    INDEX_OMITS = "index-omits"  # tensors in the files that the index does not name
+    INDEX_SIZE = "index-size"  # the bytes that the index counts, and those there are
+    KEY_IN_TWO_FILES = "key-in-two-files"  # two files have a tensor of the same name
     # anything that a budget or an unknown kind kept from being looked at
     NOT_EXAMINED = "not-examined"
 

@@ -22,6 +22,8 @@ class Tensor:
     ``storage`` is None where there are no bytes of its own: meta tensors, and tensors made of ``parts``.
     ``values`` are the elements, laid out as ``stride`` says, where they stand in the pickle instead of in a storage;
     tensors that share them hold one and the same object.
+    ``chunks`` are the pieces of a tensor that was saved in several: where each begins in the whole (an index for each
+    dimension), and the tensor that holds its elements. Together they cover the whole, or a note says that they do not.
     """
 
     path: KeyPath
@@ -39,6 +41,7 @@ class Tensor:
     parts: tuple[Tensor, ...] = ()
     details: tuple[tuple[str, bool | int | float | str], ...] = ()
     values: memoryview | None = field(default=None, repr=False)
+    chunks: tuple[tuple[tuple[int, ...], Tensor], ...] = ()
 
     @property
     def numel(self) -> int:
@@ -58,7 +61,11 @@ class Tensor:
         """Whether loading makes it on another device than the one its values are stored for: XLA has no storages."""
         if self.storage is not None:
             return self.device != self.storage.device
+        if self.values is not None:
+            return self.device != "cpu"
         if self.subclass is not None or self.device == "meta":  # what a wrapper of tensors says of itself moves nothing
+            return False
+        if self.chunks:  # saved from wherever each piece was, and assembled on the CPU
             return False
         return self.device != self.parts[0].device if self.parts else True
 

@@ -20,10 +20,24 @@ BUILT_IN = (
     "ckptdoctor.formats.safetensors",
     "ckptdoctor.formats.torch_zip",
     "ckptdoctor.formats.torch_legacy",
+    "ckptdoctor.formats.numpy_files.archive",
+    "ckptdoctor.formats.numpy_files.array",
+    "ckptdoctor.formats.torch_tar",
+    "ckptdoctor.formats.torchscript",
+    "ckptdoctor.formats.exported",
+    "ckptdoctor.formats.plain_pickle",
 )
 
 # the same for checkpoints that are a folder of files; they are asked when a folder is named, with a ``FolderSource``
-FOLDERS: tuple[str, ...] = ()
+FOLDERS: tuple[str, ...] = (
+    "ckptdoctor.formats.directories.dcp",
+    "ckptdoctor.formats.directories.unpacked",
+    "ckptdoctor.formats.directories.deepspeed",
+    "ckptdoctor.formats.directories.megatron",
+    "ckptdoctor.formats.directories.trainer",
+    "ckptdoctor.formats.directories.sharded",
+    "ckptdoctor.formats.directories.model_folder",
+)
 
 # an installed distribution adds a format by naming such a module in this entry point group
 ENTRY_POINT_GROUP = "ckptdoctor.formats"

@@ -32,7 +32,6 @@ MAGICS = (
     Magic(0, b"algg", "GGML file", _GGML),
     Magic(0, b"\x89HDF\r\n\x1a\n", "HDF5 file", _HDF5),
     Magic(512, b"\x89HDF\r\n\x1a\n", "HDF5 file", _HDF5),
-    Magic(0, b"\x93NUMPY", "NumPy array", "numpy.load reads it, and torch.from_numpy makes a tensor of the result."),
     Magic(
         4, b"ET12", "ExecuTorch program", "ExecuTorch's runtime loads it; the weights cannot be taken out for training."
     ),

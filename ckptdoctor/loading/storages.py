@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Storage
 from ckptdoctor.errors import DamagedError
+from ckptdoctor.loading.runs import Runs
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +23,8 @@ class StorageReader:
     """Gives each storage of one checkpoint once, whatever its device tag, so that ties stay ties.
 
     Stored records are views of a private, copy-on-write map of each file: nothing is read before it is used, and
-    writing to a tensor never reaches the file. Compressed, byte-swapped and unaligned records are copied.
+    writing to a tensor never reaches the file. Compressed, byte-swapped and unaligned records are copied, and so are
+    those of a file on another machine, which are fetched in a few large runs.
     """
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
@@ -30,6 +32,7 @@ class StorageReader:
         self._swapped = any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)
         self._made: dict[str, torch.UntypedStorage] = {}
         self._maps: dict[str, torch.UntypedStorage] = {}
+        self._runs = Runs(source, checkpoint.storages)
 
     def get(self, storage: Storage) -> torch.UntypedStorage:
         """The storage's bytes. Raises DamagedError when they are not all in the file."""
@@ -57,6 +60,8 @@ class StorageReader:
             )
         if storage.compressed:
             return self._swap(storage, _from_bytes(_inflated(self._source, storage)))
+        if self._source.distant:
+            return self._swap(storage, _from_bytes(self._runs.get(extent)))
         itemsize = _itemsize(storage)
         if extent.offset % itemsize or (self._swapped and itemsize > 1):
             copied = _from_bytes(bytearray(self._source.part(extent.file).read(extent.offset, storage.nbytes)))

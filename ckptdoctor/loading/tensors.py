@@ -28,6 +28,8 @@ def make_tensor(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert
 
 
 def _bare(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert:
+    if tensor.chunks:
+        return _assembled(tensor, storages)
     if tensor.layout == "sparse_coo":
         return _sparse_coo(tensor, storages)
     if tensor.layout in COMPRESSED_LAYOUTS:
@@ -72,11 +74,35 @@ def _strided(tensor: Tensor, storages: StorageReader) -> torch.Tensor:
         ) from error
 
 
-def _from_pickle(tensor: Tensor, storages: StorageReader, values: memoryview) -> torch.Tensor:
-    """A tensor of a device without storages, whose values stand in the pickle as an array."""
+def _assembled(tensor: Tensor, storages: StorageReader) -> torch.Tensor:
+    """A tensor that was saved in pieces: each is copied to where it belongs."""
     import torch
 
-    return torch.empty(0, dtype=_dtype(tensor)).set_(storages.held(values), 0, tensor.shape, tensor.stride)
+    there = sum([chunk.numel for _, chunk in tensor.chunks])
+    if there != tensor.numel:
+        raise DamagedError(
+            f"{show_path(tensor.path)} has {tensor.numel:,} elements, but its pieces hold {there:,};"
+            " ckptdoctor check says what is missing."
+        )
+    made = torch.empty(tensor.shape, dtype=_dtype(tensor))
+    for start, chunk in tensor.chunks:
+        piece = make_tensor(chunk, storages)
+        if isinstance(piece, Inert):
+            raise DamagedError(f"{show_path(tensor.path)} has a piece that is no plain tensor.")
+        place = tuple([slice(first, first + size) for first, size in zip(start, chunk.shape, strict=True)])
+        made[place].copy_(piece.detach())
+    return made
+
+
+def _from_pickle(tensor: Tensor, storages: StorageReader, values: memoryview) -> torch.Tensor:
+    """A tensor whose values stand in the pickle: of a device without storages, or taken out of the pickle's text."""
+    import torch
+
+    made = torch.empty(0, dtype=_dtype(tensor))
+    try:
+        return made.set_(storages.held(values), tensor.offset, tensor.shape, tensor.stride)
+    except RuntimeError as error:
+        raise DamagedError(f"{show_path(tensor.path)} does not fit its values: {str(error).splitlines()[0]}") from error
 
 
 def _meta(tensor: Tensor) -> torch.Tensor:

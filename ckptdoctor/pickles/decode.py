@@ -10,27 +10,31 @@ from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.budgets import Budgets, exceeded
 from ckptdoctor.pickles.discards import discards_calls
 from ckptdoctor.pickles.graph import NO_MEMO, Node, Pickle
-from ckptdoctor.pickles.machine import PAUSE, Machine, damaged
+from ckptdoctor.pickles.machine import PAUSE, Handler, Machine, damaged
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
 _DEFAULT_BUDGETS = Budgets()
 
 
-def decode(data: bytes, start: int = 0, *, budgets: Budgets = _DEFAULT_BUDGETS) -> Pickle:
+def decode(
+    data: bytes, start: int = 0, *, budgets: Budgets = _DEFAULT_BUDGETS, handlers: tuple[Handler, ...] = HANDLERS
+) -> Pickle:
     """Decode the pickle that begins at byte ``start``; what follows its STOP is not looked at.
+
+    ``data`` may be a map of a file as well; ``handlers`` then leave long bytes where they are.
 
     Raises TruncatedError when the data end within it, DamagedError when no unpickler could follow it, HostileError when
     it exceeds a budget; all with the offset of the opcode in ``data``.
     """
     machine = Machine(data, start, budgets)
     with collector_paused():
-        end, opcodes = _run(machine)
+        end, opcodes = _run(machine, handlers)
         return _finished(machine, end, opcodes)
 
 
-def _run(machine: Machine) -> tuple[int, int]:
+def _run(machine: Machine, handlers: tuple[Handler, ...]) -> tuple[int, int]:
     """Carry out the stream; returns its end and the number of opcodes."""
-    data, handlers, at, opcodes = machine.data, HANDLERS, machine.start, 0
+    data, at, opcodes = machine.data, machine.start, 0
     try:
         while not machine.stopped:
             while at < machine.limit:

@@ -8,7 +8,6 @@ import io
 import json
 import lzma
 import os
-import pickle
 import random
 import sqlite3
 import struct
@@ -17,7 +16,6 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -57,15 +55,6 @@ def tarred(*names: str) -> bytes:
     return buffer.getvalue()
 
 
-def numpy_bytes(many: bool) -> bytes:
-    buffer = io.BytesIO()
-    if many:
-        np.savez(buffer, a=np.ones(3), b=np.zeros(2))
-    else:
-        np.save(buffer, np.ones(3))
-    return buffer.getvalue()
-
-
 def package_bytes() -> bytes:
     buffer = io.BytesIO()
     with torch.package.PackageExporter(buffer) as exporter:
@@ -101,18 +90,14 @@ KINDS: dict[str, list[tuple[bytes, str]]] = {
         (zipped(x__archive__data_pkl=b"1", x__archive__version=b"3\n"), "pack the folder"),
         (zipped(notes_txt=b"1" * 500)[:80], "fetch it again"),
     ],
-    "NumPy archive": [(numpy_bytes(many=True), "numpy.load")],
-    "NumPy array": [(numpy_bytes(many=False), "numpy.load")],
     "Keras archive": [(zipped(config_json=b"{}", metadata_json=b"{}", model_weights_h5=b"x"), "keras")],
     "TorchServe archive": [(zipped(**{"MAR-INF__MANIFEST_json": b"{}", "m_pt": b"1"}), "TorchServe")],
     "torch.package archive": [(package_bytes(), "PackageImporter")],
-    "torch tar": [(tarred("sys_info", "pickle", "tensors", "storages"), "0.1.10")],
+    "TorchScript archive": [(zipped(m__constants_pkl=b"1", m__model_json=b"{}"), "torch.jit.load")],
+    "torch.export program": [
+        (packed({"m/archive_format": b"pt2", "m/data/aotinductor/x.so": b"1"}), "no list of weights")
+    ],
     "tar archive": [(tarred("run/model.pth", "log"), "“run/model.pth”"), (tarred("log"), "no checkpoint")],
-    "pickle": [
-        (pickle.dumps({"w": [1.0, 2.0]}, protocol), "pickle.load") for protocol in range(pickle.HIGHEST_PROTOCOL + 1)
-    ]
-    + [(pickle.dumps(np.ones(3), protocol=4), "torch.save"), (pickle.dumps([1], 0), "pickle.dump")],
-    "joblib pickle": [(b"\x80\x04\x95" + bytes(8) + b"\x8c\x12joblib.numpy_pickle\x94\x8c\x11Numpy.", "joblib.load")],
     "HDF5 file": [(b"\x89HDF\r\n\x1a\n" + bytes(100), "h5py"), (OLD_MAGIC["hdf5 behind a block"], "h5py")],
     "GGUF file": [(b"GGUF\x03\x00\x00\x00" + bytes(50), "llama.cpp")],
     "GGML file": [(b"lmgg" + bytes(50), "llama.cpp"), (b"tjgg\x03" + bytes(50), "llama.cpp")],
@@ -151,8 +136,8 @@ def test_other_things_are_named_with_what_opens_them(name, data, words, tmp_path
     container = examined(data, tmp_path)
     assert (container.format, container.readable, container.notes) == (name, False, ())
     assert words in container.guidance and container.guidance.endswith(".")
-    with pytest.raises(NotACheckpointError) as caught:
-        formats.open_checkpoint(container.path)
+    with FileSource(container.path) as source, pytest.raises(NotACheckpointError) as caught:
+        formats.read(source, container)
     assert container.format in caught.value.message and container.guidance in caught.value.message
 
 
@@ -166,21 +151,6 @@ def test_an_elf_file_and_a_database_are_named(tmp_path):
     database.close()
     with FileSource(tmp_path / "db") as source:
         assert formats.examine(source).format == "SQLite database"
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_what_torch_writes_beside_checkpoints_is_named(tmp_path):
-    """TorchScript by torch.jit.save, an exported program by torch.export.save."""
-    net = torch.nn.Linear(2, 2)
-    torch.jit.save(torch.jit.script(net), tmp_path / "script.pt")
-    torch.export.save(torch.export.export(net, (torch.ones(1, 2),)), tmp_path / "program.pt2")
-    with FileSource(tmp_path / "script.pt") as source:
-        script = formats.examine(source)
-    with FileSource(tmp_path / "program.pt2") as source:
-        program = formats.examine(source)
-    assert (script.format, script.readable) == ("TorchScript archive", False) and "torch.jit.load" in script.guidance
-    assert (program.format, program.readable) == ("torch.export program", False)
-    assert script.notes == program.notes == ()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -12,24 +12,33 @@ SUFFIXES = (
     *(".h5", ".gguf", ".onnx", ".npz", ".msgpack", ".pdparams"),
 )
 
+# and of those that may hold one in their turn
+_PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst", ".zip")
+
 _MOST_NAMED = 3
 
 
 def checkpoints_in(names: Sequence[str], unpack: str) -> str:
     """One sentence on the checkpoints among an archive's members, and the command that takes them out."""
-    found = [name for name in names if name.lower().endswith(SUFFIXES) and not _is_junk(name)]
+    found = [name for name in names if name.lower().endswith(SUFFIXES) and not is_junk(name)]
     if not found:
-        listed = f", only {_listed(names)}" if names else ""
-        return f"It holds no checkpoint{listed}."
-    return f"It holds {_listed(found)}: unpack it ({unpack}) and open that."
+        others = f", only {listed(names)}" if names else ""
+        return f"It holds no checkpoint{others}."
+    return f"It holds {listed(found)}: unpack it ({unpack}) and open that."
 
 
-def _is_junk(name: str) -> bool:
+def may_be_weights(name: str) -> bool:
+    """Whether a member's name is that of a checkpoint, or of something that one may be packed in."""
+    return name.lower().endswith(SUFFIXES + _PACKED)
+
+
+def is_junk(name: str) -> bool:
     """Whether macOS put the file there: its archiver adds a shadow of each file."""
     return name.startswith("__MACOSX/") or name.rpartition("/")[2].startswith("._")
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """The first of the names, and how many more there are."""
     shown = ", ".join(f"“{shortened(name, 80)}”" for name in names[:_MOST_NAMED])
     more = len(names) - _MOST_NAMED
     return f"{shown} and {more:,} more" if more > 0 else shown

@@ -14,31 +14,26 @@ _OLD = re.compile(rb"\((?:dp|lp|t?p)\d|\(i?[a-z_][\w.]*\n|c[A-Za-z_][\w.]*\n[A-Z
 
 _CAUTION = "Unpickling runs whatever the file says, so do it only with files that you trust."
 
-# words in the first bytes, what wrote them, and what reads them
-_WRITERS = (
-    (
-        b"torch.distributed.checkpoint.metadata",
-        "index of a torch distributed checkpoint",
-        "Its tensors lie in the .distcp files beside it: torch.distributed.checkpoint.format_utils.dcp_to_torch_save "
-        "joins the folder.",
-    ),
-    (b"joblib.numpy_pickle", "joblib pickle", f"joblib.load reads it. {_CAUTION}"),
-    (b"sklearn", "scikit-learn pickle", f"joblib.load or pickle.load reads it. {_CAUTION}"),
-    (b"paddle", "Paddle pickle", f"paddle.load reads it. {_CAUTION}"),
-)
-_PLAIN = (
-    f"It was written by pickle.dump rather than torch.save: pickle.load reads it. {_CAUTION} "
-    "Then save it again with torch.save."
+# the index of a distributed checkpoint names this in its first bytes: a pickle that is of no use on its own
+_DISTRIBUTED = b"torch.distributed.checkpoint.metadata"
+_GUIDANCE = (
+    "Its tensors lie in the .distcp files beside it: torch.distributed.checkpoint.format_utils.dcp_to_torch_save "
+    "joins the folder."
 )
 
 
 def recognise_pickle(source: Source, head: bytes) -> Found | None:
-    """A plain pickle, by its first opcodes; for protocols 0 and 1 by the STOP at its end as well."""
+    """A pickle that says where the tensors of a folder lie; other pickles are read."""
+    if _begins(source, head) and _DISTRIBUTED in head:
+        return Found("index of a torch distributed checkpoint", _GUIDANCE)
+    return None
+
+
+def is_pickle(source: Source, head: bytes) -> bool:
+    """Whether a file is a pickle to be read: by its first opcodes, and for protocols 0 and 1 by its end as well."""
+    return _begins(source, head) and _DISTRIBUTED not in head
+
+
+def _begins(source: Source, head: bytes) -> bool:
     framed = len(head) > 2 and head[0] == 0x80 and head[1] in _PROTOCOLS
-    old = _OLD.match(head) is not None and source.read(source.size - 1, 1) == b"."
-    if not framed and not old:
-        return None
-    for word, name, guidance in _WRITERS:
-        if word in head:
-            return Found(name, guidance)
-    return Found("pickle", _PLAIN)
+    return framed or (_OLD.match(head) is not None and source.read(source.size - 1, 1) == b".")

@@ -12,6 +12,7 @@ from ckptdoctor.formats.recognise.found import Found
 _FULL_SCAN = 1 << 30
 _CHUNK = 1 << 20
 _PLACES = 256
+_DISTANT_PLACES = 8
 _PAGE = 4096
 
 _ADVICE = "Nothing was ever written into it: download or copy it again."
@@ -23,15 +24,16 @@ def recognise_zeros(source: Source, head: bytes) -> Found | None:
         return None
     ranges = list(_written(source))
     on_disk = sum(length for _, length in ranges)
-    whole = on_disk <= _FULL_SCAN
-    looked = _all_of(ranges) if whole else _places(source.size)
+    whole = on_disk <= (_CHUNK if source.distant else _FULL_SCAN)
+    places = _DISTANT_PLACES if source.distant else _PLACES
+    looked = _all_of(ranges) if whole else _places(source.size, places)
     for offset, length in looked:
         if source.read(offset, length).strip(b"\0"):
             return Found("", f"It begins with zero bytes, and has others from about byte {offset:,} on: {_LOST}")
     if whole:
         message = f"all {source.size:,} bytes are zero"
     else:
-        message = f"the file is zero at both ends and in {_PLACES:,} places between, of {source.size:,} bytes"
+        message = f"the file is zero at both ends and in {places:,} places between, of {source.size:,} bytes"
     return Found("", _ADVICE, (Note(NoteKind.ZERO_FILLED, message, offset=0),))
 
 
@@ -44,15 +46,18 @@ def _all_of(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
             yield offset, min(_CHUNK, start + length - offset)
 
 
-def _places(size: int) -> Iterator[tuple[int, int]]:
-    step = (size - _PAGE) // (_PLACES + 1)
-    for index in range(_PLACES + 1):
+def _places(size: int, count: int) -> Iterator[tuple[int, int]]:
+    step = (size - _PAGE) // (count + 1)
+    for index in range(count + 1):
         yield index * step, _PAGE
     yield size - _PAGE, _PAGE
 
 
 def _written(source: Source) -> Iterator[tuple[int, int]]:
     """The ranges of the file that take room on the disk; the holes of a sparse file are zero without being read."""
+    if source.distant:
+        yield 0, source.size
+        return
     try:
         handle = os.open(source.file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
     except OSError:  # it was removed or locked meanwhile: the open source still reads all of it

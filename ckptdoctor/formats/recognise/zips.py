@@ -12,10 +12,9 @@ from ckptdoctor.formats.recognise.members import checkpoints_in
 _LOCAL = b"PK\x03\x04"
 _EMPTY = b"PK\x05\x06"
 
-_TORCHSCRIPT = "torch.jit.load opens it; torch.jit.load(FILE, map_location='cpu').state_dict() has its weights."
-_EXPORTED = "torch.export.load opens it; the program's state_dict has its weights."
+_TORCHSCRIPT = "torch.jit.load opens it, but its module (data.pkl) is not where torch has put it since 1.4."
+_EXPORTED = "It has no list of weights beside its program: they are compiled into it, or lie in another file."
 _PACKAGE = "torch.package.PackageImporter opens it, and runs the code in it."
-_NPZ = "numpy.load reads it; torch.from_numpy makes tensors of its arrays."
 _KERAS = "keras.saving.load_model reads it; it is no torch checkpoint."
 _SERVE = "TorchServe serves it; unpack it (unzip FILE) for the checkpoint inside."
 _REPACKED = (
@@ -67,8 +66,6 @@ def _kind(names: Sequence[str]) -> tuple[str, str]:
         return "Keras archive", _KERAS
     if "MAR-INF/MANIFEST.json" in names:
         return "TorchServe archive", _SERVE
-    if names and all(name.endswith(".npy") for name in names):
-        return "NumPy archive", _NPZ
     if "data.pkl" in last and last & {"version", "byteorder", ".data/version"}:
         return "zip archive", _REPACKED
     return "zip archive", checkpoints_in([name for name in names if not name.endswith("/")], "unzip FILE")

@@ -1,0 +1,1 @@
+"""Files of NumPy: one array (``numpy.save``), and a zip archive of arrays (``numpy.savez``)."""

@@ -1,0 +1,37 @@
+"""Plain pickles with arrays: what ``pickle.dump`` and joblib write of NumPy arrays and torch tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, Container, Source
+from ckptdoctor.formats.recognise.pickled import is_pickle
+from ckptdoctor.formats.unrepairable import refused
+
+if TYPE_CHECKING:
+    from ckptdoctor.edits import Edit
+    from ckptdoctor.writing.recipe import Recipe
+
+__all__ = ["NAME", "examine", "read", "rewrite"]
+
+NAME = "pickle"
+
+
+def examine(source: Source, head: bytes) -> Container | None:
+    """A file that begins as a pickle does; None for any other. What is wrong inside of it, ``read`` says."""
+    if not is_pickle(source, head):
+        return None
+    return Container(source.path, source.size, NAME, head, True, identity=source.identity)
+
+
+def read(source: Source, container: Container) -> Checkpoint:
+    """The contents. No array's values are read but those that are pickled as text. Raises DamagedError."""
+    from ckptdoctor.formats.plain_pickle.contents import contents_of
+
+    return contents_of(source, container)
+
+
+def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+    """Raises RefusedError: a plain pickle is converted, not repaired."""
+    raise refused(source, NAME)

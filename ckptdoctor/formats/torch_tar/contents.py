@@ -1,0 +1,126 @@
+"""From the members of a tar archive of torch to the nouns of a checkpoint."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    Container,
+    DType,
+    GlobalName,
+    KeyPath,
+    Note,
+    NoteKind,
+    Source,
+    Storage,
+    Tensor,
+    show_path,
+)
+from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
+from ckptdoctor.formats.torch_objects.storages import MAX_COUNT, Registry, storage_key
+from ckptdoctor.formats.torch_objects.sweep import storage_references
+from ckptdoctor.formats.torch_objects.tensors import INNER_READS, TensorReader
+from ckptdoctor.formats.torch_objects.tree import TreeBuilder
+from ckptdoctor.formats.torch_objects.values import bare, items
+from ckptdoctor.formats.torch_tar.members import members_of
+from ckptdoctor.formats.torch_tar.tables import Cursor, Described, Placed, Tables
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value
+
+_MEMBER = "pickle"
+_REBUILD = "torch._utils._rebuild_tensor"
+
+
+def read_tar(source: Source, container: Container) -> Checkpoint:
+    """The contents of the archive. Raises DamagedError when one of its members makes no sense."""
+    members = members_of(source)
+    cursor = Cursor(source, _MEMBER, members.get(_MEMBER))
+    pickle = cursor.pickle()
+    tables = Tables(source, members)
+    for reference in storage_references(pickle.root):
+        _unwrap_class(reference)
+    reader = TarReader(tables, pickle.opcodes)
+    builder = TreeBuilder(pickle, reader, _MEMBER)
+    tree = builder.build()
+    uses = {(use.module, use.name): use for use in [*cursor.globals, *tables.globals]}
+    notes = [Note(NoteKind.PICKLE_AMBIGUOUS, each.message, _MEMBER, each.offset) for each in pickle.ambiguities]
+    return Checkpoint(
+        path=source.path,
+        format=container.format,
+        size=source.size,
+        tree=tree,
+        tensors=tuple(builder.tensors),
+        storages=tuple({id(each.storage): each.storage for each in tables.storages.values()}.values()),
+        state_dicts=find_state_dicts(tree),
+        globals=tuple([GlobalName(use.module, use.name, "", use.offset) for use in uses.values()]),
+        notes=(*notes, *tables.notes, *builder.notes, *reader.notes),
+        identity=source.identity,
+        bytes_read=source.bytes_read,
+        container=container,
+    )
+
+
+def _unwrap_class(reference: PersistentId) -> None:
+    """Give (class, file, source) the form that files of torch 0.1.10 and later have: ("module", class, …)."""
+    parts = items(reference.id)
+    if parts is not None and len(parts) == 3 and type(bare(parts[0])) is Global:
+        reference.id = Tuple(op.TUPLE, [Text(op.BINUNICODE, "module"), *parts])
+
+
+class _NoStorages:
+    """No persistent id of such a pickle names a storage by itself."""
+
+    def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
+        """A storage without values."""
+        return Storage(key, nbytes, dtype, device, None)
+
+
+class TarReader(TensorReader):
+    """Gives the tensors and storages that the pickle names by their keys in the tables."""
+
+    def __init__(self, tables: Tables, opcodes: int) -> None:
+        super().__init__(Registry(_NoStorages(), _MEMBER), _MEMBER, opcodes + INNER_READS)
+        self._tables = tables
+
+    def raw_storage(self, node: PersistentId, path: KeyPath) -> Tensor | None:
+        """The tensor or storage with this key; None for anything else."""
+        key = storage_key(node.id)
+        if key is None:
+            return None
+        described = self._tables.tensors.get(key)
+        if described is not None:
+            return self._tensor(described, path)
+        placed = self._tables.storages.get(key)
+        if placed is None:
+            message = f"{show_path(path)} is tensor {key}, which is not in the archive: torch refuses the file"
+            self.notes.append(Note(NoteKind.STORAGE_MISSING, message, _MEMBER))
+            return None
+        return _whole(placed, path)
+
+    def _tensor(self, described: Described, path: KeyPath) -> Tensor | None:
+        placed, shape, stride = described.placed, described.shape, described.stride
+        offset, storage = described.offset + placed.shift, placed.storage
+        reach = offset + 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
+        count = 1
+        for size in shape:
+            count *= size
+        if min((offset, *shape, *stride)) < 0 or max(count, reach) * placed.element.bits > MAX_COUNT:
+            message = f"{show_path(path)} cannot be a tensor: its shape is {list(shape)}; torch refuses the file"
+            self.notes.append(Note(NoteKind.TENSOR_ODD, message, _MEMBER))
+            return None
+        there = storage.nbytes * 8 // placed.element.bits
+        if 0 not in shape and reach > there:
+            message = f"{show_path(path)} reaches to element {reach:,} of storage {storage.key}, which has {there:,}"
+            self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, f"{message}; torch refuses the file", _MEMBER))
+        return Tensor(path, placed.element, shape, stride, storage, offset, storage.device, rebuild=_REBUILD)
+
+    def _try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
+        node = bare(value)
+        if type(node) is PersistentId:
+            return self.raw_storage(node, path)
+        return super()._try_inner(value, path, depth)
+
+
+def _whole(placed: Placed, path: KeyPath) -> Tensor:
+    """A storage saved on its own, as the flat tensor of its elements."""
+    name, device = f"torch.{placed.element.storage_class}", placed.storage.device
+    return Tensor(path, placed.element, (placed.count,), (1,), placed.storage, placed.shift, device, rebuild=name)

@@ -1,0 +1,70 @@
+"""A part of a source as a source of its own: a file inside another file, or bytes that stand in memory."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import FileIdentity, Source
+from ckptdoctor.errors import TruncatedError
+
+
+class Window:
+    """``length`` bytes of ``outer`` from ``start`` on; offsets count from there."""
+
+    def __init__(self, outer: Source, start: int, length: int) -> None:
+        self.path = outer.path
+        self.file = outer.file
+        self.size = length
+        self.identity: FileIdentity | None = outer.identity
+        self.distant = outer.distant
+        self._outer = outer
+        self._start = start
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that were read of the whole source so far."""
+        return self._outer.bytes_read
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when the window ends before."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise TruncatedError(
+                f"{length} bytes are wanted at offset {offset} of a file of {self.size} inside {self.path}.",
+                offset=offset,
+            )
+        return self._outer.read(self._start + offset, length)
+
+    def part(self, file: str) -> Source:
+        """Itself: all bytes are here."""
+        return self
+
+    def close(self) -> None:
+        """Nothing: whoever opened the whole source closes it."""
+
+
+class Memory:
+    """Bytes that were taken out of a file, as a source. ``file`` is "": no extent can name them."""
+
+    def __init__(self, path: str, data: bytes) -> None:
+        self.path = path
+        self.file = ""
+        self.size = len(data)
+        self.identity: FileIdentity | None = None
+        self.distant = False
+        self.data = data
+
+    @property
+    def bytes_read(self) -> int:
+        """Nothing is read from a file."""
+        return 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when there are fewer."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise TruncatedError(f"{length} bytes are wanted at offset {offset} of {self.size}.", offset=offset)
+        return self.data[offset : offset + length]
+
+    def part(self, file: str) -> Source:
+        """Itself: all bytes are here."""
+        return self
+
+    def close(self) -> None:
+        """Nothing is open."""

@@ -29,14 +29,33 @@ CALLED = ("pathlib", "datetime", "numpy", "collections", "decimal", "fractions",
 
 
 def build(example: Example, folder: Path) -> Path:
-    """The example as a file in ``folder``, named after its title."""
-    path = folder / f"{_slug(example.title)}{example.suffix}"
+    """The example as a file in ``folder``, named after its title or as it says, with what lies beside it."""
+    if example.files:
+        return build_folder(example, folder / (example.name or _slug(example.title)))
+    path = folder / (example.name or f"{_slug(example.title)}{example.suffix}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, content in example.beside.items():
+        (folder / name).write_bytes(content)
     if example.raw is not None:
         path.write_bytes(example.raw)
     else:
         save(example.contents, path, container=example.container, metadata=example.metadata)
     if example.damage is not None:
         path.write_bytes(example.damage(path.read_bytes()))
+    return path
+
+
+def build_folder(example: Example, path: Path) -> Path:
+    """The example that is a folder of files."""
+    for name, content in example.files.items():
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            file.write_bytes(content)
+        elif file.suffix == ".safetensors":
+            save(content, file, container="safetensors", metadata={"format": "pt"})
+        else:
+            save(content, file)
     return path
 
 

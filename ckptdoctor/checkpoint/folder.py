@@ -23,6 +23,7 @@ class FolderSource:
 
     identity: FileIdentity | None = None
     size = 0
+    distant = False
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = self.file = os.fspath(path)

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from ckptdoctor import formats
+from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.errors import UsageError
 
 STANDARD_INPUT = "-"
@@ -17,6 +18,7 @@ SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".safetensors", ".bin"})
 # Other names (.pkl, .tar, step numbers, blobs named by their hash) are examined when they begin like a checkpoint
 _BEGINNINGS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 _CHUNK = 1 << 20
+_ONE_FILE = "Hugging Face model folder"
 
 
 def expand(patterns: Iterable[str]) -> list[str]:
@@ -24,7 +26,7 @@ def expand(patterns: Iterable[str]) -> list[str]:
 
     A path that exists is taken as it is, whatever its name. A directory is searched with everything below it,
     except hidden files and directories, and without following symbolic links to directories; a folder that is one
-    checkpoint in several files stands for itself, unless some of them can be examined singly. Other patterns are
+    checkpoint in several files stands for itself, and what lies in it is not examined singly. Other patterns are
     globs (``**`` for any depth); one that matches nothing stays, so that opening it says why.
     Raises UsageError for a directory without checkpoints.
     """
@@ -38,10 +40,14 @@ def _expanded(pattern: str) -> Iterator[str]:
             suffixes = ", ".join(sorted(SUFFIXES))
             raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes}, or begins like one.")
         yield from found
-    elif pattern == STANDARD_INPUT or os.path.exists(pattern) or not any(char in pattern for char in "*?["):
+    elif _is_meant(pattern) or not any(char in pattern for char in "*?["):
         yield pattern
     else:
         yield from _matching(pattern)
+
+
+def _is_meant(pattern: str) -> bool:
+    return pattern == STANDARD_INPUT or is_address(pattern) or os.path.exists(pattern)
 
 
 def _matching(pattern: str) -> Iterator[str]:
@@ -57,8 +63,7 @@ def _matching(pattern: str) -> Iterator[str]:
 
 def _below(directory: str) -> Iterator[str]:
     for folder, folders, files in os.walk(directory):
-        named = [name for name in files if _has_suffix(name)]
-        if not named and formats.examine_directory(folder) is not None:
+        if _is_one(folder, files):
             folders.clear()
             yield folder
             continue
@@ -67,6 +72,17 @@ def _below(directory: str) -> Iterator[str]:
             path = os.path.join(folder, name)
             if not name.startswith(".") and os.path.isfile(path) and (_has_suffix(name) or _begins_like_one(path)):
                 yield path
+
+
+def _is_one(folder: str, files: Iterable[str]) -> bool:
+    """Whether a folder is one checkpoint: read as a whole, or of a known kind without files that can be examined.
+
+    A model's folder with its weights in one file is not: the file can be repaired, a folder cannot.
+    """
+    container = formats.examine_directory(folder)
+    if container is None or container.format == _ONE_FILE:
+        return False
+    return container.readable or not any(map(_has_suffix, files))
 
 
 def _has_suffix(name: str) -> bool:

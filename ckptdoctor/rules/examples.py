@@ -52,7 +52,9 @@ class Example:
 
     ``contents`` is saved as ``container`` ("torch zip", "torch legacy", "safetensors"), then ``damage`` changes its
     bytes; or ``raw`` is the whole file. ``like`` is the contents of the reference file, for rules that compare.
-    ``deep`` examples are checked with ``--deep``. ``cured`` is false where no repair is offered.
+    ``deep`` examples are checked with ``--deep``. ``name`` is the file's own name where it matters ("1/model.pt"), and
+    ``beside`` are files around it, by their paths from the folder that the example is made in. With ``files`` it is a
+    folder: its files by their paths, as bytes or as contents that are saved as their suffix says.
     """
 
     title: str
@@ -64,3 +66,6 @@ class Example:
     damage: Callable[[bytes], bytes] | None = None
     like: object = None
     deep: bool = False
+    name: str = ""
+    beside: dict[str, bytes] = field(default_factory=dict)
+    files: dict[str, bytes | dict[str, object]] = field(default_factory=dict)

@@ -67,13 +67,14 @@ def test_a_directory_without_checkpoints_is_refused(tree):
 
 
 def test_a_folder_that_is_one_checkpoint_stands_for_itself(tmp_path, monkeypatch):
-    """The parts of a distributed checkpoint are not taken for checkpoints; shards that can be opened singly are."""
+    """Neither the parts of a distributed checkpoint nor shards are taken for checkpoints; a model's one file is."""
     monkeypatch.chdir(tmp_path)
-    for name in ("dcp/.metadata", "dcp/__0_0.distcp", "hf/model.safetensors.index.json", "hf/model-1.safetensors"):
+    names = ("dcp/.metadata", "dcp/__0_0.distcp", "hf/model.safetensors.index.json", "hf/model-1.safetensors")
+    for name in (*names, "one/config.json", "one/model.safetensors", "loose/a.pt", "loose/b.pt"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"{}" if name.endswith("json") else b"PK\x03\x04")
-    assert expand(["."]) == ["./dcp", "./hf/model-1.safetensors"]
+    assert sorted(expand(["."])) == ["./dcp", "./hf", "./loose/a.pt", "./loose/b.pt", "./one/model.safetensors"]
 
 
 def test_standard_input_becomes_a_file_for_a_while():

@@ -14,8 +14,8 @@ def codes(style: str, prefix: str, tag: str, averaged: bool = False) -> list[str
     ``averaged``: the averaged weights are in the file beside the raw ones.
     """
     found = {_OF_STYLE[style]} if style in _OF_STYLE else set()
-    if averaged:
-        found.add("W302")
+    if averaged:  # which of two sets is meant says more than that each lies under a name
+        found = found - {"W301"} | {"W302"}
     if style != "ema":  # an averaged model is one finding, wrapper and counter together
         found |= {code for wrapper, code in _OF_PREFIX.items() if wrapper in prefix}
     return sorted(found | _of_tag(tag))

@@ -1,0 +1,187 @@
+"""Checkpoints that lie in several files: what DeepSpeed saved, which tensors are in pieces, which layers are gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, NoteKind, Opaque, Sequence, StateDict, Tensor
+from ckptdoctor.facts.notes import Noted
+
+DTENSOR = "torch.distributed.tensor.DTensor"
+# the module that torch before 2.5 had it in
+_DTENSORS = frozenset({DTENSOR, "torch.distributed._tensor.api.DTensor", "torch.distributed._tensor.DTensor"})
+_SHARDED_TENSORS = "torch.distributed._shard.sharded_tensor"
+_PARTIAL = re.compile(r"(?:^|\.)_?Partial$")
+
+_OPTIM = re.compile(r"(\w*)zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states")
+_MODEL = re.compile(r"mp_rank_(\d+)_model_states")
+_ZERO = re.compile(r"zero_pp_rank_\d+_mp_rank_\d+_model_states")
+
+
+# ---- DeepSpeed
+
+
+@dataclass(frozen=True, slots=True)
+class DeepSpeed:
+    """What a DeepSpeed checkpoint is. ``stage`` and ``ranks`` (who saved partitions) are None where it does not say.
+
+    ``partitions`` are the data-parallel ranks whose partition is there, ``parallel`` how many model-parallel ranks.
+    """
+
+    stage: int | None
+    ranks: int | None
+    partitions: tuple[int, ...]
+    parallel: int
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The ranks whose partition is not there."""
+        return tuple(sorted(set(range(min(self.ranks or 0, 1 << 16))) - set(self.partitions)))
+
+
+def deepspeed(tree: Node) -> DeepSpeed | None:
+    """What the branches of a DeepSpeed folder, or the contents of one of its files, say of the whole."""
+    top = _entries(tree)
+    states = {name: _entries(node) for name, node in top.items()}
+    optimizers = {name: each for name, each in states.items() if _OPTIM.fullmatch(name)}
+    models = [_entries(node) for name, node in top.items() if _MODEL.fullmatch(name) or _ZERO.fullmatch(name)]
+    if "module" in top and ("ds_config" in top or "ds_version" in top or "dp_world_size" in top):
+        models.append(top)
+    if not optimizers and not models:
+        return None
+    stages = [_entries(each.get("optimizer_state_dict")) for each in optimizers.values()]
+    stage = next((found for each in stages if (found := _number(each.get("zero_stage"))) is not None), None)
+    if stage is None:
+        stage = next((found for each in models if (found := _configured(each)) is not None), None)
+    ranks = max((found for each in stages if (found := _count(each.get("partition_count")))), default=None)
+    if ranks is None:
+        ranks = next((found for each in models if (found := _number(each.get("dp_world_size"))) is not None), None)
+    places = {match for name in optimizers if (match := _OPTIM.fullmatch(name)) is not None}
+    partitions = tuple(sorted({int(match[2]) for match in places}))
+    parallel = len({match[1] for name in top if (match := _MODEL.fullmatch(name)) is not None}) or 1
+    return DeepSpeed(3 if any(map(_ZERO.fullmatch, top)) else stage, ranks, partitions, parallel)
+
+
+def _entries(node: Node) -> dict[str, Node]:
+    return {part: child for part, child in node.entries if isinstance(part, str)} if isinstance(node, Mapping) else {}
+
+
+def _number(node: Node) -> int | None:
+    """A whole number, or that of a member of an enum."""
+    if isinstance(node, Opaque) and len(node.arguments) == 1:
+        node = node.arguments[0]
+    return node if type(node) is int else None
+
+
+def _count(node: Node) -> int:
+    """How many partitions: one number, or one for each group of parameters."""
+    if isinstance(node, Sequence):
+        return max([number for item in node.items if (number := _number(item)) is not None], default=0)
+    return _number(node) or 0
+
+
+def _configured(states: dict[str, Node]) -> int | None:
+    """The stage in the configuration that the model's states carry."""
+    config = _entries(states.get("ds_config"))
+    return _number(_entries(config.get("zero_optimization")).get("stage", 0 if config else None))
+
+
+# ---- tensors in pieces
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """DTensors of a file: ``whole`` are those whose local part is all of the tensor."""
+
+    whole: tuple[Tensor, ...]
+    partial: tuple[Tensor, ...]
+
+
+def dtensors(checkpoint: Checkpoint) -> Pieces:
+    """The DTensors, and which of them have all their elements here."""
+    found = [tensor for tensor in checkpoint.tensors if tensor.subclass in _DTENSORS]
+    if not found:
+        return Pieces((), ())
+    summed = any(_PARTIAL.search(each.full) for each in checkpoint.globals)  # each rank holds a summand
+    whole = [each for each in found if not summed and len(each.parts) == 1 and each.parts[0].shape == each.shape]
+    known = {id(each) for each in whole}
+    return Pieces(tuple(whole), tuple([each for each in found if id(each) not in known]))
+
+
+def sharded_tensors(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
+    """The ShardedTensors of a file."""
+    return tuple([each for each in checkpoint.tensors if (each.subclass or "").startswith(_SHARDED_TENSORS)])
+
+
+# ---- indexes
+
+_OF_INDEX = frozenset({NoteKind.INDEX_STALE, NoteKind.INDEX_WRONG, NoteKind.INDEX_OMITS, NoteKind.INDEX_SIZE})
+_IN_THE_WAY = frozenset(
+    {
+        NoteKind.FILE_MISSING,
+        NoteKind.FILE_DAMAGED,
+        NoteKind.FILE_OUTSIDE,
+        NoteKind.INDEX_LACKS,
+        NoteKind.KEY_IN_TWO_FILES,
+    }
+)
+
+
+def index_to_write(subject: Noted) -> str | None:
+    """The name of an index that is wrong, where the headers of the shards say all that a right one does."""
+    if not isinstance(subject, Checkpoint) or not subject.tensors:
+        return None
+    if any(note.kind in _IN_THE_WAY for note in subject.notes):
+        return None
+    return next((note.member for note in subject.notes if note.kind in _OF_INDEX and note.member), None)
+
+
+# ---- layers
+
+_LISTS = frozenset(
+    {"layers", "layer", "blocks", "block", "h", "decoder_layers", "encoder_layers", "transformer_blocks"}
+)
+_LAYER = re.compile(r"(?:(.*?)\.)?([a-z_]+)\.(\d{1,4})\.(.+)")
+_FEWEST = 4  # layers that a list must have, and names that each of them must hold
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """A list of alike layers: its name, the numbers that are there, and those between that are not."""
+
+    name: str
+    present: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+def layer_lists(state_dict: StateDict) -> Iterator[Layers]:
+    """The lists of alike layers in a model: those with several submodules in every one."""
+    found: dict[str, dict[int, set[str]]] = {}
+    for tensor in state_dict.tensors:
+        match = _LAYER.fullmatch(tensor.key[:512])
+        if match is not None and match[2] in _LISTS and "." in match[4]:
+            name = f"{match[1]}.{match[2]}" if match[1] else match[2]
+            found.setdefault(name, {}).setdefault(int(match[3]), set()).add(match[4])
+    for name, layers in found.items():
+        if len(layers) >= _FEWEST and all(len(inside) >= _FEWEST for inside in layers.values()):
+            present = sorted(layers)
+            yield Layers(name, tuple(present), tuple(_between(present)))
+
+
+def _between(present: list[int]) -> Iterable[int]:
+    """The numbers that are left out; none where that is how the list is made (every second one, or few of many)."""
+    if len({after - before for before, after in pairwise(present)}) == 1:
+        return ()
+    missing = sorted(set(range(present[0], present[-1])) - set(present))
+    return missing if 2 * len(missing) <= len(present) else ()
+
+
+_SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
+
+
+def is_shard(path: str) -> bool:
+    """Whether a file's name says that it is one of several shards."""
+    return _SHARD.search(path.replace("\\", "/").rpartition("/")[2]) is not None

@@ -1,0 +1,135 @@
+"""Gathers the files of a folder into one checkpoint, each read by the reader of its own format."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    Container,
+    FolderSource,
+    GlobalName,
+    KeyPath,
+    Node,
+    Note,
+    NoteKind,
+    Source,
+    Storage,
+    Tensor,
+)
+from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
+from ckptdoctor.formats.directories.grafting import Graft
+from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
+
+# notes of a file that say by themselves what it is instead of a checkpoint, and have rules of their own
+_TELLING = frozenset({NoteKind.EMPTY, NoteKind.LFS_POINTER, NoteKind.HTML_PAGE, NoteKind.TEXT_BODY})
+
+
+class Gathering:
+    """What was read of a folder so far."""
+
+    def __init__(self, folder: FolderSource) -> None:
+        self.folder = folder
+        self.tensors: list[Tensor] = []
+        self.storages: list[Storage] = []
+        self.globals: list[GlobalName] = []
+        self.notes: list[Note] = []
+
+    def file(self, name: str, what: str = "") -> Checkpoint | None:
+        """What the file ``name`` holds by itself; None, and a note that ends in ``what``, where it cannot be read."""
+        try:
+            source = self.folder.open(name)
+        except HostileError as error:
+            self.note(NoteKind.FILE_OUTSIDE, error.message, name)
+            return None
+        except UnreadableError as error:
+            missing = not os.path.lexists(os.path.join(self.folder.path, name))
+            message = f"{name} is missing{what}" if missing else f"{name} cannot be opened{what}"
+            self.note(NoteKind.FILE_MISSING, message if missing else f"{message}: {error.message}", name)
+            return None
+        return self.source(source, name)
+
+    def source(self, source: Source, name: str) -> Checkpoint | None:
+        """The same for a file, or a stretch of one, that is open already."""
+        container = formats.examine(source)
+        try:
+            return formats.read(source, container)
+        except CkptDoctorError as error:
+            notes = [note for note in container.notes if note.kind in _TELLING]
+            self.notes += Graft(name).notes(notes)
+            if not notes:
+                self.note(NoteKind.FILE_DAMAGED, f"{name} cannot be read: {error.message}", name, error.offset)
+            return None
+
+    def note(self, kind: NoteKind, message: str, member: str | None = None, offset: int | None = None) -> None:
+        """Write down what was noticed."""
+        self.notes.append(Note(kind, message.rstrip("."), member, offset))
+
+    def add(self, checkpoint: Checkpoint, label: str, above: KeyPath = (), shift: int = 0) -> Node:
+        """Take in all that a file holds; its tree, with paths below ``above``."""
+        graft = Graft(label, shift)
+        node = graft.node(checkpoint.tree, above)
+        self.take(graft, checkpoint)
+        return node
+
+    def take(self, graft: Graft, checkpoint: Checkpoint) -> None:
+        """Take in the tensors that were grafted, and every storage, name and note of their file."""
+        for storage in checkpoint.storages:
+            graft.storage(storage)
+        self.tensors += graft.tensors
+        self.storages += graft.storages
+        self.globals += graft.globals(checkpoint)
+        self.notes += graft.notes(checkpoint.notes)
+
+    def branch(self, name: str, above: KeyPath) -> Node:
+        """Everything that the file ``name`` holds, below ``above``; None where it cannot be read."""
+        checkpoint = self.file(name)
+        return None if checkpoint is None else self.add(checkpoint, name, above)
+
+    def checkpoint(self, container: Container, tree: Node, metadata: dict[str, str] | None = None) -> Checkpoint:
+        """All of it as one checkpoint."""
+        return Checkpoint(
+            path=self.folder.path,
+            format=container.format,
+            size=container.size,
+            tree=tree,
+            tensors=tuple(self.tensors),
+            storages=tuple(self.storages),
+            state_dicts=find_state_dicts(tree),
+            globals=tuple(self.globals),
+            metadata=metadata,
+            notes=tuple(dict.fromkeys(self.notes)),
+            bytes_read=self.folder.bytes_read,
+            container=container,
+        )
+
+
+def size_of(folder: FolderSource, names: Iterable[str]) -> int:
+    """Bytes of these files together; those that are not there, or outside, do not count."""
+    return sum([_size(folder, name) for name in dict.fromkeys(names)])
+
+
+def _size(folder: FolderSource, name: str) -> int:
+    try:
+        return folder.open(name).size
+    except CkptDoctorError:  # reading says so
+        return 0
+
+
+def folder_of(source: Source) -> FolderSource:
+    """The folder that a source is: what the formats of folders are given."""
+    assert isinstance(source, FolderSource)
+    return source
+
+
+def known(folder: FolderSource, name: str, size: int, notes: Iterable[Note] = ()) -> Container:
+    """The container of a folder that can be read."""
+    return Container(folder.path, size, name, b"", True, notes=tuple(notes))
+
+
+def unread(container: Container, guidance: str, notes: Iterable[Note] = ()) -> Container:
+    """The same for one that cannot be read, and what to do."""
+    return replace(container, readable=False, guidance=guidance, notes=tuple(notes))

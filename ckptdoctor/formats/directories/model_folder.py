@@ -1,0 +1,40 @@
+"""A Hugging Face model's folder with all its weights in one file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, Container, Source
+from ckptdoctor.edits import Edit
+from ckptdoctor.formats.directories.gathering import Gathering, folder_of, known, size_of
+from ckptdoctor.formats.directories.refusing import refusal
+from ckptdoctor.formats.directories.weights import gather_weights, is_model, weights_in
+
+if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.writing.recipe import Recipe
+
+NAME = "Hugging Face model folder"
+
+
+def examine(source: Source, head: bytes) -> Container | None:
+    """The folder by its config and the one file that holds the weights."""
+    folder = folder_of(source)
+    weights = weights_in(folder)
+    if weights is None or not weights.single or not is_model(folder) or "trainer_state.json" in folder.names:
+        return None
+    return known(folder, NAME, size_of(folder, weights.files))
+
+
+def read(source: Source, container: Container) -> Checkpoint:
+    """What the one file holds."""
+    folder = folder_of(source)
+    weights = weights_in(folder)
+    assert weights is not None
+    gathering = Gathering(folder)
+    return gathering.checkpoint(container, gather_weights(gathering, weights))
+
+
+def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+    """Not done in place."""
+    raise refusal(checkpoint)

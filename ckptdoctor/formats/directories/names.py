@@ -1,0 +1,62 @@
+"""What the files of a Hugging Face folder are called, and which of them hold the weights."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# a file of weights by itself, in the order in which transformers, diffusers and peft look for one
+SINGLE = (
+    "model.safetensors",
+    "diffusion_pytorch_model.safetensors",
+    "adapter_model.safetensors",
+    "pytorch_model.bin",
+    "diffusion_pytorch_model.bin",
+    "adapter_model.bin",
+)
+CONFIGS = frozenset({"config.json", "adapter_config.json", "model_index.json"})
+
+_SHARD = re.compile(r"(.+)-(\d{5,6})-of-(\d{5,6})\.(safetensors|bin|pt|pth)")
+_INDEX = re.compile(r".+\.(safetensors|bin)\.index(?:\.\w+)?\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """Files that number themselves as parts of one checkpoint: ``stem-00001-of-00003.suffix``."""
+
+    stem: str
+    suffix: str
+    total: int
+    present: dict[int, str]
+
+    @property
+    def missing(self) -> list[str]:
+        """The names of those that are not there, in order."""
+        width = len(next(iter(self.present.values())).rpartition("-of-")[2].partition(".")[0])
+        return [
+            f"{self.stem}-{number:0{width}}-of-{self.total:0{width}}.{self.suffix}"
+            for number in range(1, self.total + 1)
+            if number not in self.present
+        ]
+
+
+# more shards than this are not counted one by one: no folder that can be listed has them
+_MOST = 20_000
+
+
+def shard_sets(names: Iterable[str]) -> list[Shards]:
+    """The sets of numbered shards among names, the largest part of each set first where there are several."""
+    found: dict[tuple[str, str, int], dict[int, str]] = {}
+    for name in names:
+        match = _SHARD.fullmatch(name)
+        if match is not None and 0 < int(match[2]) <= int(match[3]) <= _MOST:
+            found.setdefault((match[1], match[4], int(match[3])), {})[int(match[2])] = name
+    sets = [Shards(stem, suffix, total, present) for (stem, suffix, total), present in found.items()]
+    return sorted(sets, key=lambda each: (len(each.missing), -len(each.present), each.stem))
+
+
+def indexes(names: Iterable[str]) -> list[str]:
+    """The index files, safetensors before bin, and those without a variant (``fp16``) in their names before others."""
+    found = [name for name in names if _INDEX.fullmatch(name)]
+    return sorted(found, key=lambda name: (".safetensors." not in name, name.count("."), name))

@@ -1,0 +1,88 @@
+"""Writes the index of shards anew, from what their headers say; and reads a folder as it will be with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, FileSource, FolderSource, NoteKind, Source, Tensor
+from ckptdoctor.edits import Edit, WriteIndex
+from ckptdoctor.errors import CkptDoctorError, RefusedError
+from ckptdoctor.formats.directories.gathering import Gathering, folder_of
+from ckptdoctor.formats.directories.refusing import refusal
+from ckptdoctor.formats.directories.union import Parts
+from ckptdoctor.formats.directories.weights import Weights, weights_in
+
+if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.writing.recipe import Recipe
+
+# what keeps an index from being written: something of the checkpoint is not there, or it is there twice
+_IN_THE_WAY = (
+    *(NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.FILE_OUTSIDE),
+    *(NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES),
+)
+
+
+class WithIndex(FolderSource):
+    """A folder in which the file at ``replacement`` stands for ``name``."""
+
+    def __init__(self, path: str, name: str, replacement: str) -> None:
+        super().__init__(path)
+        self._name, self._replacement = name, replacement
+
+    def open(self, name: str) -> FileSource:
+        """The file ``name``, or what stands for it."""
+        return self._opened(self._replacement) if name == self._name else super().open(name)
+
+
+def rewrite_index(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+    """How to write the new index. Raises RefusedError for every other edit, and where the shards do not tell."""
+    from ckptdoctor.writing.recipe import Literal, Recipe
+
+    names = {edit.name for edit in edits if isinstance(edit, WriteIndex)}
+    folder = folder_of(source)
+    weights = weights_in(folder)
+    if len(names) != 1 or any(not isinstance(edit, WriteIndex) for edit in edits) or weights is None:
+        raise refusal(checkpoint)
+    (name,) = names
+    text = json.dumps(_index(folder, name, _parts(folder, weights)), indent=2, sort_keys=True)
+    return Recipe(os.path.join(folder.path, name), (Literal(f"{text}\n".encode()),))
+
+
+def _parts(folder: FolderSource, weights: Weights) -> Parts:
+    """What every shard holds. Raises RefusedError where one is missing, or has what another has."""
+    gathering = Gathering(folder)
+    parts = Parts(gathering, weights.files, weights.index, weights.shards)
+    parts.compare()
+    for note in gathering.notes:
+        if note.kind in _IN_THE_WAY:
+            raise RefusedError(f"{folder.path}: {note.message}, so that no right index can be written.")
+    missing = weights.shards.missing if weights.index is None and weights.shards is not None else []
+    if missing or not parts.read:
+        raise RefusedError(f"{folder.path}: {missing[0] if missing else 'every shard'} is missing.")
+    return parts
+
+
+def _index(folder: FolderSource, name: str, parts: Parts) -> dict[str, object]:
+    """The new index: what the old one says beside its table is kept."""
+    old = _old(folder, name)
+    where = {key: files[0] for key, files in parts.holders.items() if isinstance(key, str) and parts.belongs(key)}
+    nodes = [parts.entries[file][key] for key, file in where.items()]
+    tensors = [node for node in nodes if isinstance(node, Tensor)]
+    said = old.get("metadata")
+    metadata: dict[str, object] = dict(said) if isinstance(said, dict) else {}
+    metadata["total_size"] = sum(tensor.nbytes for tensor in tensors)
+    if "total_parameters" in metadata:
+        metadata["total_parameters"] = sum(tensor.numel for tensor in tensors)
+    return {**old, "metadata": metadata, "weight_map": where}
+
+
+def _old(folder: FolderSource, name: str) -> dict[str, object]:
+    try:
+        source = folder.open(name)
+        said = json.loads(source.read(0, source.size))
+    except (CkptDoctorError, ValueError, RecursionError):  # that is why it is written anew
+        return {}
+    return said if isinstance(said, dict) else {}

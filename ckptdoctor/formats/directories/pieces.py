@@ -1,0 +1,144 @@
+"""The values of a distributed checkpoint: each read from its stretch of a file, and tensors from all their chunks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ckptdoctor.checkpoint import Elided, GlobalName, KeyPath, Node, NoteKind, Storage, Tensor
+from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
+from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
+from ckptdoctor.formats.directories.coverage import uncovered
+from ckptdoctor.formats.directories.gathering import Gathering
+from ckptdoctor.formats.directories.grafting import Graft
+from ckptdoctor.formats.directories.metadata import Entry, Item, Metadata, Sizes
+from ckptdoctor.formats.directories.templates import Templates
+from ckptdoctor.formats.torch_objects.storages import MAX_COUNT
+from ckptdoctor.formats.window import Window
+
+
+class Pieces:
+    """Reads what ``.metadata`` points to, through the readers of single files."""
+
+    def __init__(self, gathering: Gathering, metadata: Metadata) -> None:
+        self._gathering = gathering
+        self._places = metadata.places
+        self._templates = Templates()
+        self._lost: set[str] = set()  # files that were told to be missing
+
+    @property
+    def globals(self) -> list[GlobalName]:
+        """What the pickles of tensors name."""
+        return self._templates.globals
+
+    def value(self, entry: Entry, path: KeyPath) -> Node:
+        """The tensor or other value that one flat key stands for."""
+        if not entry.is_tensor:
+            return self._other(entry, path)
+        tensor = self._tensor(entry, path)
+        self._gathering.tensors.append(tensor)
+        return tensor
+
+    def _other(self, entry: Entry, path: KeyPath) -> Node:
+        item = self._places.get((entry.key, None))
+        if item is None:
+            self._gathering.note(NoteKind.STORAGE_MISSING, f"{_short(entry.key)} was saved nowhere", ".metadata")
+            return Elided("it was saved nowhere")
+        window = self._window(item)
+        checkpoint = self._gathering.source(window, item.file) if window is not None else None
+        if checkpoint is None:
+            return Elided("it cannot be read")
+        return self._gathering.add(checkpoint, _label(item), path, item.offset)
+
+    def _tensor(self, entry: Entry, path: KeyPath) -> Tensor:
+        size, dtype = entry.size or (), entry.dtype
+        assert dtype is not None
+        whole = Tensor(path, dtype, size, contiguous_stride(size), None, rebuild="torch.distributed.checkpoint")
+        if prod(size) > MAX_COUNT:
+            self._gathering.note(NoteKind.TENSOR_ODD, f"{_short(entry.key)} has more elements than torch can count")
+            return whole
+        chunks = tuple([(start, self._chunk(entry, start, sizes, path)) for start, sizes in entry.chunks])
+        left = uncovered(size, entry.chunks)
+        if left:
+            message = f"{_short(entry.key)}: {left}"
+            self._gathering.note(NoteKind.TENSOR_ODD, message, ".metadata")
+        elif len(chunks) == 1 and is_contiguous(chunks[0][1]):
+            return chunks[0][1]
+        return replace(whole, chunks=chunks)
+
+    def _chunk(self, entry: Entry, start: Sizes, sizes: Sizes, path: KeyPath) -> Tensor:
+        item = self._places.get((entry.key, start))
+        found = self._read(entry, item, sizes, path) if item is not None else None
+        if found is not None:
+            return found
+        assert entry.dtype is not None
+        nbytes = (prod(sizes) * entry.dtype.bits + 7) // 8
+        key = f"{entry.key}{list(start)}"
+        lost = Storage(key, nbytes, entry.dtype, "cpu", None)
+        self._gathering.storages.append(lost)
+        if item is None or item.file not in self._lost:
+            message = f"{_short(entry.key)} has no values from {list(start)} on: they were not found in the folder"
+            self._gathering.note(NoteKind.STORAGE_MISSING, message, ".metadata" if item is None else item.file)
+        return Tensor(path, entry.dtype, sizes, contiguous_stride(sizes), lost, rebuild="torch.distributed.checkpoint")
+
+    def _read(self, entry: Entry, item: Item, sizes: Sizes, path: KeyPath) -> Tensor | None:
+        """The tensor that was saved there; None, and a note, where it is no tensor like the one described."""
+        window = self._window(item)
+        if window is None:
+            return None
+        usual = self._templates.read(window, item.offset, _label(item), path)
+        if usual is not None and usual.storage is not None and (usual.shape, usual.dtype) == (sizes, entry.dtype):
+            self._gathering.storages.append(usual.storage)
+            return usual
+        checkpoint = self._gathering.source(window, item.file)
+        if checkpoint is None:
+            return None
+        graft = Graft(_label(item), item.offset)
+        node = graft.node(checkpoint.tree, path)
+        if not isinstance(node, Tensor) or node.shape != sizes or node.dtype != entry.dtype:
+            message = f"{_short(entry.key)}: what lies at byte {item.offset:,} of {item.file} is not what it should be"
+            self._gathering.note(NoteKind.TENSOR_ODD, message, item.file, item.offset)
+            return None
+        graft.tensors.clear()  # the whole tensor counts, not its chunks
+        self._gathering.take(graft, checkpoint)
+        return node
+
+    def _window(self, item: Item) -> Window | None:
+        """The stretch of the file; None, and a note, where it is not there."""
+        gathering = self._gathering
+        if item.packed:
+            what = f"{item.file} was packed with {', '.join(item.packed)[:80]}, which is not read"
+            gathering.note(NoteKind.NOT_EXAMINED, what, item.file)
+            return None
+        try:
+            source = gathering.folder.open(item.file)
+        except (HostileError, UnreadableError) as error:
+            self._tell(item, error)
+            return None
+        if item.offset + item.length > source.size:
+            self._cut(item, source.size)
+            return None
+        return Window(source, item.offset, item.length)
+
+    def _tell(self, item: Item, error: CkptDoctorError) -> None:
+        if item.file in self._lost:
+            return
+        self._lost.add(item.file)
+        if isinstance(error, HostileError):
+            self._gathering.note(NoteKind.FILE_OUTSIDE, error.message, item.file[:120])
+        else:
+            self._gathering.note(NoteKind.FILE_MISSING, f"{item.file[:120]} is missing", item.file[:120])
+
+    def _cut(self, item: Item, size: int) -> None:
+        if item.file not in self._lost:
+            self._lost.add(item.file)
+            message = f"{item.file} was cut off: it has {size:,} bytes, and .metadata looks for more"
+            self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file, size)
+
+
+def _label(item: Item) -> str:
+    return f"{item.file}@{item.offset}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -1,0 +1,151 @@
+"""A file of ``torch.save`` that was unpacked: the records of its zip archive are files of a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    Container,
+    DType,
+    Extent,
+    FolderSource,
+    Note,
+    NoteKind,
+    Source,
+    Storage,
+)
+from ckptdoctor.edits import Edit
+from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError, UnreadableError
+from ckptdoctor.formats.directories.gathering import folder_of, known, unread
+from ckptdoctor.formats.directories.refusing import refusal
+from ckptdoctor.formats.torch_objects import interpret
+from ckptdoctor.formats.torch_zip.data import MAX_PICKLE_BYTES, MAX_WORD_BYTES
+from ckptdoctor.pickles import decode
+
+if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.writing.recipe import Recipe
+
+NAME = "unpacked torch archive"
+
+_PICKLE = "data.pkl"
+_BESIDE = frozenset({"data/", "version", "byteorder"})
+
+
+def examine(source: Source, head: bytes) -> Container | None:
+    """The folder that has ``data.pkl`` beside its records, or whose only folder does."""
+    folder = folder_of(source)
+    below = _prefix(folder)
+    if below is None:
+        return None
+    prefix, names = below
+    container = known(folder, NAME, _size(folder, prefix, names))
+    if "constants.pkl" in names:
+        return unread(container, "It was a TorchScript archive: pack it again with “zip -0 -r model.pt FOLDER”.")
+    return container
+
+
+def _prefix(folder: FolderSource) -> tuple[str, tuple[str, ...]] | None:
+    """Where ``data.pkl`` lies ("" or "archive/"), and the names beside it; None: this is no such folder."""
+    if _PICKLE in folder.names:
+        return ("", folder.names) if not _BESIDE.isdisjoint(folder.names) else None
+    if len(folder.names) != 1 or not folder.names[0].endswith("/"):
+        return None
+    try:
+        names = FolderSource(f"{folder.path}/{folder.names[0]}").names
+    except UnreadableError:  # not ours to read
+        return None
+    return (folder.names[0], names) if _PICKLE in names and not _BESIDE.isdisjoint(names) else None
+
+
+def _size(folder: FolderSource, prefix: str, names: tuple[str, ...]) -> int:
+    """Bytes of ``data.pkl`` and all records."""
+    records = FolderSource(f"{folder.path}/{prefix}data").names if "data/" in names else ()
+    total = 0
+    for name in (_PICKLE, *[f"data/{record}" for record in records if not record.endswith("/")]):
+        try:
+            total += folder.open(f"{prefix}{name}").size
+        except CkptDoctorError:  # reading says so
+            continue
+    return total
+
+
+def read(source: Source, container: Container) -> Checkpoint:
+    """The contents, from ``data.pkl`` and the lengths of the records. Raises DamagedError."""
+    folder = folder_of(source)
+    found = _prefix(folder)
+    assert found is not None
+    prefix, _ = found
+    name = f"{prefix}{_PICKLE}"
+    data = _bytes(folder, name, MAX_PICKLE_BYTES)
+    try:
+        pickle = decode(data)
+    except DamagedError as error:
+        raise type(error)(f"{name}: {error.message}", offset=error.offset, member=name) from error
+    table = _Records(folder, prefix)
+    contents = interpret(pickle, table, name)
+    notes = [Note(NoteKind.PICKLE_AMBIGUOUS, each.message, name, each.offset) for each in pickle.ambiguities]
+    return Checkpoint(
+        path=folder.path,
+        format=NAME,
+        size=container.size,
+        tree=contents.tree,
+        tensors=contents.tensors,
+        storages=contents.storages,
+        state_dicts=contents.state_dicts,
+        globals=contents.globals,
+        notes=(*notes, *_order(folder, prefix), *contents.notes, *table.notes),
+        bytes_read=folder.bytes_read,
+        container=container,
+    )
+
+
+def _bytes(folder: FolderSource, name: str, limit: int) -> bytes:
+    source = folder.open(name)
+    if source.size > limit:
+        raise HostileError(f"{name} is {source.size:,} bytes long; at most {limit:,} are read.", member=name)
+    return source.read(0, source.size)
+
+
+def _order(folder: FolderSource, prefix: str) -> list[Note]:
+    try:
+        order = _bytes(folder, f"{prefix}byteorder", MAX_WORD_BYTES)
+    except CkptDoctorError:  # older archives have no such record
+        return []
+    if order != b"big":
+        return []
+    message = "the values were written in big-endian byte order; torch swaps them when it loads them"
+    return [Note(NoteKind.BIG_ENDIAN, message, f"{prefix}byteorder")]
+
+
+class _Records:
+    """The storages: each is a file, ``data/<key>``."""
+
+    def __init__(self, folder: FolderSource, prefix: str) -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self.notes: list[Note] = []
+
+    def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
+        """The storage with this key, of ``nbytes`` bytes as the pickle declares it."""
+        name = f"{self._prefix}data/{key}"
+        try:
+            source = self._folder.open(name)
+        except CkptDoctorError:
+            message = f"storage {_short(key)} ({nbytes:,} bytes) has no file: its values are not in the folder"
+            self.notes.append(Note(NoteKind.STORAGE_MISSING, message, _short(name)))
+            return Storage(key, nbytes, dtype, device, None)
+        if source.size != nbytes:
+            message = f"storage {_short(key)} should be {nbytes:,} bytes, but its file has {source.size:,}"
+            self.notes.append(Note(NoteKind.STORAGE_SIZE, message, _short(name)))
+        return Storage(key, nbytes, dtype, device, Extent(source.file, 0, source.size))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:100]}… ({len(text)} characters)"
+
+
+def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+    """Not done in place."""
+    raise refusal(checkpoint)

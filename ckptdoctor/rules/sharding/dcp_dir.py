@@ -1,0 +1,45 @@
+"""This is a folder of torch.distributed.checkpoint, not a file that ``torch.load`` takes.
+
+What it means
+    Every process wrote its part of each tensor into a ``.distcp`` file, and ``.metadata`` says what lies where. FSDP,
+    tensor parallelism, accelerate and Lightning save so.
+
+Why it matters
+    The folder is fine for ``torch.distributed.checkpoint.load``, with any number of processes. Other programs want one
+    file.
+
+What you see
+    IsADirectoryError: [Errno 21] Is a directory
+
+How it is found
+    The names in the folder.
+
+Repair
+    ``ckptdoctor convert FILE model.safetensors`` makes one file of it, without a process group;
+    ``torch.distributed.checkpoint.format_utils.dcp_to_torch_save`` does so with torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example
+from ckptdoctor.rules.framework import Problem, rule
+
+_METADATA = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}U\x13state_dict_metadata}sb."
+SICK = (Example("a distributed checkpoint", files={".metadata": _METADATA, "__0_0.distcp": b""}),)
+HEALTHY = (Example("one file", {"w": [1, 2]}),)
+
+
+@rule("X809", "dcp-dir", Severity.INFO)
+def dcp_dir(container: Container) -> Iterator[Problem]:
+    """A distributed checkpoint."""
+    if container.format == "torch distributed checkpoint" and container.readable:
+        yield Problem(
+            message="this is a folder of torch.distributed.checkpoint",
+            cause="torch.distributed.checkpoint.load reads it; torch.load and most other programs want one file.",
+            torch_says=(f"[Errno 21] Is a directory: '{container.path}'",),
+            advice="“ckptdoctor convert FILE model.safetensors” makes one file of it.",
+        )

@@ -1,0 +1,105 @@
+"""This is a checkpoint of DeepSpeed, of which each rank wrote a part.
+
+What it means
+    ``mp_rank_00_model_states.pt`` holds the model's 16-bit weights under ``module`` where ZeRO's stage is 0, 1 or 2.
+    With stage 3 every rank has a slice of each parameter instead, and ``module`` is full of empty tensors. The fp32
+    weights are in the flat partitions of the ``*_optim_states.pt`` files.
+
+Why it matters
+    The folder is fine for DeepSpeed. Other programs want one state dict, and find ``module.`` or tensors without
+    elements.
+
+What you see
+    Missing key(s) in state_dict; Unexpected key(s) in state_dict: "module", "ds_config", …
+    size mismatch for wte.weight: copying a param with shape torch.Size([0])
+
+How it is found
+    The names of the files, and the stage, the ranks and the partitions that they tell.
+
+Repair
+    Stage 0 to 2: take ``module``, as with ``ckptdoctor convert FILE model.safetensors --root module``. For fp32 weights
+    of stage 1 to 3, and for any of stage 3: the script ``zero_to_fp32.py`` that DeepSpeed puts beside the checkpoint.
+    Stage 0 has no such partitions, so that the script fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.sharding import DeepSpeed, deepspeed
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_MODULE = {"wte.weight": T((4, 2)), "ln.weight": T((2,))}
+_CONFIG = {"zero_optimization": {"stage": 2}}
+_STATES: dict[str, object] = {
+    "module": _MODULE,
+    "ds_version": "0.17.0",
+    "ds_config": _CONFIG,
+    "dp_world_size": 2,
+    "mp_world_size": 1,
+}
+_PARTITION: dict[str, object] = {
+    "optimizer_state_dict": {"zero_stage": 2, "partition_count": [2], "single_partition_of_fp32_groups": [T((5,))]},
+    "ds_version": "0.17.0",
+}
+_STEP = "global_step10"
+SICK = (
+    Example(
+        "stage 2 of two ranks",
+        files={
+            "latest": _STEP.encode(),
+            f"{_STEP}/mp_rank_00_model_states.pt": _STATES,
+            f"{_STEP}/zero_pp_rank_0_mp_rank_00_optim_states.pt": _PARTITION,
+            f"{_STEP}/zero_pp_rank_1_mp_rank_00_optim_states.pt": _PARTITION,
+        },
+    ),
+    Example("a file of it", _STATES, name="mp_rank_00_model_states.pt"),
+)
+HEALTHY = (Example("a module of its own", {"module": _MODULE, "epoch": 3}),)
+
+
+@rule("X808", "deepspeed-dir", Severity.INFO)
+def deepspeed_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """A checkpoint of DeepSpeed's."""
+    found = deepspeed(checkpoint.tree)
+    if found is None:
+        return
+    missing = found.missing if checkpoint.format == "DeepSpeed checkpoint" and found.partitions else ()
+    yield Problem(
+        message=f"this is a DeepSpeed checkpoint{_shown(found)}",
+        cause=_cause(found, missing),
+        advice=_advice(found, missing),
+        severity=Severity.ERROR if missing else Severity.WARNING if found.stage == 3 else Severity.INFO,
+    )
+
+
+def _shown(found: DeepSpeed) -> str:
+    stage = f" of ZeRO stage {found.stage}" if found.stage is not None else ""
+    ranks = f", saved by {wording.count(found.ranks, 'data-parallel rank')}" if found.ranks else ""
+    parallel = f" and {wording.count(found.parallel, 'model-parallel rank')}" if found.parallel > 1 else ""
+    return f"{stage}{ranks}{parallel}"
+
+
+def _cause(found: DeepSpeed, missing: tuple[int, ...]) -> str:
+    if missing:
+        ranks = wording.abridged(map(str, missing))
+        return (
+            f"The partitions of {wording.count(len(missing), 'rank')} are not there ({ranks}): they cannot be joined."
+        )
+    if found.stage == 3:
+        return "Every rank holds a slice of each parameter, in flat fp32 tensors; the tensors under module are empty."
+    return "The model's 16-bit weights are whole, under module; other programs want them by themselves."
+
+
+def _advice(found: DeepSpeed, missing: tuple[int, ...]) -> str:
+    if missing:
+        return "Copy the files of those ranks from the machines that wrote them."
+    script = "DeepSpeed's script zero_to_fp32.py, which lies beside the checkpoint, joins the fp32 weights."
+    if found.stage == 3:
+        return script
+    taken = "“ckptdoctor convert FILE model.safetensors --root module” takes them."
+    return f"{taken} {script}" if found.stage else taken

@@ -1,0 +1,71 @@
+"""The file holds DTensors: tensors that are spread over the processes that saved them.
+
+What it means
+    The state dict of a model under FSDP2 or tensor parallelism was saved as it is. Each DTensor names a mesh of devices
+    and holds the part that this process had.
+
+Why it matters
+    torch loads them only where ``torch.distributed.tensor`` was imported, and what comes is no plain tensor: it
+    computes on the mesh that it was saved on. Where it was split, the rest is in the files of the other processes.
+
+What you see
+    ``torch.distributed.tensor`` must be imported to load DTensors
+
+How it is found
+    The pickle names the class. Where the local part has the shape of the whole tensor, it is all of it: the mesh has
+    one process, or the tensor was replicated.
+
+Repair
+    ``ckptdoctor convert FILE model.pt`` unwraps those that are whole. Split ones are joined by saving with
+    ``torch.distributed.checkpoint.state_dict.get_model_state_dict`` and ``full_state_dict=True``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, Tensor
+from ckptdoctor.facts.sharding import dtensors
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.sharding.saved import wrapped
+
+_CLASS = ("torch.distributed.tensor", "DTensor")
+SICK = (
+    Example("saved by the only process", raw=wrapped(*_CLASS, local=4)),
+    Example("half of a tensor", raw=wrapped(*_CLASS, local=2)),
+)
+HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
+
+
+@rule("X810", "dtensor-in-file", Severity.ERROR)
+def dtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Tensors that are spread over processes."""
+    found = dtensors(checkpoint)
+    if found.whole:
+        yield _problem(
+            found.whole,
+            "all of whose elements are here",
+            "They were saved from one process, or every process had all of each.",
+            "“ckptdoctor convert FILE model.pt” makes plain tensors of them.",
+        )
+    if found.partial:
+        yield _problem(
+            found.partial,
+            "of which only one process's part is here",
+            "Each process had a part, and those of the others are not in this file.",
+            "Save whole tensors with torch.distributed.checkpoint.state_dict.get_model_state_dict(...).",
+        )
+
+
+def _problem(tensors: Sequence[Tensor], what: str, cause: str, advice: str) -> Problem:
+    are = "is a DTensor" if len(tensors) == 1 else "are DTensors"
+    return Problem(
+        message=f"{wording.count(len(tensors), 'tensor')} {are}, {what}",
+        cause=cause,
+        torch_says=("``torch.distributed.tensor`` must be imported to load DTensors",),
+        advice=advice,
+        keys=tuple([tensor.path for tensor in tensors]),
+    )

@@ -1,0 +1,67 @@
+"""Layers are missing between others.
+
+What it means
+    A list of alike layers has the numbers 0 to 31 but for some in between. A shard or a stage of a pipeline was lost
+    when the checkpoint was put together.
+
+Why it matters
+    A loader that is not strict leaves those layers as they were initialised, and the model gives nonsense.
+
+What you see
+    Missing key(s) in state_dict: "layers.17.attn.q.weight", …
+
+How it is found
+    The numbers in the keys, for lists in which every layer has several submodules. Lists with every second number, or
+    with most numbers left out, are made so.
+
+Repair
+    None: the values are not in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.facts.sharding import Layers, is_shard, layer_lists
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_INNER = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")
+
+
+def _layers(*numbers: int) -> dict[str, T]:
+    return {f"layers.{number}.{name}": T((2, 2)) for number in numbers for name in _INNER}
+
+
+SICK = (Example("one layer is gone", _layers(0, 1, 2, 4, 5)),)
+HEALTHY = (
+    Example("all layers", _layers(0, 1, 2, 3, 4, 5)),
+    Example("every second one", _layers(0, 2, 4, 6, 8)),
+    Example("few of many", _layers(3, 8, 13, 18, 20)),
+)
+
+
+@rule("X813", "layer-gap", Severity.WARNING)
+def layer_gap(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Numbers that are left out."""
+    if is_shard(checkpoint.path):  # shards that are sorted by name have gaps
+        return
+    for state_dict in checkpoint.state_dicts:
+        for layers in layer_lists(state_dict):
+            if layers.missing:
+                yield _problem(state_dict, layers)
+
+
+def _problem(state_dict: StateDict, layers: Layers) -> Problem:
+    numbers = wording.abridged(map(str, layers.missing), 6)
+    where = wording.of_place(state_dict.path)
+    are = "is" if len(layers.missing) == 1 else "are"
+    first, last = layers.present[0], layers.present[-1]
+    return Problem(
+        message=f"{layers.name}{where} go from {first} to {last}, but {numbers} {are} missing",
+        cause="A part was lost when the checkpoint was put together, unless these layers were taken out on purpose.",
+        advice="Take the checkpoint from where it was saved, and check that every part is there.",
+    )

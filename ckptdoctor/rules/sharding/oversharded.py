@@ -1,0 +1,52 @@
+"""The checkpoint lies in a great many small files.
+
+What it means
+    It was sharded far more finely than a limit of some gigabytes for each file asks for.
+
+Why it matters
+    Each file costs a request when it is downloaded, and hubs refuse folders of many thousand files.
+
+What you see
+    Nothing; downloads take long.
+
+How it is found
+    More than a hundred shards, of less than 100 MB each on average.
+
+Repair
+    ``ckptdoctor convert FILE FOLDER --shard-size 5GB`` writes the same tensors in larger shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_MANY = 100  # files that are still few
+_SMALL = 100_000_000  # bytes of a file that are still few
+
+
+def _shards(total: int) -> dict[str, bytes | dict[str, object]]:
+    numbers = range(1, total + 1)
+    return {f"model-{number:05}-of-{total:05}.safetensors": {f"layers.{number}": T((2,))} for number in numbers}
+
+
+SICK = (Example("a file for each layer", files=_shards(101)),)
+HEALTHY = (Example("some files", files=_shards(3)),)
+
+
+@rule("X814", "oversharded", Severity.INFO)
+def oversharded(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Many small shards."""
+    if checkpoint.format != "sharded Hugging Face checkpoint":
+        return
+    files = {storage.extent.file for storage in checkpoint.storages if storage.extent is not None}
+    if len(files) > _MANY and checkpoint.size < len(files) * _SMALL:
+        yield Problem(
+            message=f"{len(files):,} shards hold {checkpoint.size:,} bytes together",
+            cause="Each file costs a request when it is downloaded; one of up to 5 GB would do.",
+            advice="“ckptdoctor convert FILE FOLDER --shard-size 5GB” writes the same tensors in larger shards.",
+        )

@@ -1,0 +1,60 @@
+"""The file is what one rank of several saved.
+
+What it means
+    Its name says a rank, and files of other ranks lie beside it. Where the model was split over the ranks (FSDP, a
+    pipeline, tensor parallelism), each has a part; where every rank had all of it (DDP), they are the same.
+
+Why it matters
+    One part alone lacks layers or has tensors that are too small.
+
+What you see
+    Missing key(s) in state_dict
+
+How it is found
+    The names in the folder. Layers that begin above 0 show that this is a later stage of a pipeline: then it is a
+    warning.
+
+Repair
+    None: whether the parts are joined by names or along a side depends on how the model was split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.rank_files import ranks
+from ckptdoctor.facts.sharding import layer_lists
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_INNER = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")
+_STAGE = {f"layers.{number}.{name}": T((2, 2)) for number in range(4, 8) for name in _INNER}
+_WHOLE = {f"layers.{number}.{name}": T((2, 2)) for number in range(4) for name in _INNER}
+SICK = (
+    Example("a stage of a pipeline", _STAGE, name="model_rank_1.pt", beside={"model_rank_0.pt": b"PK"}),
+    Example("a rank of unknown kind", _WHOLE, name="model_rank_0.pt", beside={"model_rank_1.pt": b"PK"}),
+)
+HEALTHY = (
+    Example("the only rank", _WHOLE, name="model_rank_0.pt"),
+    Example("states of random generators", {"cpu": T((4,))}, name="rng_rank_0.pt", beside={"rng_rank_1.pt": b"PK"}),
+)
+
+
+@rule("X812", "rank-local-checkpoint", Severity.WARNING)
+def rank_local_checkpoint(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """The part of one rank."""
+    found = ranks(checkpoint.path)
+    if found is None:
+        return
+    late = [each for state_dict in checkpoint.state_dicts for each in layer_lists(state_dict) if each.present[0] > 0]
+    first = f" Its {late[0].name} begin with number {late[0].present[0]}." if late else ""
+    others = len(found.ranks) - 1
+    beside = "that of another lies" if others == 1 else f"those of {others:,} others lie"
+    yield Problem(
+        message=f"this is the file of rank {found.rank}, and {beside} beside it",
+        cause=f"Where the model was split over the ranks, one file is a part of it.{first}",
+        advice="Join the parts with the program that split it; where every rank had the whole model, any file will do.",
+        severity=Severity.WARNING if late else Severity.INFO,
+    )

@@ -1,0 +1,50 @@
+"""The file holds ShardedTensors, of which each process has a part.
+
+What it means
+    The sharded state dict of FSDP's first version, or of torchrec, was saved by each process with ``torch.save``.
+
+Why it matters
+    It is read only by as many processes as wrote it, each its own file, after they have formed a process group.
+
+What you see
+    Need to initialize default process group using "init_process_group" before loading ShardedTensor
+
+How it is found
+    The pickle names the class.
+
+Repair
+    None here: the parts lie in the files of all processes. Load it as it was saved and save it with
+    ``torch.distributed.checkpoint``, or gather it with ``full_state_dict=True``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.sharding import sharded_tensors
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.sharding.saved import wrapped
+
+_SAYS = 'Need to initialize default process group using "init_process_group" before loading ShardedTensor'
+_CLASS = ("torch.distributed._shard.sharded_tensor.api", "ShardedTensor")
+SICK = (Example("one rank's part", raw=wrapped(*_CLASS)),)
+HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
+
+
+@rule("X811", "shardedtensor-in-file", Severity.ERROR)
+def shardedtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Tensors of which each process has a part."""
+    found = sharded_tensors(checkpoint)
+    if found:
+        are = "is a ShardedTensor" if len(found) == 1 else "are ShardedTensors"
+        yield Problem(
+            message=f"{wording.count(len(found), 'tensor')} {are}, of which this process's part is here",
+            cause="FSDP's first version or torchrec saved it; the other parts are in the files of the other processes.",
+            torch_says=(_SAYS,),
+            advice="Load it with as many processes as wrote it, and save it with torch.distributed.checkpoint.",
+            keys=tuple([tensor.path for tensor in found]),
+        )

@@ -7,8 +7,8 @@ import sys
 
 from ckptdoctor.cli.main import run
 
-# packages that have threads, process groups or a terminal to put in order before a process ends
-_NEED_GOODBYE = ("torch", "textual")
+# what has threads, process groups, a terminal or temporary files to put in order before a process ends
+_NEED_GOODBYE = ("torch", "textual", "ckptdoctor.formats.wrapped.scratch")
 
 
 def main() -> None:

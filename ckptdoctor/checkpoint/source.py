@@ -1,4 +1,4 @@
-"""Random access to the bytes of a checkpoint, counting what was read: a local file, or a folder of them."""
+"""Random access to the bytes of a checkpoint, counting what was read: the protocol, and a local file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ class Source(Protocol):
 
     ``path`` is what the person named, for messages. ``file`` is what extents call the file that the bytes lie in: the
     path of a local file wherever there is one, which may be another than ``path`` when that was packed.
+    ``distant`` says that each read may cost a request over a network, so that headers must do.
     """
 
     path: str
     file: str
     size: int
     identity: FileIdentity | None
+    distant: bool
 
     @property
     def bytes_read(self) -> int:
@@ -38,14 +40,20 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A local regular file, opened for reading. Raises UnreadableError when it cannot be opened."""
+    """A local regular file, opened for reading. Raises UnreadableError when it cannot be opened.
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = self.file = os.fspath(path)
+    ``path`` is what it is called in messages, where that is not the file itself.
+    """
+
+    distant = False
+
+    def __init__(self, file: str | os.PathLike[str], path: str | None = None) -> None:
+        self.file = os.fspath(file)
+        self.path = self.file if path is None else path
         self._read = 0
         # O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files
         try:
-            self._fd = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_BINARY", 0))
+            self._fd = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_BINARY", 0))
         except OSError as error:
             raise UnreadableError(f"{self.path} cannot be opened: {error.strerror}.") from error
         status = os.fstat(self._fd)

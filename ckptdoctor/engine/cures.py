@@ -17,6 +17,7 @@ from ckptdoctor.edits import (
     SetMetadata,
     SetSuffix,
     Truncate,
+    WriteIndex,
 )
 from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.findings import Finding
@@ -55,11 +56,16 @@ def outside(edits: Iterable[Edit]) -> bool:
     return any(isinstance(edit, (SetSuffix, Truncate)) for edit in edits)
 
 
+def of_index(edits: Iterable[Edit]) -> bool:
+    """Whether the edits write the index of a folder, whose shards stay as they are."""
+    return any(isinstance(edit, WriteIndex) for edit in edits)
+
+
 def _touched(edit: Edit) -> Iterator[str]:
     """What an edit changes, coarsely."""
     if isinstance(edit, (MoveToCpu, Retag)):
         yield "device tags"
-    elif isinstance(edit, (SetSuffix, Truncate)):
+    elif isinstance(edit, (SetSuffix, Truncate, WriteIndex)):
         yield "the file"
     elif isinstance(edit, SetMetadata):
         yield "metadata"

@@ -8,8 +8,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, show_path
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.engine.cures import of_index, outside
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Opened, Recognised
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.selection import Selection
@@ -46,7 +47,7 @@ def diagnose(
     rules = chosen_rules(settings, reference)
     if reference is None:
         reference = read_reference(settings)
-    yield from _Examination(path, settings, rules, reference).events(shown or path)
+    yield from _Examination(path, settings, rules, reference).events(shown or addresses.shown(path))
 
 
 def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...]:
@@ -118,6 +119,14 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda finding: (-finding.severity.rank, finding.code))
 
 
+def possible(finding: Finding, container: Container) -> Finding:
+    """The finding without a repair that a container which is only read cannot have."""
+    if finding.fix is None or formats.is_written(container.format):
+        return finding
+    edits = finding.fix.edits
+    return finding if outside(edits) or of_index(edits) else replace(finding, fix=None)
+
+
 class _Examination:
     """One file on its way through the rules, and what has been learnt so far."""
 
@@ -142,7 +151,7 @@ class _Examination:
                 yield from self._examine(source, container)
                 bytes_read = min(source.bytes_read, container.size)  # some bytes are looked at twice
         except UsageError as error:  # the root that was asked for is not in this file
-            self.error = f"{self.path}: {error.message}"
+            self.error = f"{addresses.shown(self.path)}: {error.message}"
         except CkptDoctorError as error:
             self.error = error.message
         yield from self._skip(self._left_out())
@@ -197,10 +206,16 @@ class _Examination:
             )
 
     def _run(self, *subjects: object) -> Iterator[Event]:
-        for finding in _apply(self.rules, subjects):
+        for finding in map(self._possible, _apply(self.rules, subjects)):
             if finding not in self.findings:
                 self.findings.append(finding)
                 yield Found(finding)
+
+    def _possible(self, finding: Finding) -> Finding:
+        """The finding without its repair, where there can be none: on other machines, and of what is only read."""
+        if finding.fix is None or self.container is None:
+            return finding
+        return replace(finding, fix=None) if addresses.is_address(self.path) else possible(finding, self.container)
 
     def _account_for(self, error: CkptDoctorError, container: Container) -> Iterator[Event]:
         """Contents that cannot be read must not pass for healthy: a finding explains it, or the file is an error."""
@@ -233,7 +248,7 @@ class _Examination:
         """What a reader of the report could take for examined, but was not."""
         holders = [holder for holder in (self.container, self.checkpoint) if holder is not None]
         for note in [note for holder in holders for note in holder.notes if note.kind is NoteKind.NOT_EXAMINED]:
-            yield Skipped(note.message, "the reader's limit was reached")
+            yield Skipped(note.message, "not read")
         if self.checkpoint is None:
             return
         if self.settings.deep:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 
+from ckptdoctor.checkpoint import addresses
 from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.diagnose import chosen_rules, diagnose, read_reference
 from ckptdoctor.engine.events import Finished
@@ -35,12 +36,12 @@ def _survived(path: str, settings: Settings, reference: Reference | None) -> Fil
     except Exception as error:  # one file must not stop the others; its error is told, and the status is 2
         if wants_trace():
             raise
-        return FileReport(path, None, None, error=f"{path}: {one_line(error)}")
+        return FileReport(addresses.shown(path), None, None, error=f"{addresses.shown(path)}: {one_line(error)}")
 
 
 def _examined(path: str, settings: Settings, reference: Reference | None) -> FileReport:
     if path != STANDARD_INPUT:
-        return _last(path, path, settings, reference)
+        return _last(path, addresses.shown(path), settings, reference)
     with spooled(sys.stdin.buffer) as copy:
         return _last(copy, path, settings, reference)
 

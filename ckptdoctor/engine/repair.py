@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from ckptdoctor.checkpoint import Role
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.verify import verify
+from ckptdoctor.engine.verify_index import verify_index
 from ckptdoctor.engine.weights import weights
 from ckptdoctor.findings import Proof, RepairReport
-from ckptdoctor.writing import Written, publish
+from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +37,24 @@ def repair(plan: Plan) -> Outcome:
     if plan.recipe is None:
         return Outcome(plan)
     proofs: list[Proof] = []
-    written = publish(
-        plan.recipe,
-        plan.output,
-        force=plan.request.force,
-        verify=lambda path: proofs.append(verify(path, plan)),
-        identity=plan.original.identity,
-    )
-    return Outcome(plan, written, proofs[0])
+    holds = verify if plan.index is None else verify_index
+    part = Part(plan.recipe, plan.output, lambda path: proofs.append(holds(path, plan)))
+    parts = [*_kept(plan, plan.recipe), part]
+    written = publish_together(parts, force=plan.request.force, identity=plan.original.identity)
+    return Outcome(plan, written[-1], proofs[0])
+
+
+def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
+    """The old index under another name, where the new one takes its place: nothing else says what it said."""
+    if plan.index is None or not _replaces(plan):
+        return []
+    old = Recipe(recipe.source, (Copy(0, os.path.getsize(recipe.source)),))
+    return [Part(old, f"{plan.output}.bak")]
+
+
+def _replaces(plan: Plan) -> bool:
+    original = os.path.join(plan.request.path, plan.index or "")
+    return os.path.realpath(plan.output) == os.path.realpath(original)
 
 
 def preview(plan: Plan) -> RepairReport:
@@ -58,5 +69,5 @@ def preview(plan: Plan) -> RepairReport:
         new_bytes=plan.recipe.new_bytes if plan.recipe is not None else 0,
         left=plan.left,
         weights=models[0].path if len(models) == 1 else None,
-        replaces_original=os.path.realpath(plan.output) == os.path.realpath(plan.request.path),
+        replaces_original=_replaces(plan),
     )

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
+from ckptdoctor.checkpoint.addresses import is_address, path_of
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.edits import Edit, SetSuffix, Truncate
 from ckptdoctor.errors import (
@@ -33,19 +34,67 @@ __all__ = ["examine", "examine_directory", "open_checkpoint", "opened", "read", 
 # how much of the beginning of a file is looked at to recognise it
 HEAD_BYTES = 4096
 
-# what ``salvage`` can save something of
-_SALVAGED = ("torch zip", "torch legacy", "safetensors")
+# what is looked into for a checkpoint (``formats.wrapped``)
+PACKED = frozenset(
+    {"gzip file", "bzip2 file", "xz file", "zstd file", "zip archive", "tar archive", "TorchServe archive"}
+)
+
+# the built-in formats that are written as well as read: ``rewrite`` and ``salvage`` give a file of the same format
+_WRITTEN = ("torch zip", "torch legacy", "safetensors")
 
 # the notes of a container that say that it is a checkpoint, but a broken one
-_DAMAGE = frozenset({NoteKind.HEADER_INVALID, NoteKind.OFFSETS_INVALID, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED})
+_DAMAGE = frozenset(
+    {
+        NoteKind.HEADER_INVALID,
+        NoteKind.OFFSETS_INVALID,
+        NoteKind.ZIP_DAMAGED,
+        NoteKind.PICKLE_DAMAGED,
+        NoteKind.CRC_MISMATCH,
+    }
+)
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Source, Container]]:
-    """The file or folder at ``path``, open, and what it is. Raises UnreadableError when it cannot be opened."""
-    source = FolderSource(path) if os.path.isdir(path) else FileSource(path)
+    """The file or folder at ``path``, open, and what it is: a checkpoint that was packed is opened inside.
+
+    An address (``https://…``) is opened where it is, and ``archive.zip/name`` names a member.
+    Raises UnreadableError when it cannot be opened.
+    """
+    source, member = _source(os.fspath(path))
     with closing(source):
-        yield source, examine(source)
+        container = examine(source)
+        if container.format not in PACKED or isinstance(source, FolderSource):
+            if member is not None:
+                raise UnreadableError(f"{os.fspath(path)} cannot be opened: {source.path} is no archive.")
+            yield source, container
+            return
+        from ckptdoctor.formats.wrapped import opened_inside
+
+        with opened_inside(source, container, examine, member) as inside:
+            yield inside
+
+
+def _source(path: str) -> tuple[Source, str | None]:
+    """Where the bytes are, and the member of an archive that is meant."""
+    if is_address(path):
+        local = path_of(path)
+        if local is None:
+            from ckptdoctor.remote import open_remote
+
+            return open_remote(path), None
+        path = local
+    if os.path.isdir(path):
+        return FolderSource(path), None
+    try:
+        return FileSource(path), None
+    except UnreadableError:
+        from ckptdoctor.formats.wrapped import split_member
+
+        found = split_member(path)
+        if found is None:
+            raise
+    return FileSource(found[0]), found[1]
 
 
 @collector_paused()
@@ -151,15 +200,21 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     Storages of which nothing is left have no extent, those that are cut off a shorter one than ``nbytes`` says.
     Raises NotACheckpointError for a container that cannot be salvaged, and DamagedError where its headers are lost.
     """
-    what_is_left = getattr(format_named(container.format), "salvage", None) if container.format in _SALVAGED else None
+    _insist_on_local(source)
+    what_is_left = getattr(format_named(container.format), "salvage", None) if container.format in _WRITTEN else None
     if what_is_left is None:
         article = "an" if container.format[:1].lower() in "aeiou" else "a"
         kind = f"{article} {container.format}" if container.format else "no checkpoint that is known"
         raise NotACheckpointError(
-            f"{container.path} is {kind}: only {', '.join(_SALVAGED[:-1])} and {_SALVAGED[-1]} files can be salvaged."
+            f"{container.path} is {kind}: only {', '.join(_WRITTEN[:-1])} and {_WRITTEN[-1]} files can be salvaged."
         )
     checkpoint: Checkpoint = what_is_left(source, container)
     return replace(checkpoint, size=container.size, identity=source.identity, container=container)
+
+
+def is_written(name: str) -> bool:
+    """Whether contents of this format can be edited; others are converted first."""
+    return name in _WRITTEN or any(format_.NAME == name for format_ in plugged_in())
 
 
 @collector_paused()
@@ -172,10 +227,20 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     """
     from ckptdoctor.writing.recipe import Copy, Recipe
 
-    if not edits or any(not isinstance(edit, (SetSuffix, Truncate)) for edit in edits):
-        return format_named(checkpoint.format).rewrite(source, checkpoint, edits)
-    lengths = [edit.length for edit in edits if isinstance(edit, Truncate)]
+    _insist_on_local(source)
+    held = [edit for edit in edits if not isinstance(edit, SetSuffix)]  # a new name changes no byte
+    lengths = [edit.length for edit in held if isinstance(edit, Truncate)]
+    if not edits or len(lengths) < len(held):
+        return format_named(checkpoint.format).rewrite(source, checkpoint, held)
     for length in lengths:
         if not 0 <= length <= source.size:
             raise RefusedError(f"The file has {source.size:,} bytes: it cannot be cut after {length:,}.")
     return Recipe(source.file, (Copy(0, min(lengths, default=source.size)),))
+
+
+def _insist_on_local(source: Source) -> None:
+    """Raises RefusedError for a file on another machine: what is written is copied from a file."""
+    if source.distant:
+        from ckptdoctor.remote.downloading import download_first
+
+        raise RefusedError(f"{source.path} is not on this machine: {download_first(source.path)}")

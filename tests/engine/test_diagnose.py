@@ -123,10 +123,11 @@ def test_what_no_rule_explains_is_an_error(sick, tmp_path):
 
 
 def test_a_container_that_is_not_read_yet_is_named(tmp_path):
-    """A known container of another kind is an error of one sentence with its name, not damage."""
+    """A known container of another kind is a finding with its name, not damage."""
     (tmp_path / "model.gguf").write_bytes(b"GGUF\x03\0\0\0" + bytes(64))
     report = check(str(tmp_path / "model.gguf"))
-    assert "GGUF" in report.error and report.findings == ()
+    assert report.error is None and [each.code for each in report.findings] == ["C114"]
+    assert "GGUF" in report.findings[0].message
 
 
 def test_a_reference_gives_coverage(sick, tmp_path):

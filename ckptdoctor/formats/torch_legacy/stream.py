@@ -67,7 +67,7 @@ def read_stream(source: Source) -> Stream:
     Raises TruncatedError when the file ends within them, DamagedError when one of them makes no sense or the protocol
     version is another, HostileError when they take more than 1 GiB.
     """
-    data = source.read(0, min(_FIRST_STEP, source.size))
+    data = source.read(0, min(_FIRST_STEP >> 2 if source.distant else _FIRST_STEP, source.size))
     pickles: list[Pickle] = []
     for name in NAMES:
         data, pickle = _next(source, data, pickles[-1].end if pickles else 0, name)

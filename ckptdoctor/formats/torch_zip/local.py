@@ -78,8 +78,14 @@ def check_records(source: Source, entries: list[Entry], directory_offset: int, r
     """The records of the archive, with where their data begins, in directory order.
 
     Remarks on every record whose header or descriptor contradicts the directory, that lies (partly) outside the
-    file, or that overlaps the next one or the directory.
+    file, or that overlaps the next one or the directory. Over a network, what torch.save laid out is not visited.
     """
+    if source.distant:
+        from ckptdoctor.formats.torch_zip.unseen import records_unseen
+
+        unseen = records_unseen(entries, directory_offset, remarks)
+        if unseen is not None:
+            return unseen
     order: Sequence[int] = range(len(entries))
     if any(one.offset > two.offset for one, two in pairwise(entries)):
         order = sorted(order, key=lambda index: entries[index].offset)

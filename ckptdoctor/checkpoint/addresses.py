@@ -1,0 +1,40 @@
+"""Addresses such as ``https://host/model.pt`` where a path can stand, and how they are shown without what is secret."""
+
+from __future__ import annotations
+
+import re
+
+# compiled when the first address comes: paths do not wait for that
+# a scheme as RFC 3986 writes it, but of two letters at least: C:// is a drive
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]+://"
+_PARTS = rf"({_SCHEME})(?:[^/?#]*@)?([^?#]*)(\?[^#]*)?(?:#.*)?"
+
+# queries that only choose what is meant: everything else may be a signature or a token
+_HARMLESS = r"\?(?:download|versionId|raw|dl)(?:=[\w.-]*)?"
+
+
+def is_address(path: str) -> bool:
+    """Whether ``path`` is no path of a local file, but says over which protocol bytes are fetched."""
+    return "://" in path and re.match(_SCHEME, path) is not None
+
+
+def shown(path: str) -> str:
+    """The path for a message: an address without user names, passwords and signatures; any other as it is."""
+    if "://" not in path:
+        return path
+    match = re.fullmatch(_PARTS, path, re.DOTALL)
+    if match is None:
+        return path
+    scheme, rest, query = match.groups()
+    return f"{scheme}{rest}{query if query and re.fullmatch(_HARMLESS, query, re.ASCII) else ''}"
+
+
+def path_of(address: str) -> str | None:
+    """The local path that a ``file://`` address stands for; None for any other."""
+    scheme, _, rest = address.partition("://")
+    if scheme.lower() != "file":
+        return None
+    from urllib.parse import unquote
+
+    path = rest.removeprefix("localhost")
+    return path if "%" not in path else unquote(path)

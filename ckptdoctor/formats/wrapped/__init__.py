@@ -1,0 +1,126 @@
+"""Checkpoints that were packed once more: compressed, or put into a zip or tar archive.
+
+The inside is unpacked into a temporary file, from which everything that works on a file works.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+
+from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
+from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.formats.recognise.members import listed
+from ckptdoctor.formats.registry import built_in
+from ckptdoctor.formats.wrapped.inside import Inside, chosen, insides
+from ckptdoctor.formats.wrapped.unpacking import unpacked
+
+__all__ = ["opened_inside", "split_member"]
+
+# a checkpoint in a compressed file in an archive in an archive
+_DEEPEST = 3
+
+# a distant file is fetched as a whole to be unpacked
+_MOST_DISTANT = 16 << 20
+
+Examine = Callable[[Source], Container]
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    """A file on the way in: its source, what it is, and how the ones around it are called."""
+
+    source: Source
+    container: Container
+    around: tuple[str, ...] = ()
+    member: str | None = None
+
+
+@contextmanager
+def opened_inside(
+    source: Source, container: Container, examine: Examine, member: str | None = None
+) -> Iterator[tuple[Source, Container]]:
+    """The one checkpoint in a packed file, open, with a note on what it is packed in; ``member`` names it.
+
+    Where there is none, or no telling which, it is the packed file itself, and its guidance says what is inside.
+    """
+    if source.distant and source.size > _MOST_DISTANT:
+        guidance = f"Download it first: it has to be unpacked. {container.guidance}"
+        yield source, replace(container, guidance=guidance)
+        return
+    with ExitStack() as stack:
+        found = _innermost(_Layer(source, container), examine, member, stack)
+    if isinstance(found, Container):
+        yield source, found
+        return
+    path = container.path if member is None else f"{container.path}/{member}"
+    with closing(FileSource(found.source.file, path)) as inner:
+        inside = examine(inner)
+        kind = f"{_article(inside.format)} {inside.format}"
+        message = f"{kind} is packed in {' in '.join(found.around)}"
+        note = Note(NoteKind.ARCHIVE_WRAPPED, message, found.member)
+        yield inner, replace(inside, notes=(note, *inside.notes))
+
+
+def _innermost(layer: _Layer, examine: Examine, member: str | None, stack: ExitStack) -> _Layer | Container:
+    """The layer that is a checkpoint; or the outermost container, which says why there is none.
+
+    What is opened on the way stays open for the layers in it, and is closed by ``stack``.
+    """
+    outermost = layer.container
+    for _ in range(_DEEPEST):
+        candidates = insides(layer.source, layer.container)
+        inside = chosen(candidates, member)
+        if inside is None:
+            return _without(outermost, candidates, member)
+        try:
+            path = unpacked(layer.source, inside)
+        except DamagedError as error:
+            return _broken(outermost, layer.container, error)
+        if path is None:
+            return outermost
+        source = stack.enter_context(FileSource(path, layer.source.path))
+        container = examine(source)
+        around = (f"{_article(layer.container.format)} {layer.container.format}", *layer.around)
+        layer = _Layer(source, container, around, layer.member or inside.name or None)
+        if container.readable or container.format in {each.NAME for each in built_in()}:
+            return layer
+        member = None
+    return outermost
+
+
+def _without(container: Container, candidates: list[Inside], member: str | None) -> Container:
+    if member is not None:
+        message = f"It holds no “{member}”, but {listed([each.name for each in candidates])}."
+        return replace(container, guidance=message)
+    if len(candidates) < 2:
+        return container
+    names = [each.name for each in candidates]
+    example = os.path.join(container.path, names[0])
+    return replace(container, guidance=f"It holds {listed(names)}: name one of them, as in {example}")
+
+
+def _broken(container: Container, layer: Container, error: DamagedError) -> Container:
+    """The packed file with a note on why it could not be unpacked."""
+    cut = isinstance(error, TruncatedError)
+    kind = NoteKind.TRUNCATED if cut else NoteKind.CRC_MISMATCH
+    message = f"the {layer.format} cannot be unpacked: {error.message.rstrip('.')}"
+    note = Note(kind, message, error.member, error.offset)
+    return replace(container, notes=(*container.notes, note), guidance="Fetch the file again, or take another copy.")
+
+
+def split_member(path: str) -> tuple[str, str] | None:
+    """An archive and a name in it, of a path such as ``weights.zip/epoch_9.pt``; None where no file is on the way."""
+    archive, member = os.path.split(path)
+    while member and archive and not os.path.lexists(archive):
+        archive, last = os.path.split(archive)
+        if not last:
+            return None
+        member = f"{last}/{member}"
+    return (archive, member) if member and os.path.isfile(archive) else None
+
+
+def _article(word: str) -> str:
+    return "an" if word[:1].lower() in "aeiou" or word.startswith("xz") else "a"

@@ -1,0 +1,31 @@
+"""Files on other machines: headers are read in a few requests for parts, and nothing is downloaded."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint.addresses import shown
+from ckptdoctor.remote.source import RemoteFile, RemoteSource
+
+__all__ = ["RemoteSource", "open_remote"]
+
+
+def open_remote(address: str) -> RemoteSource:
+    """The file at an address such as ``https://host/model.pt``.
+
+    Raises UnreadableError, with what to do, where it cannot be reached or its server does not serve parts of files.
+    """
+    return RemoteSource(shown(address), _file(address))
+
+
+def _file(address: str) -> RemoteFile:
+    scheme = address.partition("://")[0].lower()
+    if scheme in ("http", "https"):
+        from ckptdoctor.remote.http import HttpFile
+
+        return HttpFile(address, shown(address))
+    if scheme == "hf":
+        from ckptdoctor.remote import hub
+
+        return hub.open_file(address)
+    from ckptdoctor.remote.filesystems import FilesystemFile
+
+    return FilesystemFile(address, shown(address))

@@ -1,0 +1,100 @@
+"""Files that fsspec reaches: S3, Google Cloud Storage, and whatever else it has a file system for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
+
+_DELAYS = (0.5, 1.0)
+_MOST_NAMED = 3
+_WEIGHTS = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
+
+# some of its file systems want another package, and these are in the extra
+_EXTRA = "pip install 'ckptdoctor[remote]'"
+_IN_EXTRA = ("s3://", "s3a://", "gs://", "gcs://")
+
+Answer = TypeVar("Answer")
+
+
+class FilesystemFile:
+    """A file of one of fsspec's file systems. Raises UnreadableError where it cannot be reached."""
+
+    head = b""
+
+    def __init__(self, address: str, path: str) -> None:
+        self._path = path
+        self._system, self._file = self._connected(address)
+        try:
+            info = self._asked(lambda: self._system.info(self._file))
+        except _Unsigned:  # a public file needs no credentials
+            self._system, self._file = self._connected(address, anon=True)
+            info = self._asked(lambda: self._system.info(self._file))
+        if info.get("type") == "directory":
+            raise UnreadableError(f"{path} is a folder, not a file: name one of its files{self._some_files()}.")
+        size = info.get("size")
+        if not isinstance(size, int):
+            raise UnreadableError(f"{path}: its server does not say how long it is: download it first.")
+        self.size = size
+
+    def fetch(self, start: int, stop: int) -> bytes:
+        """Exactly these bytes. Raises UnreadableError."""
+        data: bytes = self._asked(lambda: self._system.cat_file(self._file, start=start, end=stop))
+        if len(data) != stop - start:
+            raise UnreadableError(
+                f"{self._path}: {stop - start:,} bytes were asked for and {len(data):,} came: it changed while it was "
+                "read, or its server does not serve parts of files."
+            )
+        return data
+
+    def close(self) -> None:
+        """Nothing: fsspec keeps its connections for the next file."""
+
+    def _connected(self, address: str, **options: Any) -> tuple[Any, str]:
+        try:
+            from fsspec.core import url_to_fs
+        except ImportError as error:
+            raise UsageError(f"{self._path} needs fsspec: install it ({_EXTRA}).") from error
+        try:
+            system, file = url_to_fs(address, **options)
+        except ImportError as error:
+            how = _EXTRA if self._path.startswith(_IN_EXTRA) else " ".join(str(error).split())[:200]
+            raise UsageError(f"{self._path} needs another package: install it ({how}).") from error
+        except ValueError as error:
+            scheme = self._path.partition("://")[0]
+            raise UnreadableError(f"{self._path}: there is no way to read “{scheme}://” addresses.") from error
+        return system, file
+
+    def _asked(self, ask: Callable[[], Answer]) -> Answer:
+        """The answer, asked for again where the connection broke. What the libraries raise becomes a sentence."""
+        for delay in (*_DELAYS, None):
+            try:
+                return ask()
+            except CkptDoctorError:
+                raise
+            except FileNotFoundError as error:
+                raise UnreadableError(f"{self._path} is not there: look at the address again.") from error
+            except PermissionError as error:
+                raise UnreadableError(
+                    f"{self._path} may not be read: its server wants credentials, or other ones."
+                ) from error
+            except Exception as error:  # each file system has errors of its own, with no common base
+                if type(error).__name__ == "NoCredentialsError":
+                    raise _Unsigned from error
+                if delay is None or not isinstance(error, (TimeoutError, ConnectionError)):
+                    why = " ".join(str(error).split())[:200] or type(error).__name__
+                    raise UnreadableError(f"{self._path} cannot be read: {why}") from error
+            time.sleep(delay)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _some_files(self) -> str:
+        """The end of a sentence: the first files in a folder that look like checkpoints."""
+        names = [str(each) for each in self._asked(lambda: self._system.ls(self._file, detail=False))]
+        found = [name for name in sorted(names) if name.endswith(_WEIGHTS)][:_MOST_NAMED]
+        return f", such as {' or '.join(map(str, map(self._system.unstrip_protocol, found)))}" if found else ""
+
+
+class _Unsigned(Exception):
+    """There are no credentials, and none may be needed."""

@@ -1,0 +1,119 @@
+"""The checkpoint is packed once more: compressed, or inside a zip or tar archive.
+
+What it means
+    The file is no checkpoint itself, but holds one: a person or a server compressed it (gzip, bzip2, xz, zstd), or
+    put it into an archive. Windows and browsers also rename checkpoints to ``.zip``, and repack what they unpacked.
+
+Why it matters
+    No library looks inside, and their messages speak of something else.
+
+What you see
+    file in archive is not in a subdirectory: model.pth
+    Unsupported operand 31
+    invalid load key, '\\x1f'.
+    filename 'storages' not found
+
+How it is found
+    By the first bytes. The inside is unpacked into a temporary folder and read from there; all other findings are
+    about the inside. Of several checkpoints in one archive, name the one that is meant: ``weights.zip/model.pt``.
+
+Repair
+    ``ckptdoctor fix FILE --select C102`` writes the inside beside it, under its name without what says how it was
+    packed: ``model.pt.gz`` becomes ``model.pt``. Safe: no byte of the inside changes.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container, Note, NoteKind
+from ckptdoctor.edits import Fix, Safety, SetSuffix
+from ckptdoctor.facts.notes import notes_of
+from ckptdoctor.facts.unwrapping import unwrapped_path
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import sentence
+from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
+
+
+def _gzipped(data: bytes) -> bytes:
+    import gzip
+
+    return gzip.compress(data, mtime=0)
+
+
+def _zipped(data: bytes) -> bytes:
+    import io
+    import zipfile
+
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("README.md", "weights")
+        archive.writestr("model.pt", data)
+    return made.getvalue()
+
+
+def _in_tar_gz(data: bytes) -> bytes:
+    import io
+    import tarfile
+
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w:gz") as archive:
+        entry = tarfile.TarInfo("run/model.pt")
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+    return made.getvalue()
+
+
+_META = {"format": "pt"}
+SICK = (
+    Example("gzip around a torch file", {"w": T((3,))}, suffix=".pt.gz", damage=_gzipped),
+    Example("gzip around safetensors", {"w": T((3,))}, "safetensors", ".gz", metadata=_META, damage=_gzipped),
+    Example("a torch file in a zip archive", {"w": T((3,))}, suffix=".zip", damage=_zipped),
+    Example("a torch file in a compressed tar archive", {"w": T((3,))}, suffix=".tar.gz", damage=_in_tar_gz),
+)
+HEALTHY = (
+    Example("as torch writes it", {"w": T((3,))}),
+    Example("as torch writes it, renamed", {"w": T((3,))}, suffix=".zip"),
+)
+
+# how torch refuses each, with weights_only=True and without it, by the outermost
+_TORCH_SAYS = {
+    "gzip file": ("Unsupported operand 31", "invalid load key, '\\x1f'."),
+    "bzip2 file": ("Unsupported operand 66",),
+    "xz file": ("Unsupported operand 253", "invalid load key, '\\xfd'."),
+    "zstd file": ("Unsupported operand 181", "invalid load key, '\\xb5'."),
+    "tar archive": ("saved in the legacy .tar format", "filename 'storages' not found"),
+}
+
+
+@rule("C102", "archive-wrapped-checkpoint", Severity.ERROR)
+def archive_wrapped_checkpoint(container: Container) -> Iterator[Problem]:
+    """A checkpoint inside of something else."""
+    path = unwrapped_path(container)
+    for note in notes_of(container, NoteKind.ARCHIVE_WRAPPED):
+        fix = None
+        if path is not None:
+            edits = (SetSuffix(os.path.splitext(path)[1]),)
+            fix = Fix("unpack it", edits, Safety.SAFE, "--select C102")
+        yield Problem(
+            message=sentence(note, "the checkpoint is packed in another file"),
+            cause="It was compressed, or put into an archive; no library looks inside.",
+            torch_says=_refusal(container, note),
+            fix=fix,
+        )
+
+
+def _refusal(container: Container, note: Note) -> tuple[str, ...]:
+    if is_safetensors_name(container):
+        return (f"{HEADER}header too large",)
+    for kind, words in _TORCH_SAYS.items():
+        if note.message.endswith(kind):
+            return words
+    if note.member is None:
+        return ()
+    if "/" in note.member:
+        return ('Expected hasRecord("version") to be true, but got false.',)
+    return (f"file in archive is not in a subdirectory: {note.member}",)

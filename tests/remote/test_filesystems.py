@@ -1,0 +1,174 @@
+"""Files that fsspec reaches: a real server that speaks S3, in a process of its own, and what is in memory."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from unittest import mock
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import ckptdoctor
+from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.remote import filesystems, open_remote
+
+STATE = {f"layers.{index:04}.weight": torch.full((10_000,), float(index)) for index in range(1_000)}
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory):
+    """The server, with 40 MB of 1,000 tensors in either format; a function that tells what it was asked for."""
+    folder = tmp_path_factory.mktemp("s3")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    serve = f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"
+    with open(folder / "log", "w") as log:
+        process = subprocess.Popen([sys.executable, "-c", serve], stderr=log, stdout=log)
+    try:
+        _wait(port)
+        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_DEFAULT_REGION": "us-east-1"}
+        rest = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_EC2_METADATA_DISABLED": "true"}
+        with mock.patch.dict(os.environ, {**keys, **rest}):
+            _upload(folder)
+            yield lambda: (folder / "log").read_text()
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait(port):
+    for _ in range(200):
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the server did not start")
+
+
+def _upload(folder):
+    import fsspec
+
+    torch.save(STATE, folder / "a.pt")
+    save_file(STATE, folder / "a.safetensors", {"format": "pt"})
+    system = fsspec.filesystem("s3")
+    system.mkdir("weights")
+    for name in ("a.pt", "a.safetensors"):
+        system.put(str(folder / name), f"weights/run/{name}")
+    system.chmod("weights/run/a.safetensors", "public-read")
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+def test_headers_take_few_requests(name, s3):
+    """The size and the parts that hold headers: at most 6 requests, and less than 2 % of 40 MB."""
+    before = s3().count("HTTP/1.1")
+    report = ckptdoctor.check(f"s3://weights/run/{name}")
+    assert report.error is None and report.findings == ()
+    assert [tensor.key for tensor in report.checkpoint.tensors] == list(STATE)
+    assert s3().count("HTTP/1.1") - before <= 6 and report.bytes_read < 800_000
+
+
+def test_values_are_loaded(s3):
+    """As they were saved."""
+    loaded = ckptdoctor.load("s3://weights/run/a.safetensors")
+    assert all(torch.equal(loaded[key], tensor) for key, tensor in STATE.items())
+
+
+def test_what_is_not_there_is_told(s3):
+    """A file, a bucket; of a folder, which files could be meant."""
+    assert "s3://weights/none.pt is not there" in ckptdoctor.check("s3://weights/none.pt").error
+    assert "is not there" in ckptdoctor.check("s3://nobody/a.pt").error
+    error = ckptdoctor.check("s3://weights/run").error
+    assert "is a folder" in error and "s3://weights/run/a.pt or s3://weights/run/a.safetensors" in error
+
+
+def test_public_files_need_no_credentials(s3, monkeypatch):
+    """Without any the file is asked for as anybody may."""
+    import s3fs
+
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    s3fs.S3FileSystem.clear_instance_cache()
+    assert ckptdoctor.check("s3://weights/run/a.safetensors").error is None
+    assert "wants credentials" in ckptdoctor.check("s3://weights/run/a.pt").error
+
+
+def test_whatever_fsspec_has_a_file_system_for_is_read(tmp_path):
+    """Its file system in memory, for one."""
+    import fsspec
+
+    torch.save({"module.w": torch.ones(3)}, tmp_path / "m.pt")
+    fsspec.filesystem("memory").pipe("/models/m.pt", (tmp_path / "m.pt").read_bytes())
+    report = ckptdoctor.check("memory://models/m.pt")
+    assert report.error is None and [finding.code for finding in report.findings] == ["N401"]
+    assert torch.equal(ckptdoctor.load("memory://models/m.pt")["module.w"], torch.ones(3))
+
+
+def test_a_protocol_that_nobody_knows_is_told():
+    """By its name."""
+    assert "no way to read “clay://” addresses" in ckptdoctor.check("clay://tablet/m.pt").error
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch):
+    """With the command that installs it, or in fsspec's words where it is none of the extra's."""
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    monkeypatch.setitem(sys.modules, "adlfs", None)
+    with pytest.raises(UsageError, match=r"pip install 'ckptdoctor\[remote\]'"):
+        open_remote("gs://weights/a.pt")
+    with pytest.raises(UsageError, match=r"adlfs"):
+        open_remote("abfs://weights/a.pt")
+
+
+class _Odd:
+    """A file system that answers as it is told."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def _next(self):
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def info(self, path):
+        return self._next()
+
+    def cat_file(self, path, start, end):
+        return self._next()
+
+
+def _opened(monkeypatch, *answers):
+    monkeypatch.setattr(filesystems, "_DELAYS", (0.0, 0.0))
+    monkeypatch.setattr(filesystems.FilesystemFile, "_connected", lambda *_, **__: (_Odd(*answers), "m.pt"))
+    return filesystems.FilesystemFile("odd://m.pt", "odd://m.pt")
+
+
+def test_broken_connections_are_tried_again(monkeypatch):
+    """A few times; then the reason is told."""
+    file = _opened(monkeypatch, ConnectionResetError(), {"size": 10}, TimeoutError(), b"abc")
+    assert file.size == 10 and file.fetch(0, 3) == b"abc"
+    with pytest.raises(UnreadableError, match="cannot be read: gone"):
+        _opened(monkeypatch, *[ConnectionResetError("gone")] * 3)
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ([{"size": None}], "how long"),
+        ([PermissionError()], "or other ones"),
+        ([RuntimeError("no\nluck")], "no luck"),
+        ([{"size": 10}, b"ab"], "3 bytes were asked for and 2 came"),
+    ],
+)
+def test_other_answers_are_told(answers, words, monkeypatch):
+    """In one sentence."""
+    with pytest.raises(UnreadableError, match=words):
+        _opened(monkeypatch, *answers).fetch(0, 3)

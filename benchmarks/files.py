@@ -45,6 +45,16 @@ def two_gb_safetensors(folder: Path) -> Path:
     return path
 
 
+def two_gb_dcp(folder: Path) -> Path:
+    """The same tensors as torch.distributed.checkpoint writes them: a folder."""
+    path = folder / "two_gb_dcp"
+    if not path.exists():
+        import torch.distributed.checkpoint as dcp
+
+        dcp.save(_layers(), checkpoint_id=path, no_dist=True)
+    return path
+
+
 def many_tensors_pt(folder: Path, count: int = 50_000) -> Path:
     """A torch zip of 50,000 small tensors."""
     path = folder / f"tensors_{count}.pt"

@@ -5,6 +5,7 @@
     checkpoint = ckptdoctor.open("model.pt")      # headers only; nothing is run
     report = ckptdoctor.check("model.pt")         # findings, worst first
     repaired = ckptdoctor.fix("model.pt")         # a new file beside it, verified
+    ckptdoctor.convert("model.pt", "model.safetensors")     # the same tensors in another container
     contents = ckptdoctor.load("model.pt")        # plain Python with CPU tensors
     weights = ckptdoctor.load_state_dict("model.pt", net)   # what net.load_state_dict takes, or why there is none
 
@@ -17,12 +18,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ckptdoctor.api import check, fix, open
+    from ckptdoctor.api import check, convert, fix, open
     from ckptdoctor.checkpoint import Checkpoint, Tensor
     from ckptdoctor.checkpoint.expectation import Expected, Reference
+    from ckptdoctor.edits.conversion import ConvertReport
     from ckptdoctor.errors import CkptDoctorError
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, Severity
-    from ckptdoctor.loading import load
+    from ckptdoctor.loading.load import load
     from ckptdoctor.loading.state_dict import load_state_dict
 
 __version__: str
@@ -30,6 +32,7 @@ __version__: str
 __all__ = [
     "Checkpoint",
     "CkptDoctorError",
+    "ConvertReport",
     "Expected",
     "FileReport",
     "Finding",
@@ -40,6 +43,7 @@ __all__ = [
     "Tensor",
     "__version__",
     "check",
+    "convert",
     "fix",
     "load",
     "load_state_dict",
@@ -50,6 +54,7 @@ __all__ = [
 _HOMES = {
     "Checkpoint": "ckptdoctor.checkpoint",
     "CkptDoctorError": "ckptdoctor.errors",
+    "ConvertReport": "ckptdoctor.edits.conversion",
     "Expected": "ckptdoctor.checkpoint.expectation",
     "FileReport": "ckptdoctor.findings",
     "Finding": "ckptdoctor.findings",
@@ -59,6 +64,7 @@ _HOMES = {
     "Severity": "ckptdoctor.findings",
     "Tensor": "ckptdoctor.checkpoint",
     "check": "ckptdoctor.api",
+    "convert": "ckptdoctor.api",
     "fix": "ckptdoctor.api",
     "load": "ckptdoctor.loading",
     "load_state_dict": "ckptdoctor.loading.state_dict",

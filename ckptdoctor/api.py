@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Union
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.findings import FileReport, RepairReport
 
 Path = Union[str, "os.PathLike[str]"]
@@ -97,3 +98,30 @@ def fix(
         force=force,
     )
     return repair(plan(request)).report
+
+
+def convert(
+    path: Path | Sequence[Path],
+    output: Path,
+    *,
+    shard_size: str | int | None = None,
+    root: str | None = None,
+    flatten: bool = False,
+    clone_ties: bool = False,
+    force: bool = False,
+) -> ConvertReport:
+    """Write a checkpoint, or several files with keys of their own, in another container: what ``output`` is called.
+
+    ``.pt``, ``.pth``, ``.ckpt`` and ``.bin`` are archives of torch; ``.safetensors`` is one file, and with
+    ``shard_size`` ("5GB", or bytes) a folder of them. The options do what those of ``ckptdoctor convert`` do.
+    Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError;
+    then nothing has changed.
+    """
+    from ckptdoctor.engine import convert as converting
+    from ckptdoctor.engine.convert_request import ConvertRequest, size_of
+
+    paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+    size = size_of(shard_size) if isinstance(shard_size, str) else shard_size
+    named = tuple([os.fspath(each) for each in paths])
+    request = ConvertRequest(named, os.fspath(output), size, root, flatten, clone_ties, force)
+    return converting.convert(request)

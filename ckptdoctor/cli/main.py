@@ -24,6 +24,8 @@ COMMANDS = {
     "check": "ckptdoctor.cli.check",
     "fix": "ckptdoctor.cli.fix",
     "show": "ckptdoctor.cli.show",
+    "convert": "ckptdoctor.cli.convert",
+    "merge": "ckptdoctor.cli.merge",
     "salvage": "ckptdoctor.cli.salvage",
     "explain": "ckptdoctor.cli.explain",
     "rules": "ckptdoctor.cli.rules",

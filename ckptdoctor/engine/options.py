@@ -13,6 +13,7 @@ from ckptdoctor.engine.name_map import name_edits, root_edits
 from ckptdoctor.engine.request import FixRequest, Substitution
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.weights import weights
+from ckptdoctor.engine.weights_only import weights_only_edits
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 from ckptdoctor.facts.devices import CPU
@@ -52,6 +53,8 @@ def wishes(request: FixRequest) -> Iterator[Wish]:
         yield _add_wish(request.add_prefix)
     if request.to_cpu:
         yield Wish("--to-cpu", "bring every tensor to the CPU", _to_cpu)
+    if request.weights_only_safe:
+        yield Wish("--weights-only-safe", "turn what torch.load refuses into plain data", weights_only_edits)
 
 
 def _pattern_wish(option: str, patterns: tuple[str, ...], find: Callable[..., tuple[object, ...]]) -> Wish:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 if TYPE_CHECKING:
-    from ckptdoctor.writing.publishing import Written, publish
+    from ckptdoctor.writing.publishing import Part, Written, publish, publish_together
 
-__all__ = ["Copy", "Generated", "Literal", "Recipe", "Segment", "Written", "publish"]
+__all__ = ["Copy", "Generated", "Literal", "Part", "Recipe", "Segment", "Written", "publish", "publish_together"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("Written", "publish"):
+    if name not in ("Part", "Written", "publish", "publish_together"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from ckptdoctor.writing import publishing
 

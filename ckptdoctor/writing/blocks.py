@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.errors import WriteError
+from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Copy, Literal, Segment
 
 # Two blocks fit the second-level cache of a core: comparing them then costs little beside reading them
@@ -14,37 +15,39 @@ BLOCK = 1 << 20
 SMALL = 64 << 10
 
 
-class Original:
-    """The file that ranges are copied from, read through a window that serves many small ranges at once."""
+class Reading:
+    """Reads copied ranges, through a window that serves many small ranges of one file at once."""
 
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
+    def __init__(self, files: Originals) -> None:
+        self._files = files
+        self._file: str | None = None
         self._start = 0
         self._window = memoryview(b"")
 
-    def small(self, segment: Copy) -> memoryview:
-        """A range shorter than a block."""
+    def small(self, segment: Copy) -> bytes:
+        """A range shorter than a block, which holds nothing else in memory."""
         begin = segment.offset - self._start
-        if not 0 <= begin <= begin + segment.length <= len(self._window):
-            self._window = memoryview(os.pread(self._fd, BLOCK, segment.offset))
-            self._start, begin = segment.offset, 0
-        data = self._window[begin : begin + segment.length]
-        if len(data) < segment.length:
-            data = memoryview(b"".join(self.large(segment)))
-        return data
+        if segment.file != self._file or not 0 <= begin <= begin + segment.length <= len(self._window):
+            # only where ranges follow each other it pays to read far ahead
+            follows = segment.file == self._file and 0 <= begin - len(self._window) < BLOCK
+            ahead = BLOCK if follows or not self._window else SMALL
+            self._window = memoryview(os.pread(self._files.fd(segment.file), ahead, segment.offset))
+            self._file, self._start, begin = segment.file, segment.offset, 0
+        data = bytes(self._window[begin : begin + segment.length])
+        return data if len(data) == segment.length else b"".join(self.large(segment))
 
     def large(self, segment: Copy) -> Iterator[bytes]:
         """A range of any length, block by block. Raises WriteError when the file ends before."""
         offset, end = segment.offset, segment.offset + segment.length
         while offset < end:
-            data = os.pread(self._fd, min(BLOCK, end - offset), offset)
+            data = os.pread(self._files.fd(segment.file), min(BLOCK, end - offset), offset)
             if not data:
                 raise WriteError(f"The original ended at byte {offset} while it was copied; repair it again.")
             yield data
             offset += len(data)
 
 
-def blocks(segments: Iterable[Segment], original: Original) -> Iterator[bytes | memoryview]:
+def blocks(segments: Iterable[Segment], original: Reading) -> Iterator[bytes | memoryview]:
     """All bytes of the segments, in order.
 
     Raises WriteError when a generated segment has another length than it said, and when the original ends too early.
@@ -68,7 +71,7 @@ def blocks(segments: Iterable[Segment], original: Original) -> Iterator[bytes | 
         yield b"".join(parts)
 
 
-def _parts(segment: Segment, original: Original) -> Iterator[bytes | memoryview]:
+def _parts(segment: Segment, original: Reading) -> Iterator[bytes | memoryview]:
     if isinstance(segment, Literal):
         view = segment.data
         yield from (view,) if len(view) <= BLOCK else (view[at : at + BLOCK] for at in range(0, len(view), BLOCK))

@@ -5,18 +5,19 @@ from __future__ import annotations
 import os
 
 from ckptdoctor.errors import WriteError
-from ckptdoctor.writing.blocks import Original, blocks
+from ckptdoctor.writing.blocks import Reading, blocks
+from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Recipe
 
 
-def compare(recipe: Recipe, source: int, target: int) -> None:
-    """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``source``."""
+def compare(recipe: Recipe, files: Originals, target: int) -> None:
+    """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
     if os.fstat(target).st_size != recipe.size:
         raise WriteError(
             f"The output has {os.fstat(target).st_size} bytes instead of {recipe.size}; it was thrown away."
         )
     at = 0
-    for block in blocks(recipe.segments, Original(source)):
+    for block in blocks(recipe.segments, Reading(files)):
         if _read(target, len(block), at) != block:
             raise WriteError(
                 f"The output differs from what was meant within {len(block)} bytes from byte {at};"

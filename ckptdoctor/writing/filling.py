@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
-from ckptdoctor.writing.blocks import SMALL, Original, blocks
+from ckptdoctor.writing.blocks import SMALL, Reading, blocks
+from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Copy, Recipe, Segment
 from ckptdoctor.writing.system import clone, copy_range, preallocate
 
@@ -14,12 +15,12 @@ _AT_ONCE = 256 << 20  # bytes that the kernel copies in one call: between two ca
 _WORTH_CLONING = 16 << 20  # shorter outputs are as quickly copied
 
 
-def reserve(recipe: Recipe, source: int, target: int) -> bool:
+def reserve(recipe: Recipe, files: Originals, target: int) -> bool:
     """Get the space for the whole output. True: ``target`` already holds every copied range, at no cost.
 
     Raises OSError on a full disk, before a byte is written.
     """
-    if _stays_in_place(recipe) and clone(source, target):
+    if _stays_in_place(recipe) and clone(files.first, target):
         os.ftruncate(target, recipe.size)
         return True
     preallocate(target, recipe.size)
@@ -30,14 +31,15 @@ def _stays_in_place(recipe: Recipe) -> bool:
     """Whether every copied range keeps its offset, so that sharing the original's blocks gives most of the output."""
     offsets = [0, *accumulate(segment.length for segment in recipe.segments)]
     moved = any(
-        isinstance(each, Copy) and each.offset != at for each, at in zip(recipe.segments, offsets, strict=False)
+        isinstance(each, Copy) and (each.offset != at or each.file not in (None, recipe.source))
+        for each, at in zip(recipe.segments, offsets, strict=False)
     )
     return not moved and recipe.size - recipe.new_bytes >= _WORTH_CLONING
 
 
-def fill(recipe: Recipe, source: int, target: int, cloned: bool = False) -> None:
+def fill(recipe: Recipe, files: Originals, target: int, cloned: bool = False) -> None:
     """Write every segment at its place; ``cloned`` files hold their copied ranges already."""
-    original = Original(source)
+    original = Reading(files)
     at = 0
     for run in _runs(recipe.segments):
         length = sum(segment.length for segment in run)
@@ -45,7 +47,7 @@ def fill(recipe: Recipe, source: int, target: int, cloned: bool = False) -> None
         if not (isinstance(first, Copy) and first.length >= SMALL):
             _write(blocks(run, original), target, at)
         elif not cloned:
-            _copy(first, original, source, target, at)
+            _copy(first, original, files, target, at)
         at += length
 
 
@@ -64,13 +66,13 @@ def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
         yield run
 
 
-def _copy(segment: Copy, original: Original, source: int, target: int, at: int) -> None:
+def _copy(segment: Copy, original: Reading, files: Originals, target: int, at: int) -> None:
     done = 0
     while done < segment.length:
         count = min(_AT_ONCE, segment.length - done)
-        copied = copy_range(source, target, count, segment.offset + done, at + done)
+        copied = copy_range(files.fd(segment.file), target, count, segment.offset + done, at + done)
         if not copied:  # not offered here, or the original has ended: reading tells
-            _write(original.large(Copy(segment.offset + done, segment.length - done)), target, at + done)
+            _write(original.large(Copy(segment.offset + done, segment.length - done, segment.file)), target, at + done)
             return
         done += copied
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -15,6 +15,7 @@ from ckptdoctor.writing.attributes import restore
 from ckptdoctor.writing.comparing import compare
 from ckptdoctor.writing.filling import fill, reserve
 from ckptdoctor.writing.interrupts import cleaned_up
+from ckptdoctor.writing.originals import Originals, originals
 from ckptdoctor.writing.recipe import Recipe
 from ckptdoctor.writing.syncing import BackgroundSync
 from ckptdoctor.writing.system import BINARY, NO_LINKS, free_bytes, sync_directory
@@ -34,6 +35,15 @@ class Written:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of several files that are published together. ``verify`` gets the path of the complete temporary file."""
+
+    recipe: Recipe
+    output: str
+    verify: Callable[[str], None] | None = None
+
+
 def publish(
     recipe: Recipe,
     output: str,
@@ -49,52 +59,78 @@ def publish(
     ``verify`` gets the path of the complete temporary file and raises to refuse it. ``identity`` is the original as
     it was when the recipe was made. Raises WriteError, and whatever ``verify`` raises; then nothing has changed.
     """
+    part = Part(recipe, output, verify)
+    return publish_together((part,), force=force, break_links=break_links, identity=identity)[0]
+
+
+def publish_together(
+    parts: Sequence[Part], *, force: bool = False, break_links: bool = False, identity: FileIdentity | None = None
+) -> list[Written]:
+    """The same for several files: all are complete and verified before the first gets its name, the last one last.
+
+    ``identity`` is the source of the first recipe. Where a name cannot be given in the end, new files that have got
+    theirs are removed again.
+    """
     started = perf_counter()
+    known: dict[str, FileIdentity | None] = {parts[0].recipe.source: identity}
     try:
-        with cleaned_up(), _opened(recipe.source) as source:
-            before = _unchanged(source, recipe.source, identity)
-            target = resolve(output, os.fstat(source), force=force, break_links=break_links)
-            with _temporary(target) as (path, fd):
-                _make(recipe, source, fd, path, verify)
-                _unchanged(source, recipe.source, before)
-                _reveal(path, target)
-                sync_directory(target.directory)
+        with cleaned_up(), ExitStack() as stack:
+            made = [_made(part, stack, known, force, break_links) for part in parts]
+            for files, _, _ in made:
+                files.insist_unchanged()
+            _reveal_all(parts, [(path, target) for _, path, target in made])
     except OSError as error:
-        raise WriteError(_sentence(error, output, recipe)) from error
-    return Written(output, recipe.size, recipe.size - recipe.new_bytes, perf_counter() - started)
+        raise WriteError(_sentence(error, parts[-1].output, parts[-1].recipe)) from error
+    seconds = perf_counter() - started
+    return [Written(each.output, each.recipe.size, _copied(each.recipe), seconds) for each in parts]
 
 
-def _make(recipe: Recipe, source: int, fd: int, path: str, verify: Callable[[str], None] | None) -> None:
+def _copied(recipe: Recipe) -> int:
+    return recipe.size - recipe.new_bytes
+
+
+def _made(
+    part: Part, stack: ExitStack, known: dict[str, FileIdentity | None], force: bool, break_links: bool
+) -> tuple[Originals, str, Target]:
+    """The complete, verified file of one part under its temporary name, which lasts as long as the stack."""
+    recipe = part.recipe
+    try:
+        files = stack.enter_context(originals(recipe.source, known.get(recipe.source)))
+        target = resolve(part.output, os.fstat(files.first), force=force, break_links=break_links)
+        path, fd = stack.enter_context(_temporary(target))
+        _make(recipe, files, fd, path, part.verify)
+    except OSError as error:
+        raise WriteError(_sentence(error, part.output, recipe)) from error
+    return files, path, target
+
+
+def _make(recipe: Recipe, files: Originals, fd: int, path: str, verify: Callable[[str], None] | None) -> None:
     """Everything up to a complete, verified file that has only the wrong name."""
-    cloned = reserve(recipe, source, fd)
+    cloned = reserve(recipe, files, fd)
     with _synced(fd, recipe.size) as complete:
-        fill(recipe, source, fd, cloned)
+        fill(recipe, files, fd, cloned)
         complete()
-        compare(recipe, source, fd)
+        compare(recipe, files, fd)
         if verify is not None:
             verify(path)
-    restore(source, fd)
+    restore(files.first, fd)
     os.fsync(fd)
 
 
-@contextmanager
-def _opened(path: str) -> Iterator[int]:
-    try:
-        fd = os.open(path, os.O_RDONLY | BINARY)
-    except OSError as error:
-        raise WriteError(f"The original {path} cannot be opened: {error.strerror}.") from error
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _unchanged(fd: int, path: str, known: FileIdentity | None) -> FileIdentity:
-    status = os.fstat(fd)
-    now = FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-    if known is not None and now != known:
-        raise WriteError(f"{path} changed while it was being repaired; nothing was written. Repair it again.")
-    return now
+def _reveal_all(parts: Sequence[Part], made: Sequence[tuple[str, Target]]) -> None:
+    shown: list[Target] = []
+    for part, (path, target) in zip(parts, made, strict=True):
+        try:
+            _reveal(path, target)
+            shown.append(target)
+            sync_directory(target.directory)
+        except BaseException as error:
+            for each in shown:
+                if not each.replaces:
+                    os.unlink(each.path)
+            if isinstance(error, OSError):
+                raise WriteError(_sentence(error, part.output, part.recipe)) from error
+            raise
 
 
 @contextmanager

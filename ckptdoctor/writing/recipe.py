@@ -21,10 +21,11 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """``length`` bytes of the original at ``offset``, unchanged."""
+    """``length`` bytes of the original at ``offset``, unchanged; ``file`` None is the recipe's source."""
 
     offset: int
     length: int
+    file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ Segment = Union[Literal, Copy, Generated]
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to make an output file from the file ``source``."""
+    """How to make an output file from the file ``source``, whose permissions it gets, and from others."""
 
     source: str
     segments: tuple[Segment, ...]

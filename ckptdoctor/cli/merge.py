@@ -1,0 +1,45 @@
+"""``ckptdoctor merge``: the shards of a checkpoint as one file."""
+
+from __future__ import annotations
+
+import glob
+import os
+
+import click
+
+from ckptdoctor.cli.convert import carried_out, shard_size_of
+from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.engine.convert_request import ConvertRequest
+from ckptdoctor.errors import UnreadableError
+
+
+@click.command("merge", context_settings=SHORT_HELP)
+@click.argument("paths", nargs=-1, required=True)
+@click.option("-o", "--output", metavar="OUT", required=True, help="What to write: OUT.safetensors, OUT.pt, a folder.")
+@click.option("--shard-size", metavar="SIZE", help="Write a folder of files of at most this size each: 5GB.")
+@click.option("--force", is_flag=True, help="Replace an existing output.")
+@as_json
+@color
+def command(
+    paths: tuple[str, ...], output: str, shard_size: str | None, force: bool, style: str, color: str
+) -> ExitStatus:
+    """Put the files of a checkpoint together.
+
+    PATHS are a folder of shards, or files or patterns whose keys are put together: a key that is in two of them must
+    have the same values. The output is verified before it gets its name. Exit status: 0 merged, 1 refused, 2 the
+    request makes no sense, or a path cannot be read.
+    """
+    request = ConvertRequest(tuple(_files(paths)), output, shard_size_of(shard_size), force=force)
+    return carried_out(request, style, color)
+
+
+def _files(paths: tuple[str, ...]) -> list[str]:
+    """The files that the paths and patterns name, each once."""
+    found: list[str] = []
+    for path in paths:
+        matches = [path] if os.path.exists(path) else sorted(glob.glob(path, recursive=True))
+        if not matches:
+            raise UnreadableError(f"There is no file {path}.")
+        found += matches
+    return list(dict.fromkeys(found))

@@ -1,0 +1,41 @@
+"""What is said of a conversion: what was written, what was proven of it, and what the target could not hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import KeyPath
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertReport:
+    """All that is said of one conversion.
+
+    ``sources`` are the files as they were named, ``files`` the names and bytes of what was written, in a folder below
+    ``output``. Of the ``tensors``, ``identical`` are ranges of the sources, and ``remade`` hold the same elements in
+    another layout: in C order, put together out of pieces, unpacked. ``tied`` are (alias, owner): one name
+    keeps the bytes; ``doubled`` counts tensors that shared memory and have bytes of their own now. ``sidecar`` holds
+    what are no tensors (``kept``); ``described`` are the objects in it that are no plain data. ``left_out`` is what was
+    not asked for. ``weights`` is where the state dict lies in the output.
+    """
+
+    sources: tuple[str, ...]
+    output: str
+    source_format: str
+    format: str
+    files: tuple[tuple[str, int], ...]
+    tensors: int
+    nbytes: int
+    identical: int
+    remade: int
+    tied: tuple[tuple[str, str], ...] = ()
+    restored: tuple[tuple[str, str], ...] = ()
+    doubled: int = 0
+    sidecar: str | None = None
+    kept: tuple[str, ...] = ()
+    described: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    root: KeyPath = ()
+    weights: KeyPath | None = None
+    replaces_original: bool = False
+    seconds: float = 0.0

@@ -1,0 +1,34 @@
+"""Converts checkpoints: any container that can be read to a torch archive, or to safetensors in one file or more."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import ROOT
+from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.engine.convert_inputs import inputs
+from ckptdoctor.engine.convert_request import SHARDED, TORCH_ZIP, ConvertRequest
+from ckptdoctor.engine.roots import find_root
+
+# what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
+_LOSSLESS = ("torch zip", "torch legacy")
+
+
+def convert(request: ConvertRequest) -> ConvertReport:
+    """Write the output, verified; what was read stays as it is.
+
+    Raises UnreadableError, NotACheckpointError and DamagedError for the sources, UsageError for a bad option,
+    RefusedError with a list for what the target cannot hold, and WriteError; then nothing has changed.
+    """
+    target = request.target
+    with inputs(request.paths) as given:
+        root = ROOT if request.root is None else find_root(given.tree, request.root)
+        if target != TORCH_ZIP:
+            from ckptdoctor.engine.convert_safetensors import to_safetensors
+
+            return to_safetensors(request, given, root, sharded=target == SHARDED)
+        if len(request.paths) == 1 and given.format in _LOSSLESS:
+            from ckptdoctor.engine.convert_lossless import lossless
+
+            return lossless(request, given, root)
+        from ckptdoctor.engine.convert_torch import to_torch
+
+        return to_torch(request, given, root)

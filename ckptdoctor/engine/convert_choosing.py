@@ -1,0 +1,249 @@
+"""Chooses which tensors become what of a conversion, and says what the target cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping as AnyMapping
+from dataclasses import dataclass, replace
+
+from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Role, Tensor, at, children, show_part, show_path, walk
+from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.engine.reshaping import tensors_in
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.compose import pickling
+from ckptdoctor.formats.compose.safetensors import Entry, code_of
+from ckptdoctor.formats.compose.strided import refusal
+from ckptdoctor.formats.compose.ties import owners
+from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
+
+_LISTED = 10  # what is refused is named one by one up to here
+_METADATA = "_metadata"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The tensors of a flat file by their names, and what else there is.
+
+    ``rest`` is everything that is no tensor, to be kept beside the file; None where there is nothing. ``kept`` are the
+    places of it, ``described`` those of objects that are no plain data. ``left_out`` says what goes.
+    """
+
+    named: tuple[tuple[str, Tensor], ...]
+    rest: Node
+    kept: tuple[str, ...]
+    described: tuple[str, ...]
+    left_out: tuple[str, ...]
+    root: KeyPath
+
+
+def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool) -> Chosen:
+    """The tensors for a flat file. ``wanted``: ``root`` was asked for, so that what lies outside it goes.
+
+    Raises RefusedError where it takes a choice, with the choices.
+    """
+    node = at(tree, root)
+    left_out = list(outside(tree, root)) if wanted and root else []
+    if flatten:
+        named = [(_flat_name(tensor.path[len(root) :]), tensor) for tensor in tensors_in(node)]
+        _insist_on_one_each(named)
+    else:
+        place = _state_dict(node, root)
+        root = (*root, *place) if not wanted else root
+        holder = at(node, place)
+        assert isinstance(holder, Mapping)
+        named = [(str(part), child) for part, child in holder.entries if isinstance(child, Tensor)]
+    written = {id(tensor) for _, tensor in named}
+    rest = without(node, written)
+    if _has_metadata(node):
+        left_out.append("_metadata (the versions of modules)")
+    return Chosen(tuple(named), rest, tuple(_places(rest)), tuple(_described(rest)), tuple(left_out), root)
+
+
+def _flat_name(path: KeyPath) -> str:
+    return "/".join(map(show_part, path))
+
+
+def _insist_on_one_each(named: Sequence[tuple[str, Tensor]]) -> None:
+    if len({name for name, _ in named}) != len(named):
+        seen: set[str] = set()
+        twice = next(name for name, _ in named if name in seen or seen.add(name))  # type: ignore[func-returns-value]  # add gives None
+        raise RefusedError(f"Two tensors would be called “{twice}”; take one part with --root.")
+
+
+def _state_dict(node: Node, root: KeyPath) -> KeyPath:
+    """Where below ``node`` the one flat dict of tensors is. Raises RefusedError where that takes a choice."""
+    tensors = list(tensors_in(node))
+    if not tensors:
+        raise RefusedError(f"There are no tensors in {show_path(root)} that could be converted.{_whole_module(node)}")
+    if isinstance(node, Mapping):
+        direct = sum(isinstance(child, Tensor) for part, child in node.entries if isinstance(part, str))
+        if direct == len(tensors):
+            return ()
+    sets = [each for each in weights_among(find_state_dicts(node)) if _plain_way(node, each.path)]
+    models = [each for each in sets if each.role is Role.MODEL] or sets
+    if len(models) == 1 and len(models[0].tensors) == len(tensors):
+        return models[0].path
+    here = show_path(root) if root else "the checkpoint"
+    lines = [f"safetensors files hold one flat set of tensors, and {here} holds more"]
+    lines += [f"  {show_path((*root, *each.path))}   {len(each.tensors):,} tensors" for each in models[:_LISTED]]
+    rest = len(tensors) - sum(len(each.tensors) for each in models)
+    lines += [f"  elsewhere   {rest:,} tensors"] if rest > 0 else []
+    ways = [f"--root {show_path((*root, *each.path))}" for each in models[:3] if each.path]
+    choice = ", or ".join([*ways, "--flatten (all of them, under names such as optimizer/state/0/exp_avg)"])
+    raise RefusedError("\n".join([*lines, f"  choose: {choice}"]))
+
+
+def _whole_module(node: Node) -> str:
+    pickled = any(isinstance(each, Opaque) for _, each in walk(node))
+    return " A model that was saved whole: ckptdoctor fix --select P204 --unsafe-fixes first." if pickled else ""
+
+
+def _plain_way(node: Node, path: KeyPath) -> bool:
+    for part in path:
+        if not isinstance(node, (Mapping, Items)):
+            return False
+        node = at(node, (part,))
+    return isinstance(node, Mapping)
+
+
+def outside(tree: Node, root: KeyPath) -> Iterator[str]:
+    """What lies beside the root, in a few words each."""
+    node = tree
+    for depth, part in enumerate(root):
+        for own, child in children(node):
+            if own != part:
+                count = sum(1 for _ in tensors_in(child))
+                told = f" ({count:,} tensors)" if count > 1 else " (a tensor)" if count else ""
+                yield f"{show_path((*root[:depth], own))}{told}"
+        node = at(node, (part,))
+
+
+# ---- what is no tensor
+
+
+def without(node: Node, written: set[int]) -> Node:
+    """The contents without the tensors that were written, and without dicts that held nothing else.
+
+    In lists, where leaving one out would move the others, the tensors stay. None where nothing is left.
+    """
+    if isinstance(node, Tensor):
+        return None
+    if isinstance(node, Mapping):
+        entries = []
+        for part, child in node.entries:
+            kept = without(child, written) if isinstance(child, (Mapping, Items)) else child
+            emptied = isinstance(child, Mapping) and bool(child.entries) and kept is None
+            if id(child) not in written and not emptied:
+                entries.append((part, Mapping(child.kind, ()) if isinstance(child, Mapping) and kept is None else kept))
+        attributes = _without_metadata(node.attributes)
+        if not entries and attributes is None:
+            return None
+        return Mapping(node.kind, tuple(entries), attributes)
+    if isinstance(node, Items) and any(id(each) in written for _, each in walk(node)):
+        items = [child if isinstance(child, Tensor) else _emptied(child, written) for child in node.items]
+        return replace(node, items=tuple(items))
+    return node
+
+
+def _emptied(node: Node, written: set[int]) -> Node:
+    if isinstance(node, Mapping):
+        kept = without(node, written)
+        return Mapping(node.kind, ()) if kept is None else kept
+    return without(node, written) if isinstance(node, Items) else node
+
+
+def _without_metadata(attributes: Mapping | None) -> Mapping | None:
+    if attributes is None:
+        return None
+    entries = tuple([(part, child) for part, child in attributes.entries if part != _METADATA])
+    return replace(attributes, entries=entries) if entries else None
+
+
+def _has_metadata(node: Node) -> bool:
+    return any(
+        isinstance(each, Mapping) and each.attributes is not None and _METADATA in dict(each.attributes.entries)
+        for _, each in walk(node)
+    )
+
+
+def _places(rest: Node) -> Iterator[str]:
+    """The names at the top of what is kept."""
+    if rest is None:
+        return
+    if not isinstance(rest, Mapping):
+        yield "(root)"
+        return
+    for part, child in rest.entries:
+        name = f" ({child.class_name})" if isinstance(child, Opaque) else ""
+        yield f"{show_part(part)}{name}"
+    if rest.attributes is not None:
+        yield from (f".{show_part(part)}" for part, _ in rest.attributes.entries)
+
+
+def _described(rest: Node) -> Iterator[str]:
+    for path, node in walk(rest) if rest is not None else ():
+        if isinstance(node, Opaque):
+            yield f"{show_path(path)} ({node.class_name})"
+
+
+# ---- what the target cannot say
+
+
+def entries_of(named: Iterable[tuple[str, Tensor]]) -> list[Entry]:
+    """The tensors as safetensors can hold them. Raises RefusedError with the list of those that it cannot."""
+    found, trouble = [], []
+    for name, tensor in named:
+        reason = refusal(tensor)
+        if reason is None and code_of(tensor) is None:
+            reason = f"is {tensor.dtype.name}, which safetensors does not have"
+        if reason is None:
+            found.append(Entry(name, tensor))
+        else:
+            trouble.append((name, reason))
+    _refuse(trouble, "safetensors", "leave them out first: ckptdoctor fix --drop NAME")
+    return found
+
+
+def insist_on_torch(node: Node, root: KeyPath) -> None:
+    """Raises RefusedError with the list of what cannot be written into an archive of torch."""
+    trouble = []
+    stack: list[tuple[KeyPath, Node]] = [(root, node)]
+    while stack:
+        path, each = stack.pop()
+        reason = pickling.unsayable(each) or (refusal(each) if isinstance(each, Tensor) else None)
+        if reason is not None:
+            trouble.append((show_path(path), reason))
+        elif isinstance(each, (Mapping, Items)):
+            stack += reversed([((*path, part), child) for part, child in children(each)])
+    _refuse(trouble, "a torch file", "take the part without them: --root KEY")
+
+
+def _refuse(trouble: Sequence[tuple[str, str]], what: str, way: str) -> None:
+    if not trouble:
+        return
+    number = "one thing" if len(trouble) == 1 else f"{len(trouble):,} things"
+    lines = [f"{number} in it cannot be written into {what}", *[f"  {name} {why}" for name, why in trouble[:_LISTED]]]
+    lines += [f"  … and {len(trouble) - _LISTED:,} more"] if len(trouble) > _LISTED else []
+    raise RefusedError("\n".join([*lines, f"  choose: {way}"]))
+
+
+def with_owners(
+    entries: Sequence[Entry], metadata: AnyMapping[str, str], clone: bool
+) -> tuple[list[Entry], tuple[tuple[str, str], ...]]:
+    """The entries without those that are only other names of one of them (as pairs); ``clone`` keeps them all."""
+    found = {} if clone else owners((entry.name, entry.tensor) for entry in entries)
+    gone = {alias for alias in found if alias not in metadata}
+    kept = [entry for entry in entries if entry.name not in gone]
+    return kept, tuple([(alias, owner) for alias, owner in found.items() if alias in gone])
+
+
+def restored(tree: Node, metadata: AnyMapping[str, str]) -> tuple[Node, tuple[tuple[str, str], ...]]:
+    """The contents with the other names of tensors that ``safetensors.torch.save_model`` noted in the metadata."""
+    if not isinstance(tree, Mapping):
+        return tree, ()
+    own = {part: child for part, child in tree.entries if isinstance(child, Tensor)}
+    names = {part for part, _ in tree.entries}
+    pairs = [(alias, owner) for alias, owner in metadata.items() if alias not in names and owner in own]
+    more = [(alias, replace(own[owner], path=(alias,))) for alias, owner in pairs]
+    return (replace(tree, entries=(*tree.entries, *more)) if more else tree), tuple(pairs)

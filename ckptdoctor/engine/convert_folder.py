@@ -1,0 +1,79 @@
+"""Publishes a folder of files: complete and verified beside its place first, and then moved there in one step."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from time import perf_counter
+
+from ckptdoctor.checkpoint import FileIdentity
+from ckptdoctor.errors import WriteError
+from ckptdoctor.writing import Part, publish_together
+from ckptdoctor.writing.interrupts import cleaned_up
+from ckptdoctor.writing.system import sync_directory
+from ckptdoctor.writing.target import MARK
+
+# files that loaders take for weights, or for the list of them
+_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+
+
+def publish_folder(parts: Sequence[Part], output: str, *, force: bool, identity: FileIdentity | None) -> float:
+    """Write the files of a folder, which is new, or with ``force`` one that is there; seconds that it took.
+
+    In a folder that is there only files of the same names are replaced. Raises WriteError where it holds other weights,
+    which loaders would take for part of these; and what ``publish_together`` raises.
+    """
+    started = perf_counter()
+    path = os.path.realpath(output)
+    if os.path.lexists(path) and not os.path.isdir(path):
+        raise WriteError(f"{output} is a file; give the name of a folder.")
+    if os.path.isdir(path) and os.listdir(path):
+        _insist_on_room(parts, path, output, force)
+        publish_together(parts, force=force, identity=identity)
+        return perf_counter() - started
+    parent = os.path.dirname(path)
+    if not os.path.isdir(parent):
+        raise WriteError(f"{output} cannot be written: there is no directory {parent}.")
+    _publish_new(parts, path, identity)
+    return perf_counter() - started
+
+
+def _insist_on_room(parts: Sequence[Part], path: str, output: str, force: bool) -> None:
+    if not force:
+        raise WriteError(
+            f"{output} exists already and is not empty; give another folder, or write into it with --force."
+        )
+    ours = {os.path.basename(part.output) for part in parts}
+    stale = sorted(name for name in os.listdir(path) if _WEIGHTS.fullmatch(name) and name not in ours)
+    if stale:
+        more = f" and {len(stale) - 1} more" if len(stale) > 1 else ""
+        raise WriteError(f"{output} holds other weights ({stale[0]}{more}); delete them, or give another folder.")
+
+
+def _publish_new(parts: Sequence[Part], path: str, identity: FileIdentity | None) -> None:
+    parent, name = os.path.split(path)
+    beside = os.path.join(parent, f".{name}.{os.urandom(6).hex()}.{MARK}")
+    moved = [replace(part, output=os.path.join(beside, os.path.basename(part.output))) for part in parts]
+    try:
+        with cleaned_up():
+            os.mkdir(beside)
+            try:
+                publish_together(moved, identity=identity)
+                os.rename(beside, path)  # takes the place of an empty folder, and of nothing else
+            finally:
+                _removed(moved, beside)
+        sync_directory(parent)
+    except OSError as error:
+        raise WriteError(f"{path} could not be written: {error.strerror or error}.") from error
+
+
+def _removed(parts: Sequence[Part], folder: str) -> None:
+    """Remove what we have written into the temporary folder, if it is still there."""
+    for part in parts:
+        with suppress(FileNotFoundError):
+            os.unlink(part.output)
+    with suppress(FileNotFoundError):
+        os.rmdir(folder)

@@ -1,0 +1,108 @@
+"""Opens what is to be converted: one checkpoint, or several whose keys are put together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, FileIdentity, Mapping, Node, NoteKind, Part, Source, Tensor, show_part
+from ckptdoctor.engine.convert_proof import same_values
+from ckptdoctor.errors import DamagedError, RefusedError
+
+# notes with which a copy of the values would be broken, or a guess
+_BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The contents of all files together. ``file`` is one that the bytes lie in, ``identity`` what it was when read."""
+
+    paths: tuple[str, ...]
+    format: str
+    tree: Node
+    metadata: dict[str, str]
+    swapped: bool
+    file: str
+    identity: FileIdentity | None
+    checkpoints: tuple[Checkpoint, ...]
+    sources: tuple[Source, ...]
+
+
+@contextmanager
+def inputs(paths: Sequence[str]) -> Iterator[Inputs]:
+    """The contents of the checkpoints at ``paths``, which stay open meanwhile.
+
+    Raises what reading raises, and RefusedError where two of them disagree about a key.
+    """
+    with ExitStack() as stack:
+        pairs = [_read(stack, path) for path in paths]
+        checkpoints, sources = tuple([one for one, _ in pairs]), tuple([other for _, other in pairs])
+        swapped = {any(note.kind is NoteKind.BIG_ENDIAN for note in each.notes) for each in checkpoints}
+        if len(swapped) > 1:
+            raise RefusedError("Some of the files are big-endian and others are not; convert those on their own first.")
+        file = _file(checkpoints[0], sources[0])
+        yield Inputs(
+            tuple(paths),
+            checkpoints[0].format,
+            checkpoints[0].tree if len(pairs) == 1 else _merged(checkpoints, swapped.copy().pop()),
+            _metadata(checkpoints),
+            swapped.pop(),
+            file,
+            sources[0].identity if file == sources[0].file else None,
+            checkpoints,
+            sources,
+        )
+
+
+def _read(stack: ExitStack, path: str) -> tuple[Checkpoint, Source]:
+    source, container = stack.enter_context(formats.opened(path))
+    checkpoint = formats.read(source, container)
+    broken = next((note for note in checkpoint.notes if note.kind in _BROKEN), None)
+    if broken is not None:
+        raise DamagedError(f"{path}: {broken.message.rstrip('.')}; ckptdoctor salvage saves what is whole.")
+    if source.distant:
+        raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
+    return checkpoint, source
+
+
+def _file(checkpoint: Checkpoint, source: Source) -> str:
+    """A file whose owner and permissions the output gets."""
+    if not os.path.isdir(source.file):
+        return source.file
+    for tensor in checkpoint.tensors:
+        for piece in (tensor, *[chunk for _, chunk in tensor.chunks]):
+            if piece.storage is not None and piece.storage.extent is not None:
+                return piece.storage.extent.file
+    raise RefusedError(f"{checkpoint.path} holds no values that could be converted.")
+
+
+def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
+    """The metadata of all; of two values under one key the first."""
+    found: dict[str, str] = {}
+    for each in reversed(checkpoints):
+        found.update(each.metadata or {})
+    return found
+
+
+def _merged(checkpoints: Sequence[Checkpoint], swapped: bool) -> Mapping:
+    """One dict with the entries of all. Raises RefusedError for a key with two different values."""
+    entries: dict[Part, tuple[Node, str]] = {}
+    for each in checkpoints:
+        if not isinstance(each.tree, Mapping):
+            raise RefusedError(f"{each.path} is no dict of names, so it cannot be put together with others.")
+        for part, node in each.tree.entries:
+            if part not in entries:
+                entries[part] = node, each.path
+            elif not _same(entries[part][0], node, swapped):
+                first = entries[part][1]
+                raise RefusedError(f"“{show_part(part)}” is in {first} and in {each.path}, with different values.")
+    return Mapping("dict", tuple([(part, node) for part, (node, _) in entries.items()]))
+
+
+def _same(one: Node, other: Node, swapped: bool) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return same_values(one, other, swapped)
+    return repr(one) == repr(other)  # unlike ==, NaN is itself, and True is not 1

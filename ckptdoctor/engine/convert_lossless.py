@@ -1,0 +1,79 @@
+"""Converts what torch wrote to the archive that it writes today, by editing it: everything in it stays what it was."""
+
+from __future__ import annotations
+
+import os
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role
+from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.engine.comparing import difference
+from ckptdoctor.engine.convert_choosing import outside
+from ckptdoctor.engine.convert_inputs import Inputs
+from ckptdoctor.engine.convert_request import TORCH_ZIP, ConvertRequest
+from ckptdoctor.engine.plan import plan
+from ckptdoctor.engine.repair import repair
+from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.engine.selection import Selection
+from ckptdoctor.engine.weights import weights
+from ckptdoctor.errors import WriteError
+from ckptdoctor.writing import Copy, Recipe, Written, publish
+
+_LEGACY_FORMAT = "C105"  # the rule whose cure makes an archive of a legacy file
+
+
+def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
+    """Write the archive: the contents, or those at ``root``, with the device tags and objects that they have."""
+    if given.format == TORCH_ZIP and not root:
+        return _copied(request, given)
+    selection = Selection((_LEGACY_FORMAT,)) if given.format != TORCH_ZIP else Selection()
+    named = FixRequest(
+        path=request.paths[0], output=request.output, root=request.root, selection=selection, force=request.force
+    )
+    planned = plan(named)
+    outcome = repair(planned)
+    assert outcome.written is not None
+    assert outcome.proof is not None
+    return _report(request, given, planned.expected, root, outcome.written)
+
+
+def _copied(request: ConvertRequest, given: Inputs) -> ConvertReport:
+    """The archive is one already: the same bytes under another name."""
+    original = given.checkpoints[0]
+
+    def verify(path: str) -> None:
+        found = difference(original, formats.open_checkpoint(path))
+        if found is not None:
+            raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
+
+    size = given.sources[0].size
+    written = publish(
+        Recipe(given.file, (Copy(0, size),)),
+        request.output,
+        force=request.force,
+        verify=verify,
+        identity=given.identity,
+    )
+    return _report(request, given, original, (), written)
+
+
+def _report(
+    request: ConvertRequest, given: Inputs, contents: Checkpoint, root: KeyPath, written: Written
+) -> ConvertReport:
+    models = [each for each in weights(contents) if each.role is Role.MODEL]
+    return ConvertReport(
+        sources=request.paths,
+        output=request.output,
+        source_format=given.format,
+        format=TORCH_ZIP,
+        files=((os.path.basename(request.output), written.nbytes),),
+        tensors=len(contents.tensors),
+        nbytes=sum(each.nbytes for each in contents.tensors),
+        identical=len(contents.tensors),
+        remade=0,
+        left_out=tuple(outside(given.tree, root)),
+        root=root,
+        weights=models[0].path if len(models) == 1 else None,
+        replaces_original=request.replaces,
+        seconds=written.seconds,
+    )

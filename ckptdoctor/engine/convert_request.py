@@ -1,0 +1,70 @@
+"""What was asked of a conversion, and which container the output is to be."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+
+from ckptdoctor.errors import UsageError
+
+DEFAULT_SHARD = 5 * 10**9
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
+TORCH = (".pt", ".pth", ".ckpt", ".bin")
+SAFETENSORS = (".safetensors", ".sft")
+
+TORCH_ZIP, SINGLE, SHARDED = "torch zip", "safetensors", "sharded safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertRequest:
+    """Checkpoints to write as one, and how.
+
+    ``shard_size`` (bytes) asks for a folder of safetensors files. ``root`` is the part that is wanted; ``flatten``
+    takes every tensor, under names made of its whole path. ``clone`` writes tied tensors once for each name. ``force``
+    replaces an existing output.
+    """
+
+    paths: tuple[str, ...]
+    output: str
+    shard_size: int | None = None
+    root: str | None = None
+    flatten: bool = False
+    clone: bool = False
+    force: bool = False
+
+    @property
+    def target(self) -> str:
+        """The container that the output's name asks for. Raises UsageError where it asks for none."""
+        suffix = os.path.splitext(self.output)[1].lower()
+        if self.shard_size is not None or self.output.endswith(("/", os.sep)) or os.path.isdir(self.output):
+            if suffix in TORCH + SAFETENSORS and not os.path.isdir(self.output):
+                raise UsageError(f"With --shard-size the output is a folder of files; {self.output} names one file.")
+            return SHARDED
+        if suffix in TORCH:
+            return TORCH_ZIP
+        if suffix in SAFETENSORS:
+            return SINGLE
+        known = ", ".join(TORCH + SAFETENSORS)
+        raise UsageError(f"The output's suffix says what it is to be: {known}; a folder gets safetensors in shards.")
+
+    @property
+    def beside(self) -> str:
+        """Where what the output cannot hold goes."""
+        return f"{os.path.splitext(self.output)[0]}.extra.json"
+
+    @property
+    def replaces(self) -> bool:
+        """Whether the output takes the place of what was read."""
+        return os.path.realpath(self.output) in map(os.path.realpath, self.paths)
+
+
+def size_of(text: str) -> int:
+    """``5GB`` in bytes. Raises UsageError for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?", text.strip().upper())
+    if match is None:
+        raise UsageError(f"--shard-size wants a size such as 5GB or 500MB; “{text}” is something else.")
+    size = int(float(match.group(1)) * _UNITS[match.group(2) or ""])
+    if size < 1:
+        raise UsageError("--shard-size wants at least one byte.")
+    return size

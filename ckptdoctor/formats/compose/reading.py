@@ -1,0 +1,146 @@
+"""Reads elements out of any number of files while an output is written: stored, deflated, in either byte order."""
+
+from __future__ import annotations
+
+import zlib
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from tempfile import TemporaryFile
+from typing import BinaryIO
+
+from ckptdoctor.checkpoint import FileSource, Storage
+from ckptdoctor.edits.elements import Elements
+from ckptdoctor.errors import DamagedError
+from ckptdoctor.formats.elements import chunks
+
+_CHUNK = 1 << 20
+_CODES = {2: "H", 4: "I", 8: "Q"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the bytes of a storage lie, which are asked for by their place in it."""
+
+    storage: Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Makes the bytes of elements each time it is called; ``turn`` bytes at a time change their order."""
+
+    elements: Elements
+    places: Mapping[str, Place]
+    turn: int = 1
+
+    def __call__(self) -> Iterator[bytes]:
+        """The bytes, chunk by chunk."""
+        with _Files(self.places) as files:
+            yield from turned(chunks(self.elements, files.read), self.turn)
+
+
+def of_storage(storage: Storage, begin: int, length: int, turn: int = 1) -> Callable[[], Iterator[bytes]]:
+    """What makes ``length`` bytes from ``begin`` of a storage, in bounded memory even where it is deflated."""
+
+    def produce() -> Iterator[bytes]:
+        source = inflated(storage) if storage.compressed else _stored(storage, begin, length)
+        if storage.compressed:
+            source = _cut(source, begin, length)
+        yield from turned(source, turn)
+
+    return produce
+
+
+def _stored(storage: Storage, begin: int, length: int) -> Iterator[bytes]:
+    if storage.extent is None:
+        return
+    first = storage.extent.offset + begin
+    with FileSource(storage.extent.file) as source:
+        for at in range(first, first + length, _CHUNK):
+            yield source.read(at, min(_CHUNK, first + length - at))
+
+
+def inflated(storage: Storage) -> Iterator[bytes]:
+    """All bytes of a deflated storage. Raises DamagedError when it does not inflate to what it should be."""
+    assert storage.extent is not None
+    inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+    done, at, end, rest = 0, storage.extent.offset, storage.extent.offset + storage.extent.length, b""
+    with FileSource(storage.extent.file) as source:
+        while done < storage.nbytes:
+            if not rest:
+                rest = source.read(at, min(_CHUNK, end - at))
+                at += len(rest)
+            try:
+                piece = inflater.decompress(rest, min(_CHUNK, storage.nbytes - done + 1))
+            except zlib.error as error:
+                raise DamagedError(f"Storage {storage.key} cannot be inflated near byte {at:,}: {error}.") from error
+            rest = inflater.unconsumed_tail
+            done += len(piece)
+            if done > storage.nbytes or (not piece and not rest and (inflater.eof or at >= end)):
+                break
+            yield piece
+    if done != storage.nbytes:
+        raise DamagedError(f"Storage {storage.key} does not inflate to the {storage.nbytes:,} bytes that it should be.")
+
+
+def _cut(data: Iterator[bytes], begin: int, length: int) -> Iterator[bytes]:
+    at = 0
+    for chunk in data:
+        first, last = max(begin - at, 0), min(begin + length - at, len(chunk))
+        if first < last:
+            yield chunk[first:last]
+        at += len(chunk)
+
+
+def turned(data: Iterator[bytes], turn: int) -> Iterator[bytes]:
+    """The same with the order of each ``turn`` bytes reversed."""
+    if turn == 1:
+        yield from data
+        return
+    left = b""
+    for chunk in data:
+        left += chunk
+        whole = len(left) - len(left) % turn
+        values = array(_CODES[turn])
+        values.frombytes(left[:whole])
+        values.byteswap()
+        left = left[whole:]
+        yield values.tobytes()
+    if left:
+        raise DamagedError(f"{len(left)} bytes are left over at the end of values of {turn} bytes each.")
+
+
+class _Files:
+    """The files of some places, each opened once; what is deflated is inflated into a temporary file first."""
+
+    def __init__(self, places: Mapping[str, Place]) -> None:
+        self._places = places
+        self._stack = ExitStack()
+        self._files: dict[str, FileSource] = {}
+        self._inflated: dict[str, BinaryIO] = {}
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """Bytes of the storage that is called so."""
+        storage = self._places[name].storage
+        if storage.compressed:
+            file = self._inflated.get(name) or self._spooled(name, storage)
+            file.seek(offset)
+            return file.read(length)
+        assert storage.extent is not None
+        path = storage.extent.file
+        if path not in self._files:
+            self._files[path] = self._stack.enter_context(FileSource(path))
+        return self._files[path].read(storage.extent.offset + offset, length)
+
+    def _spooled(self, name: str, storage: Storage) -> BinaryIO:
+        self._inflated[name] = file = self._stack.enter_context(TemporaryFile())  # noqa: SIM115  # the stack closes it
+        for chunk in inflated(storage):
+            file.write(chunk)
+        return file

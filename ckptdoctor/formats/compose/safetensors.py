@@ -1,0 +1,89 @@
+"""Lays out safetensors files byte for byte as ``safetensors.torch.save_file`` does: order, JSON, padding."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.compose.strided import length, segments
+from ckptdoctor.formats.safetensors.header import METADATA
+from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
+from ckptdoctor.writing.recipe import Literal, Recipe, Segment
+
+# tensors are written in this order of their dtypes, and by name where these are the same (``prepare`` of its crate:
+# the reverse of its enum); so each tensor is aligned to its own elements
+_ORDER = (
+    *("U64", "I64", "F64", "C64", "F32", "U32", "I32", "BF16", "F16", "U16", "I16"),
+    *("F8_E5M2FNUZ", "F8_E4M3FNUZ", "F8_E8M0", "F8_E4M3", "F8_E5M2", "I8", "U8", "F6_E3M2", "F6_E2M3", "F4", "BOOL"),
+)
+_RANK = {code: rank for rank, code in enumerate(_ORDER)}
+
+_PAIRED = "float4_e2m1fn_x2"  # torch counts pairs, safetensors elements
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One tensor to write, and its name in the file."""
+
+    name: str
+    tensor: Tensor
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes."""
+        return length(self.tensor)
+
+
+def code_of(tensor: Tensor) -> str | None:
+    """What safetensors calls the dtype; None where it has none for it."""
+    code = "F4" if tensor.dtype.name == _PAIRED else tensor.dtype.safetensors
+    return code if code in _RANK else None
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """The shape as safetensors counts."""
+    if tensor.dtype.name == _PAIRED and tensor.shape:
+        return (*tensor.shape[:-1], tensor.shape[-1] * 2)
+    return tensor.shape
+
+
+def ordered(entries: Iterable[Entry]) -> list[Entry]:
+    """The entries as they lie in the file."""
+    return sorted(entries, key=lambda entry: (_RANK[code_of(entry.tensor) or ""], entry.name))
+
+
+def recipe(entries: Sequence[Entry], metadata: Mapping[str, str], source: str, swapped: bool = False) -> Recipe:
+    """How to write a file with these tensors. Raises RefusedError for what safetensors cannot name."""
+    found = ordered(entries)
+    head = _header(found, metadata)
+    data: list[Segment] = [Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)]
+    for entry in found:
+        data += segments(entry.tensor, swapped)
+    return Recipe(source, tuple(data))
+
+
+def _header(entries: Sequence[Entry], metadata: Mapping[str, str]) -> bytes:
+    fields: dict[str, object] = {METADATA: dict(metadata)} if metadata else {}
+    at = 0
+    for entry in entries:
+        if entry.name == METADATA:
+            raise RefusedError(f"A tensor is called “{METADATA}”, which safetensors keeps for itself; rename it first.")
+        end = at + entry.nbytes
+        code, shape = code_of(entry.tensor), list(shape_of(entry.tensor))
+        fields[entry.name] = {"dtype": code, "shape": shape, "data_offsets": [at, end]}
+        at = end
+    try:
+        head = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise RefusedError(
+            "A name or metadata is no text that UTF-8 can hold, so safetensors cannot either."
+        ) from error
+    head += b" " * (-len(head) % LENGTH_BYTES)
+    if len(head) > MAX_HEADER_BYTES:
+        raise RefusedError(
+            f"The header would have {len(head):,} bytes; safetensors reads {MAX_HEADER_BYTES:,} at most."
+        )
+    return head

@@ -1,0 +1,136 @@
+"""Lays out archives as ``torch.save`` writes them, out of contents that any container held."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from ckptdoctor.checkpoint import Node, Storage, Tensor
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.compose.checksums import checksums
+from ckptdoctor.formats.compose.pickling import pickled
+from ckptdoctor.formats.compose.reading import of_storage
+from ckptdoctor.formats.compose.strided import segments, turn_of
+from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
+from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One storage of the output: its length, its bytes, and their checksum where that is known.
+
+    ``pieces`` is the tensor whose pieces it is put together of, where it is.
+    """
+
+    key: str
+    nbytes: int
+    data: tuple[Segment, ...]
+    crc: int | None
+    pieces: Tensor | None = None
+
+
+class Storages:
+    """The storages of an archive in the order of their first use; tensors that shared one go on sharing it."""
+
+    def __init__(self, swapped: bool = False) -> None:
+        self._swapped = swapped
+        self._keys: dict[object, str] = {}
+        self.found: list[Stored] = []
+
+    def of(self, tensor: Tensor) -> tuple[str, str, int]:
+        """The key of the tensor's storage, the full name of its class, and the number of its elements."""
+        kind = tensor.dtype.storage_class
+        identity = self._identity(tensor)
+        if identity not in self._keys:
+            self._keys[identity] = str(len(self.found))
+            self.found.append(self._stored(tensor, self._keys[identity]))
+        key = self._keys[identity]
+        nbytes = self.found[int(key)].nbytes
+        if kind is None:
+            return key, "torch.storage.UntypedStorage", nbytes
+        return key, f"torch.{kind}", nbytes * 8 // tensor.dtype.bits
+
+    def _identity(self, tensor: Tensor) -> object:
+        kind = tensor.dtype.storage_class
+        if tensor.chunks or (tensor.storage is None and tensor.values is None):
+            return tensor.path, kind
+        if tensor.storage is None:
+            return id(tensor.values), kind
+        where = tensor.storage.extent
+        if where is None or not where.length:
+            return tensor.storage.key, tensor.path if where is None else where.file, kind
+        return where.file, where.offset, where.length, kind
+
+    def _stored(self, tensor: Tensor, key: str) -> Stored:
+        storage = tensor.storage
+        if tensor.chunks:
+            data = segments(tensor)
+            return Stored(key, sum(each.length for each in data), data, None, tensor)
+        if storage is None:
+            held = b"" if tensor.values is None else bytes(tensor.values)
+            return Stored(key, len(held), (Literal(held),) if held else (), None)
+        if storage.nbytes and (storage.extent is None or not storage.compressed):
+            there = 0 if storage.extent is None else storage.extent.length
+            if there != storage.nbytes:
+                message = f"Storage {storage.key} should have {storage.nbytes:,} bytes, but {there:,} are in the file"
+                raise RefusedError(f"{message}; ckptdoctor salvage saves what is there.")
+        return Stored(key, storage.nbytes, *self._copied(storage))
+
+    def _copied(self, storage: Storage) -> tuple[tuple[Segment, ...], int | None]:
+        if not storage.nbytes or storage.extent is None:
+            return (), None
+        turn = turn_of(storage) if self._swapped else 1
+        if storage.compressed or turn > 1:
+            made = Generated(storage.nbytes, of_storage(storage, 0, storage.nbytes, turn))
+            return (made,), storage.crc32 if turn == 1 else None
+        return (Copy(storage.extent.offset, storage.nbytes, storage.extent.file),), storage.crc32
+
+
+def torch_tensor(tensor: Tensor) -> Tensor:
+    """The tensor as it will lie in an archive: on the CPU, and in C order where it has no storage of its own."""
+    rebuild = f"torch._utils._rebuild_tensor_v{2 if tensor.dtype.storage_class else 3}"
+    rebuild = "torch._utils._rebuild_parameter" if tensor.is_parameter else rebuild
+    plain = replace(tensor, device="cpu", rebuild=rebuild, subclass=None, details=())
+    if tensor.chunks or (tensor.storage is None and tensor.values is None):
+        return replace(plain, stride=contiguous_stride(tensor.shape), offset=0)
+    return plain
+
+
+def name_of(path: str) -> str:
+    """The folder in the archive: torch takes the file's name without its suffix."""
+    stem = os.path.splitext(os.path.basename(path))[0]
+    return stem if stem.isascii() and stem.isprintable() and stem.strip() and not stem.startswith(".") else "archive"
+
+
+def recipe(tree: Node, folder: str, source: str, storages: Storages) -> Recipe:
+    """How to write an archive with these contents, whose storages are then in ``storages``.
+
+    Values without a known checksum are read for theirs.
+    """
+    head = pickled(tree, storages)
+    items = [_word(folder, "data.pkl", head), _word(folder, ".format_version", b"1")]
+    items += [_word(folder, ".storage_alignment", str(DEFAULT_ALIGNMENT).encode())]
+    items += [_word(folder, "byteorder", b"little"), *_records(folder, storages.found)]
+    items += [_word(folder, "version", b"3\n"), _word(folder, ".data/serialization_id", _identity(head, items))]
+    return Recipe(source, lay_out(items))
+
+
+def _records(folder: str, found: Sequence[Stored]) -> Iterator[Item]:
+    sums = iter(checksums([each.data for each in found if each.crc is None]))
+    for each in found:
+        crc = next(sums) if each.crc is None else each.crc
+        yield Item(f"{folder}/data/{each.key}", each.nbytes, crc, each.data)
+
+
+def _word(folder: str, name: str, data: bytes) -> Item:
+    return Item(f"{folder}/{name}", len(data), zlib.crc32(data), (Literal(data),))
+
+
+def _identity(head: bytes, items: Sequence[Item]) -> bytes:
+    """Forty digits that stand for the contents; torch only logs them."""
+    digest = blake2b(head + b"".join(item.crc.to_bytes(4, "little") for item in items), digest_size=16)
+    return str(int(digest.hexdigest(), 16)).zfill(40).encode()

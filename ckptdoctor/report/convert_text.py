@@ -1,0 +1,90 @@
+"""The outcome of a conversion for people."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import plural, size
+from ckptdoctor.report.paint import Paint
+from ckptdoctor.report.wrapping import abridged, wrapped
+
+_LISTED = 6  # names that a line shows
+_NAME = 60  # characters of each
+
+
+def render(report: ConvertReport, paint: Paint | None = None, width: int | None = None) -> str:
+    """What was written, what was kept beside it and left out, what was proven, and how to load it."""
+    return "\n".join(_lines(report, paint or Paint(), width))
+
+
+def refused(message: str, paint: Paint | None = None) -> str:
+    """Why nothing was done. ``message`` may hold names from a file; its own lines stay lines."""
+    first, *more = [escape(line) for line in message.split("\n")]
+    return "\n".join([f"{(paint or Paint()).strong('refused')} · {first}", *more])
+
+
+def _lines(report: ConvertReport, paint: Paint, width: int | None) -> Iterator[str]:
+    source = report.sources[0] if len(report.sources) == 1 else plural(len(report.sources), "file")
+    amount = f"{plural(report.tensors, 'tensor')}, {size(report.nbytes)}"
+    yield f"{escape(source)} · {report.source_format} → {report.format} · {amount}"
+    for label, names in _rows(report):
+        yield from wrapped(f"  {label:<9} {names}", width, "", "            ")
+    kept = "the original was replaced" if report.replaces_original else "the original is untouched"
+    files = f" ({plural(len(report.files), 'file')})" if len(report.files) > 1 else ""
+    yield f"{paint.strong('wrote')} {escape(report.output)}{files} in {report.seconds:.2f} s; {kept}"
+    yield from wrapped(f"verified · {_proven(report)}", width, "", "  ")
+    yield f"next · {paint.accent(_next(report))}"
+
+
+def _rows(report: ConvertReport) -> Iterator[tuple[str, str]]:
+    if report.root:
+        yield "took", _shown([show_path(report.root)])
+    if report.tied:
+        yield "tied", _pairs(report.tied)
+    if report.restored:
+        yield "tied", f"{_pairs(report.restored)} (as the metadata says)"
+    if report.doubled:
+        yield "copied", f"{plural(report.doubled, 'tensor')} that shared memory, and no longer do"
+    if report.sidecar is not None:
+        yield "kept", f"{_shown(report.kept)} in {escape(report.sidecar)}"
+    if report.described:
+        yield "described", f"{_shown(report.described)}: no plain data, so only what the file says of it"
+    if report.left_out:
+        yield "left out", _shown(report.left_out)
+
+
+def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
+    return _shown([f"{alias} → {owner}" for alias, owner in pairs])
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
+    return ", ".join(abridged(escape(name), _NAME) for name in names[:_LISTED]) + more
+
+
+def _proven(report: ConvertReport) -> str:
+    told = f"{report.identical:,} of {plural(report.tensors, 'tensor')} byte-identical"
+    if report.remade:
+        told += f", {report.remade:,} with exactly the same elements in another layout"
+    return told
+
+
+def _next(report: ConvertReport) -> str:
+    """What loads the result."""
+    if report.format == "torch zip":
+        steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
+        plain = all(isinstance(part, (str, int)) for part in report.weights or ())
+        return f"torch.load({_literal(report.output)}){steps if plain else ''}"
+    if report.format == "safetensors":
+        return f"safetensors.torch.load_file({_literal(report.output)})"
+    return f"AutoModel.from_pretrained({_literal(os.path.join(report.output, ''))}), with its config.json there"
+
+
+def _literal(text: str) -> str:
+    """Text as Python and people write it; what cannot be shown is escaped."""
+    return json.dumps(text, ensure_ascii=escape(text) != text)

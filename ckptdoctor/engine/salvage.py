@@ -19,7 +19,7 @@ from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.engine.request import FixRequest, require_local
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.facts.zero_tail import zero_tail
@@ -53,6 +53,7 @@ def _beside(path: str) -> str:
 
 def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
     """What is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
+    require_local(path)
     with formats.opened(path) as (source, container):
         original = formats.salvage(source, container)
         state = _State(original, source)
@@ -72,7 +73,10 @@ class _State:
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
         integrity = examine_integrity(checkpoint, source)
-        self._damaged = {damage.storage.key for damage in integrity.damage}
+        self._damaged = {
+            each.storage.key: "has holes of zero bytes" if each.computed is None else "does not match its checksum"
+            for each in integrity.damage
+        }
         self._zeros = zero_tail(source)
 
     def share(self, tensor: Tensor) -> float:
@@ -92,6 +96,11 @@ class _State:
         if storage.crc32 is None and self._zeros is not None and extent.offset + extent.length > self._zeros:
             return min(there, max(0, self._zeros - extent.offset) / storage.nbytes)
         return min(there, 0.0) if storage.key in self._damaged else there
+
+    def damage(self, tensor: Tensor) -> str:
+        """What is known to be wrong with its bytes, as far as they are there; "" where nothing is."""
+        own = "" if tensor.storage is None else self._damaged.get(tensor.storage.key, "")
+        return own or next(filter(None, map(self.damage, tensor.parts)), "")
 
     def verified(self, tensor: Tensor) -> bool:
         """Whether a checksum vouches for it."""
@@ -148,4 +157,5 @@ def _report(plan: Plan, lost: list[Tensor], state: _State) -> SalvageReport:
 
 
 def _lost(tensor: Tensor, state: _State) -> LostTensor:
-    return LostTensor(tensor.path, tensor.dtype.name, tensor.shape, tensor.nbytes, state.share(tensor))
+    share = state.share(tensor)
+    return LostTensor(tensor.path, tensor.dtype.name, tensor.shape, tensor.nbytes, share, state.damage(tensor))

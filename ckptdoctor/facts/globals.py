@@ -164,3 +164,78 @@ def package(path: str) -> str:
 def is_standard(path: str) -> bool:
     """Whether the name comes with Python itself (``__main__``, the user's script, does not)."""
     return package(path) in sys.stdlib_module_names
+
+
+# the functions of torch 2.13 that make a tensor when it is loaded; a file that names another is of another torch
+_KNOWN_REBUILDERS = frozenset({*_REBUILDERS, "_rebuild_xla_tensor", "_rebuild_from_type", "_rebuild_from_type_v2"})
+_INTERNALS = ("torch._utils", "torch._tensor")
+# modules of earlier torch that are gone
+_GONE = ("torch.tensor", "torch._thnn", "torch.legacy")
+
+
+def is_unknown_internal(path: str) -> bool:
+    """Whether this is a part of torch's own machinery that torch 2.13 does not have: gone, or not yet there."""
+    module, _, name = path.rpartition(".")
+    if module in _INTERNALS:
+        return name.startswith("_rebuild_") and name not in _KNOWN_REBUILDERS
+    return any(module == gone or module.startswith(f"{gone}.") for gone in _GONE)
+
+
+# packages that leave objects of theirs in checkpoints: the name to import → the name to install
+PACKAGES: dict[str, str] = {
+    "pytorch_lightning": "pytorch-lightning",
+    "lightning": "lightning",
+    "lightning_fabric": "lightning-fabric",
+    "torchmetrics": "torchmetrics",
+    "omegaconf": "omegaconf",
+    "hydra": "hydra-core",
+    "yacs": "yacs",
+    "easydict": "easydict",
+    "addict": "addict",
+    "ml_collections": "ml-collections",
+    "munch": "munch",
+    "box": "python-box",
+    "mmengine": "mmengine",
+    "mmcv": "mmcv",
+    "mmdet": "mmdet",
+    "detectron2": "detectron2",
+    "fvcore": "fvcore",
+    "fairseq": "fairseq",
+    "torch_xla": "torch-xla",
+    "transformers": "transformers",
+    "diffusers": "diffusers",
+    "accelerate": "accelerate",
+    "peft": "peft",
+    "deepspeed": "deepspeed",
+    "megatron": "megatron-core",
+    "transformer_engine": "transformer-engine",
+    "apex": "apex",
+    "bitsandbytes": "bitsandbytes",
+    "timm": "timm",
+    "torchvision": "torchvision",
+    "torchaudio": "torchaudio",
+    "torchtext": "torchtext",
+    "torch_geometric": "torch-geometric",
+    "ultralytics": "ultralytics",
+    "monai": "monai",
+    "nemo": "nemo-toolkit",
+    "speechbrain": "speechbrain",
+    "espnet": "espnet",
+    "stable_baselines3": "stable-baselines3",
+    "gym": "gym",
+    "gymnasium": "gymnasium",
+    "ray": "ray",
+    "wandb": "wandb",
+    "pandas": "pandas",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+    "PIL": "pillow",
+    "spacy": "spacy",
+    "composer": "mosaicml",
+    "streaming": "mosaicml-streaming",
+}
+
+
+def to_install(path: str) -> str | None:
+    """What to install for a class or function of a known package; None for the user's own code and unknown ones."""
+    return PACKAGES.get(package(path))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, Storage
+from ckptdoctor.facts.checksums import Promise, promise_of, sha256_of
 
 CHUNK = 4 << 20  # read at a time by each thread
 PAGE = 4096
@@ -44,6 +45,7 @@ class Integrity:
     """What reading every byte of a checkpoint's storages showed.
 
     ``read`` counts the bytes. ``without_checksum`` counts the storages whose damage could not be seen for certain.
+    ``sha256`` is that of the whole file, worked out only where there is a ``promise`` to hold it against.
     """
 
     checkpoint: Checkpoint
@@ -51,6 +53,8 @@ class Integrity:
     read: int
     without_checksum: int
     notes: tuple[Note, ...] = ()
+    promise: Promise | None = None
+    sha256: str = ""
 
 
 def examine_integrity(
@@ -69,7 +73,16 @@ def examine_integrity(
     with ThreadPoolExecutor(_THREADS) as pool:
         found = [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
     unchecked = sum(storage.crc32 is None for storage, _ in storages)
-    return Integrity(checkpoint, tuple(found), reader.done, unchecked, tuple([_note(each) for each in found]))
+    promise = promise_of(source)
+    return Integrity(
+        checkpoint,
+        tuple(found),
+        reader.done,
+        unchecked,
+        tuple([_note(each) for each in found]),
+        promise,
+        sha256_of(source) if promise is not None else "",
+    )
 
 
 class _Reader:

@@ -49,6 +49,7 @@ def _entry(lost: LostTensor) -> dict[str, object]:
         "shape": list(lost.shape),
         "bytes": lost.nbytes,
         "share": round(lost.share, 6),
+        "damage": lost.damage or None,
     }
 
 
@@ -85,15 +86,17 @@ def _table(report: SalvageReport) -> Iterator[str]:
     names = [abridged(escape(show_path(each.path)), _NAME) for each in listed]
     room = max((len(name) for name in names), default=0)
     for name, each in zip(names, listed, strict=True):
-        yield f"    {name:<{room}}   {each.dtype} {shape(each.shape)}   {_there(each.share)}"
+        yield f"    {name:<{room}}   {each.dtype} {shape(each.shape)}   {_state(each)}"
     if len(report.lost) > len(listed):
         yield f"    and {len(report.lost) - len(listed):,} more; --format json lists them all"
 
 
-def _there(share: float) -> str:
-    if share == 1:
+def _state(lost: LostTensor) -> str:
+    if lost.share == 1:
         return "whole, but the rest of its optimizer state is lost"
-    return f"{_percent(int(share * 1000), 1000)} is there"
+    if lost.damage:
+        return lost.damage
+    return f"{_percent(int(lost.share * 1000), 1000)} is there" if lost.share else "nothing of it is there"
 
 
 def _what_it_means(report: SalvageReport) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, show_path
-from ckptdoctor.edits import Fix, Replace, Safety
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Tensor, at, show_path, walk
+from ckptdoctor.edits import Drop, Fix, Replace, Safety
 from ckptdoctor.facts.blocked_globals import Blocked, Objects, Place
 from ckptdoctor.facts.gathering import gathered
 from ckptdoctor.facts.globals import torch_shows
@@ -54,3 +54,16 @@ def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object]
     wanted = dict(zip([place.path for place in objects.places], values, strict=True))
     edits = tuple([Replace(path, value) for path, value in gathered(checkpoint.tree, wanted).items()])
     return Fix(title, edits, Safety.SAFE, f"--select {code}")
+
+
+def drop_fix(checkpoint: Checkpoint, objects: Sequence[Place], code: str) -> Fix | None:
+    """Dropping all of the objects, if each stands under a key of a dict and no tensor goes with it."""
+    for place in objects:
+        if not place.path or not isinstance(at(checkpoint.tree, place.path[:-1]), Mapping):
+            return None
+        if any(isinstance(node, Tensor) for _, node in walk(place.node)):
+            return None
+    if not objects:
+        return None
+    edits = (Drop(tuple([place.path for place in objects])),)
+    return Fix(f"drop {places(objects)}", edits, Safety.UNSAFE, f"--select {code}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Note
+from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.framework import Problem
@@ -30,8 +31,9 @@ def problems(
     advice: str = "",
     torch_says: tuple[str, ...] = (),
     severity: Severity | None = None,
+    fix: Fix | None = None,
 ) -> Iterator[Problem]:
-    """A problem for each note; ``otherwise`` is the message of a note without words."""
+    """A problem for each note; ``otherwise`` is the message of a note without words. ``fix`` repairs them all."""
     for note in notes[:MOST]:
         yield Problem(
             message=sentence(note, otherwise),
@@ -40,8 +42,9 @@ def problems(
             advice=advice,
             location=location(note),
             severity=severity,
+            fix=fix,
         )
     rest = notes[MOST:]
     if rest:
         message = f"{wording.count(len(rest), 'more place')} of this kind, the first: {sentence(rest[0], otherwise)}"
-        yield Problem(message, cause, torch_says, advice, location=location(rest[0]), severity=severity)
+        yield Problem(message, cause, torch_says, advice, location=location(rest[0]), severity=severity, fix=fix)

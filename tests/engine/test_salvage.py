@@ -148,6 +148,18 @@ def test_zeros_that_a_download_left_are_not_recovered(tmp_path):
     assert [each.path for each in report.partial] == [("b",)]
 
 
+def test_flipped_bits_lose_their_tensor_alone(tmp_path):
+    """What does not match its checksum is not saved, and the reason is told."""
+    path = tmp_path / "a.pt"
+    torch.save(WEIGHTS, path)
+    data = bytearray(path.read_bytes())
+    data[data.index(WEIGHTS["layer3.weight"].numpy().tobytes()) + 100] ^= 1
+    path.write_bytes(data)
+    report = salvage(str(path), str(tmp_path / "b.pt"))
+    assert [(each.path, each.damage) for each in report.lost] == [(("layer3.weight",), "does not match its checksum")]
+    assert list(torch.load(tmp_path / "b.pt")) == [key for key in WEIGHTS if key != "layer3.weight"]
+
+
 def test_bytes_behind_the_end_are_cut_off(tmp_path):
     """A safetensors file with something appended comes back as it was."""
     path = tmp_path / "a.safetensors"

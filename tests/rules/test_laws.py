@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -190,8 +191,17 @@ def _cured(rule: Rule, example: Example, path: Path, folder: Path) -> Path:
             break
         target = folder / f"cured{number}"
         target.mkdir(exist_ok=True)
-        path = Path(repair(plan(_request(path, target, fixes[0]))).plan.output)
+        output = Path(repair(plan(_request(path, target, fixes[0]))).plan.output)
+        path = _with_index(path, output) if path.is_dir() and output.suffix == ".json" else output
     return path
+
+
+def _with_index(folder: Path, index: Path) -> Path:
+    """A copy of the folder, beside the new index, with that in it."""
+    copy = index.parent / "folder"
+    shutil.copytree(folder, copy)
+    shutil.copy(index, copy)
+    return copy
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:

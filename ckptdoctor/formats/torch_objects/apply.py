@@ -15,6 +15,7 @@ from ckptdoctor.edits import (
     RenameModules,
     Replace,
     Retag,
+    SetSuffix,
     TakeRoot,
 )
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
@@ -71,5 +72,7 @@ def _apply(graph: GraphEdit, storages: StorageEdits, each: Edit) -> None:
         storages.compact(each)
     elif isinstance(each, MakeContiguous):
         storages.make_contiguous(each)
+    elif isinstance(each, SetSuffix):
+        pass  # the name of the file, not what is in it
     else:
         raise RefusedError(f"{type(each).__name__} is no edit of what a torch file holds.")

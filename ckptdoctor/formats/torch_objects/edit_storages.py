@@ -216,9 +216,16 @@ class StorageEdits:
         view.arguments[2] = tuple_of(made.shape)
         view.arguments[3] = tuple_of(contiguous_stride(made.shape))
 
-    def reference(self, new: NewNodes, made: elements.Elements, element: DType, device: str) -> PersistentId:
-        """A reference to a storage with these elements, made where there is none yet."""
-        key = self._stored(made, made, element, device)
+    def reference(
+        self,
+        new: NewNodes,
+        made: elements.Elements,
+        element: DType,
+        device: str,
+        origin: elements.Elements | None = None,
+    ) -> PersistentId:
+        """A reference to a storage with these elements, made where there is none yet. ``origin``: see ``put``."""
+        key = self._stored(made, made if origin is None else origin, element, device)
         kind = element.storage_class or "UntypedStorage"
         count = self._plan(key).nbytes // (max(1, element.bits // 8) if element.storage_class else 1)
         storage, place = new.text("storage", shared=True), new.text(device, shared=True)

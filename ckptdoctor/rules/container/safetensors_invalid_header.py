@@ -2,7 +2,7 @@
 
 What it means
     The header is JSON that names each tensor's dtype, shape and place. This one is broken, or says something that the
-    format does not allow: metadata that is not text, an unknown dtype, numbers with a fraction, a field twice.
+    format does not allow: an unknown dtype, numbers with a fraction, a field twice. M972 speaks of metadata.
 
 Why it matters
     safetensors refuses the whole file, and its message gives a column of the JSON rather than a reason.
@@ -15,15 +15,15 @@ How it is found
     The header is read as strictly as safetensors itself reads it, and the entry at fault is named.
 
 Repair
-    None yet: write the file again with ``safetensors.torch.save_file``; metadata must be a dict of text to text.
+    None yet: write the file again with ``safetensors.torch.save_file``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
+from ckptdoctor.facts.header_notes import other_header_notes
+from ckptdoctor.facts.notes import Noted
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -32,14 +32,6 @@ from ckptdoctor.rules.refusals import HEADER
 
 _MODEL = {"w": T((3,))}
 SICK = (
-    Example(
-        "metadata that is a number",
-        _MODEL,
-        "safetensors",
-        ".safetensors",
-        metadata={"format": "pt", "step": "10"},
-        damage=lambda data: data.replace(b'"10"', b" 10 "),
-    ),
     Example(
         "an unknown dtype",
         _MODEL,
@@ -56,9 +48,9 @@ HEALTHY = (Example("a header as it should be", _MODEL, "safetensors", ".safetens
 def safetensors_invalid_header(subject: Noted) -> Iterator[Problem]:
     """A header that safetensors refuses."""
     yield from problems(
-        notes_of(subject, NoteKind.HEADER_INVALID),
+        other_header_notes(subject),
         otherwise="safetensors refuses the header",
         cause="The header was written by a program that does not follow the format, or it was damaged.",
         torch_says=(f"{HEADER}invalid JSON in header",),
-        advice="Write the file again with safetensors.torch.save_file; metadata must be a dict of text to text.",
+        advice="Write the file again with safetensors.torch.save_file.",
     )

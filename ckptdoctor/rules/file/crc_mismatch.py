@@ -16,6 +16,7 @@ How it is found
 
 Repair
     None: the right bytes are not in the file. Take the named tensors from another copy, or download it again.
+    ``ckptdoctor salvage FILE`` saves all the others.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def _damaged(integrity: Integrity) -> Iterator[Problem]:
             "The bytes changed after they were saved: bad memory or disk, or a badly joined download. "
             "torch.load never looks at checksums and loads them."
         ),
-        advice="Take these tensors from another copy, or download the file again.",
+        advice=(
+            "Take these tensors from another copy, or download the file again. "
+            "ckptdoctor salvage FILE saves the others."
+        ),
         keys=keys,
         location=Location(offset=extent.offset, length=extent.length) if extent is not None else Location(),
     )

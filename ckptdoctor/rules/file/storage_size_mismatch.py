@@ -16,7 +16,8 @@ How it is found
     The length of each record, and of what each tensor's storage must have, are compared.
 
 Repair
-    None: take the file from another copy. The tensors on other storages are whole.
+    None: take the file from another copy. The tensors on other storages are whole: ``ckptdoctor salvage FILE`` saves
+    them.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
         message=f"{sentence(notes[0], 'a storage does not have the length that it should')}{more}",
         cause="The archive was edited or repacked, or a header is damaged; with mmap=True torch may show other bytes.",
         torch_says=tuple(_line(storage) for storage in storages[:1] if format_of(subject) == "torch zip"),
-        advice="Take the file from another copy; the tensors on other storages are whole.",
+        advice="Take the file from another copy. ckptdoctor salvage FILE saves the tensors on other storages.",
         keys=paths_on(subject, storages) if isinstance(subject, Checkpoint) else (),
         location=location(notes[0]),
     )

@@ -14,7 +14,8 @@ How it is found
     The pickles announce the storages with their lengths; the file is shorter than that.
 
 Repair
-    None yet: copy or download the file again, or use the checkpoint saved before it.
+    Copy or download the file again, or use the checkpoint saved before it. If there is no other copy,
+    ``ckptdoctor salvage FILE`` saves every tensor in front of the cut.
 """
 
 from __future__ import annotations
@@ -50,5 +51,8 @@ def truncated_legacy(subject: Noted) -> Iterator[Problem]:
             otherwise="the file was cut off: the last storages are missing",
             cause="An interrupted download, copy or save, or a full disk.",
             torch_says=("unexpected EOF, expected",),
-            advice="Copy or download it again and compare the sizes, or use the checkpoint saved before it.",
+            advice=(
+                "Copy or download it again and compare the sizes, or use the checkpoint saved before it. "
+                "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
+            ),
         )

@@ -15,7 +15,8 @@ How it is found
     Eight bytes, the header's length and the end of the last tensor together exceed the length of the file.
 
 Repair
-    None yet: download or copy the file again.
+    Download or copy the file again. If there is no other copy, ``ckptdoctor salvage FILE`` saves every tensor in front
+    of the cut.
 """
 
 from __future__ import annotations
@@ -50,7 +51,10 @@ def truncated_safetensors(subject: Noted) -> Iterator[Problem]:
             otherwise="the file ends before its tensors do",
             cause="An interrupted download or copy, or a full disk.",
             torch_says=(HEADER + _refusal(subject),),
-            advice="Download or copy it again and compare the sizes.",
+            advice=(
+                "Download or copy it again and compare the sizes. "
+                "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
+            ),
         )
 
 

@@ -15,8 +15,8 @@ How it is found
     The file begins with ``PK\\3\\4`` and has no end record in its last 64 KiB.
 
 Repair
-    None yet: copy or download the file again, or use the checkpoint saved before it. The records in front of the cut
-    are whole, each with its own checksum, so keep the file if there is no other copy.
+    Copy or download the file again, or use the checkpoint saved before it. If there is no other copy,
+    ``ckptdoctor salvage FILE`` saves every tensor in front of the cut, each verified by its own checksum.
 """
 
 from __future__ import annotations
@@ -50,6 +50,6 @@ def truncated_zip(subject: Noted) -> Iterator[Problem]:
             torch_says=(TORCH_SAYS,),
             advice=(
                 "Copy or download it again and compare the sizes, or use the checkpoint saved before it. "
-                "Keep this file if there is no other: the records in front of the cut are whole."
+                "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
             ),
         )

@@ -14,7 +14,8 @@ What you see
     No module named 'utils'
 
 How it is found
-    Names in the pickle that are neither Python's, torch's nor NumPy's, outside of a pickled model.
+    Names in the pickle that are neither Python's, torch's, NumPy's nor of a package known to leave objects (P210),
+    outside of a pickled model.
 
 Repair
     ``ckptdoctor fix FILE --select P205 --unsafe-fixes`` drops those objects that hold no tensors and stand under a key
@@ -25,10 +26,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, Mapping, Tensor, at, walk
-from ckptdoctor.edits import Drop, Fix, Safety
+from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, Place, blocked_by, outermost
-from ckptdoctor.facts.globals import package
+from ckptdoctor.facts.globals import package, to_install
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
@@ -50,11 +50,10 @@ HEALTHY = (Example("the numbers instead of the meter", {"model": _WEIGHTS, "reco
 @rule("P205", "unimportable-class-junk", Severity.ERROR)
 def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes of other packages."""
-    found = blocked_by(checkpoint, Cause.FOREIGN)
+    found = [each for each in blocked_by(checkpoint, Cause.FOREIGN) if not to_install(each.path)]
     if not found:
         return
     places = outermost(found)
-    fix = _drop(checkpoint, places)
     yield Problem(
         message=_message(found, places),
         cause=f"The weights themselves do not need {_packages(found)}, but torch loads the file whole or not at all.",
@@ -65,7 +64,7 @@ def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
         ),
         keys=tuple([place.path for place in places]),
         location=refused.first_use(found),
-        fix=fix,
+        fix=refused.drop_fix(checkpoint, places, "P205"),
     )
 
 
@@ -81,16 +80,3 @@ def _message(found: Sequence[Blocked], places: Sequence[Place]) -> str:
 def _packages(found: Sequence[Blocked]) -> str:
     names = dict.fromkeys([package(each.path) for each in found])
     return wording.listed(["the training script" if name == "__main__" else name for name in names])
-
-
-def _drop(checkpoint: Checkpoint, places: Sequence[Place]) -> Fix | None:
-    """Dropping all of the objects, if each stands under a key of a dict and no tensor goes with it."""
-    for place in places:
-        if not place.path or not isinstance(at(checkpoint.tree, place.path[:-1]), Mapping):
-            return None
-        if any(isinstance(node, Tensor) for _, node in walk(place.node)):
-            return None
-    if not places:
-        return None
-    title = f"drop {refused.places(places)}"
-    return Fix(title, (Drop(tuple([place.path for place in places])),), Safety.UNSAFE, "--select P205")

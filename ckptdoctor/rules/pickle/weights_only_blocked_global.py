@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, Place, blocked_by, convertible
-from ckptdoctor.facts.globals import NEEDS_IMPORT
+from ckptdoctor.facts.globals import NEEDS_IMPORT, is_unknown_internal
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
@@ -54,7 +54,7 @@ _CAUSE = "torch.load accepts only tensors, plain data and a short list of classe
 @rule("P201", "weights-only-blocked-global", Severity.ERROR)
 def weights_only_blocked_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes and functions that are not on torch's list."""
-    found = blocked_by(checkpoint, Cause.OTHER)
+    found = [each for each in blocked_by(checkpoint, Cause.OTHER) if not is_unknown_internal(each.path)]
     later = tuple([each for each in found if each.path in NEEDS_IMPORT])
     if later:
         yield _needs_import(later)

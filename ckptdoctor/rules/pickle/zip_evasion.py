@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.facts.notes import Noted, notes_of
+from ckptdoctor.facts.versions import unusual_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -58,7 +59,7 @@ def zip_evasion(subject: Noted) -> Iterator[Problem]:
         advice="Take the file from its source again; load it with weights_only=True only.",
     )
     yield from problems(
-        notes_of(subject, NoteKind.ZIP_UNUSUAL),
+        unusual_notes(subject),
         otherwise="the archive is not as torch writes it",
         cause="torch.save does not write this: torch refuses such a file, or reads something else than others.",
         advice="Take the file from its source again, or load it where it loads and save it with torch.save.",

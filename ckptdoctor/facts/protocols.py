@@ -1,0 +1,49 @@
+"""What the first bytes of a file tell of its contents: the protocol of the pickle, and where the first value begins."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import Container
+
+_LOCAL = b"PK\x03\x04"
+_LOCAL_SIZE = 30  # of a zip record's header, before its name (APPNOTE.TXT 4.3.7)
+_PROTO = 0x80
+_OLDEST, _NEWEST = 2, 5  # protocols that begin with PROTO
+
+
+def pickle_protocol(container: Container | None) -> int | None:
+    """The protocol of the contents; None where the first bytes do not tell: another format, or another first record.
+
+    0 and 1 have no mark of their own: a legacy torch file without one is of protocol 1.
+    """
+    if container is None or not container.readable:
+        return None
+    head = container.head
+    if container.format == "torch zip" and head.startswith(_LOCAL):
+        name = int.from_bytes(head[26:28], "little")
+        if not head[_LOCAL_SIZE : _LOCAL_SIZE + name].lower().endswith(b"/data.pkl"):
+            return None
+        return _stated(head[_record(head) :])
+    return _stated(head) if container.format == "torch legacy" else None
+
+
+def first_value(container: Container) -> int | None:
+    """Where the first record of an archive, or the first value behind a safetensors header, begins in the file."""
+    head = container.head
+    if container.format == "torch zip":
+        return _record(head) if head.startswith(_LOCAL) and len(head) >= _LOCAL_SIZE else None
+    if container.format == "safetensors":
+        return 8 + int.from_bytes(head[:8], "little")
+    return None
+
+
+def _record(head: bytes) -> int:
+    """Where the contents of the first record of a zip file begin."""
+    return _LOCAL_SIZE + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+
+
+def _stated(data: bytes) -> int | None:
+    if len(data) < 2:
+        return None
+    if data[0] != _PROTO:
+        return 1
+    return data[1] if _OLDEST <= data[1] <= _NEWEST else None

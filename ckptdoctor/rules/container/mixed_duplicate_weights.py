@@ -1,0 +1,79 @@
+"""The same weights lie beside this file in another container, and the two may differ.
+
+What it means
+    ``pytorch_model.bin`` and ``model.safetensors`` (or the like) are both in the folder. One may be left from an
+    earlier save or conversion.
+
+Why it matters
+    Loaders pick one and do not look at the other: transformers, diffusers and peft take safetensors where it is there,
+    older versions and other programs the ``.bin``. Who fine-tuned into one file and loads the other gets stale weights.
+
+What you see
+    Nothing: the other weights are used.
+
+How it is found
+    The names in the folder. Both files may well be meant (many repositories offer both), so that is only information.
+    It is a warning where their lengths differ by more than a tenth, so that they cannot hold the same tensors.
+
+Repair
+    None: decide which one counts, and delete or move the other. ``ckptdoctor check A --like B`` compares them.
+"""
+
+from __future__ import annotations
+
+import os.path
+import shlex
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.siblings import Sibling, folder_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+# names that one library takes for the same weights, in the order in which it prefers them
+_TWINS = (
+    ("model.safetensors", "pytorch_model.bin"),
+    ("diffusion_pytorch_model.safetensors", "diffusion_pytorch_model.bin"),
+    ("adapter_model.safetensors", "adapter_model.bin"),
+)
+_SLACK = 1 << 20  # bytes by which headers may differ
+_MODEL = {"w": T((300_000,))}
+SICK = (
+    Example("two of one model", _MODEL, name="pytorch_model.bin", beside={"model.safetensors": bytes(1_200_100)}),
+    Example("two that differ", _MODEL, name="pytorch_model.bin", beside={"model.safetensors": bytes(3_600_000)}),
+)
+HEALTHY = (
+    Example("one file", _MODEL, name="pytorch_model.bin"),
+    Example("files of other things", _MODEL, name="pytorch_model.bin", beside={"optimizer.bin": bytes(100)}),
+)
+
+
+@rule("C115", "mixed-duplicate-weights", Severity.INFO)
+def mixed_duplicate_weights(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """A second file that loaders take for the same weights."""
+    folder = folder_of(checkpoint.path)
+    own = folder.own
+    if own is None:
+        return
+    for twins in _TWINS:
+        if own.name not in twins:
+            continue
+        other = folder.file(next(name for name in twins if name != own.name))
+        if other is not None:
+            yield _problem(checkpoint.path, own, other, twins[0])
+
+
+def _problem(path: str, own: Sibling, other: Sibling, preferred: str) -> Problem:
+    apart = abs(own.size - other.size) > max(own.size, other.size) // 10 + _SLACK
+    newer = own.name if own.mtime_ns > other.mtime_ns else other.name
+    sizes = f" of {other.size:,} bytes ({own.size:,} here)" if apart else ""
+    beside = shlex.quote(os.path.join(os.path.dirname(path), other.name))
+    return Problem(
+        message=f"{other.name}{sizes} lies beside it, for the same weights",
+        cause=f"Loaders take one of the two, most of them {preferred}. The newer one is {newer}.",
+        advice=(
+            f"Compare them with “ckptdoctor check {shlex.quote(path)} --like {beside}”, and keep the one that counts."
+        ),
+        severity=Severity.WARNING if apart else Severity.INFO,
+    )

@@ -1,0 +1,56 @@
+"""A checkpoint lies where a TorchScript model is asked for.
+
+What it means
+    Triton's PyTorch backend and libtorch (``torch::jit::load``) run a script module: a program with its weights. This
+    file holds weights only; ``torch.save`` wrote it.
+
+Why it matters
+    The server does not start the model, and the message speaks of a missing file inside the archive.
+
+What you see
+    PytorchStreamReader failed locating file constants.pkl: file not found
+
+How it is found
+    The file is ``MODEL/VERSION/model.pt``, and ``MODEL/config.pbtxt`` names the platform ``pytorch_libtorch`` or the
+    backend ``pytorch``. Elsewhere a file cannot tell what it is wanted for: then give the error to
+    ``ckptdoctor explain``.
+
+Repair
+    None from the file alone, as it has no program: load it into the model's class, and save
+    ``torch.jit.script(model)`` or ``torch.jit.trace(model, example)`` with ``torch.jit.save``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container
+from ckptdoctor.facts.triton import wants_torchscript
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_CONFIG = b'name: "resnet"\nplatform: "pytorch_libtorch"\nmax_batch_size: 8\n'
+_CHECKPOINTS = ("torch zip", "torch legacy", "safetensors")
+SICK = (Example("a state dict for Triton", {"w": T((3,))}, name="1/model.pt", beside={"config.pbtxt": _CONFIG}),)
+HEALTHY = (
+    Example("a state dict in a folder of its own", {"w": T((3,))}, name="1/model.pt"),
+    Example(
+        "a state dict for a backend in Python",
+        {"w": T((3,))},
+        name="1/model.pt",
+        beside={"config.pbtxt": b'backend: "python"\n'},
+    ),
+)
+
+
+@rule("C108", "not-torchscript", Severity.ERROR)
+def not_torchscript(container: Container) -> Iterator[Problem]:
+    """A state dict in the place of a script module."""
+    if container.format in _CHECKPOINTS and wants_torchscript(container.path):
+        yield Problem(
+            message="config.pbtxt asks for a TorchScript model here, but this is a checkpoint",
+            cause="It holds weights and no program: torch.save wrote it, and Triton needs what torch.jit.save writes.",
+            torch_says=("PytorchStreamReader failed locating file constants.pkl: file not found",),
+            advice="Load it into the model's class, and torch.jit.save(torch.jit.script(model), FILE).",
+        )

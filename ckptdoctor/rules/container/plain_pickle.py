@@ -1,0 +1,67 @@
+"""The file was written by ``pickle.dump`` or joblib, not by ``torch.save``.
+
+What it means
+    It is a pickle without torch's header: a dict of NumPy arrays, or any other object of Python.
+
+Why it matters
+    ``torch.load`` refuses it, and ``pickle.load`` runs whatever the file says. Programs that expect a checkpoint of
+    torch cannot use it as it is.
+
+What you see
+    Invalid magic number; corrupt file?
+    Unsupported operand 149
+
+How it is found
+    The first bytes are those of a pickle, and what follows is not what torch writes first. Where the file is not named
+    for torch (``.pkl``), that is a warning.
+
+Repair
+    ``ckptdoctor convert FILE model.safetensors`` makes tensors of the arrays in it without running anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.converting import convert_command, is_torch_name
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_WRITERS = {
+    "pickle": "pickle.dump",
+    "joblib pickle": "joblib.dump",
+    "scikit-learn pickle": "scikit-learn",
+    "Paddle pickle": "paddle.save",
+}
+# torch.load reads protocol 2 some way into the pickle, and stops at the first opcode of a later one (FRAME)
+_FRAME = b"\x95"
+# {"epoch": 3} in protocols 4 and 2
+_FOUR = b"\x80\x04\x95\x0e\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x05epoch\x94K\x03s."
+_TWO = b"\x80\x02}q\x00X\x05\x00\x00\x00epochq\x01K\x03s."
+SICK = (
+    Example("a pickle named pt", raw=_FOUR),
+    Example("a pickle named pkl", raw=_TWO, suffix=".pkl"),
+)
+HEALTHY = (
+    Example("a file of torch", {"w": T((3,))}),
+    Example("an old file of torch", {"w": T((3,))}, "torch legacy"),
+)
+
+
+@rule("C104", "plain-pickle", Severity.ERROR)
+def plain_pickle(container: Container) -> Iterator[Problem]:
+    """A pickle that torch.save did not write."""
+    writer = _WRITERS.get(container.format)
+    if writer is None:
+        return
+    named = is_torch_name(container)
+    strict = ("Unsupported operand 149",) if container.head[2:3] == _FRAME else ()
+    yield Problem(
+        message=f"this is a pickle that {writer} wrote, not torch.save",
+        cause="torch.load looks for its own header in it and refuses the file; pickle.load runs whatever it says.",
+        torch_says=(*strict, "Invalid magic number; corrupt file?") if writer != "paddle.save" else (),
+        advice=f"{convert_command(container)} takes the arrays out without running anything.",
+        severity=Severity.ERROR if named else Severity.WARNING,
+    )

@@ -1,0 +1,67 @@
+"""The file is a TorchScript archive: a program with its weights, not a checkpoint.
+
+What it means
+    ``torch.jit.save`` or ``ScriptModule.save`` wrote it. It holds the model's code beside its parameters.
+
+Why it matters
+    ``torch.load`` refuses it since 2.6, and gives a module instead of a dict before; ``load_state_dict`` wants a dict.
+    For ``torch.jit.load``, libtorch and Triton it is the right file.
+
+What you see
+    Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``.
+    RecursiveScriptModule object is not subscriptable
+
+How it is found
+    The archive has a ``constants.pkl``. In a model repository of Triton, whose ``config.pbtxt`` asks for it, it is only
+    information.
+
+Repair
+    ``ckptdoctor convert FILE model.safetensors`` takes the weights out without running the code. Or, where you trust
+    it: ``torch.jit.load(FILE, map_location="cpu").state_dict()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container
+from ckptdoctor.facts.triton import wants_torchscript
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.converting import convert_command
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+FORMAT = "TorchScript archive"
+
+
+def _archive(data: bytes) -> bytes:
+    """A stored archive with the records of a script module; nothing in it makes sense beyond its directory."""
+    import io
+    import zipfile
+
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as new:
+        new.writestr("model/data.pkl", b"\x80\x02}q\x00.")
+        new.writestr("model/constants.pkl", b"\x80\x02).")
+        new.writestr("model/code/__torch__.py", b"class Net(Module):\n  pass\n")
+        new.writestr("model/version", b"3\n")
+    return made.getvalue()
+
+
+SICK = (Example("a script module", {}, damage=_archive),)
+HEALTHY = (Example("a state dict", {"w": T((3,))}),)
+
+
+@rule("C107", "torchscript-archive", Severity.ERROR)
+def torchscript_archive(container: Container) -> Iterator[Problem]:
+    """A script module instead of a state dict."""
+    if container.format != FORMAT:
+        return
+    wanted = wants_torchscript(container.path)
+    yield Problem(
+        message="this is a TorchScript archive (a program with its weights), not a checkpoint",
+        cause="torch.jit.save wrote it. torch.load refuses it since 2.6; torch.jit.load, libtorch and Triton read it.",
+        torch_says=("Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``.",),
+        advice=f"{convert_command(container)} takes the weights out without running the code.",
+        severity=Severity.INFO if wanted else Severity.ERROR,
+    )

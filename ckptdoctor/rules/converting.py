@@ -1,0 +1,27 @@
+"""What the rules about other containers share: the command that converts the file, and what its name promises."""
+
+from __future__ import annotations
+
+import os.path
+import shlex
+
+from ckptdoctor.checkpoint import Container
+
+_TORCH = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pt2", ".tar"})
+
+
+def convert_command(container: Container) -> str:
+    """How to make a safetensors file of it."""
+    path = container.path.rstrip("/")
+    return f"ckptdoctor convert {shlex.quote(path)} {shlex.quote(os.path.splitext(path)[0] + '.safetensors')}"
+
+
+def is_torch_name(container: Container) -> bool:
+    """Whether people, and programs, would open the file with ``torch.load``."""
+    return os.path.splitext(container.path)[1].lower() in _TORCH
+
+
+def with_article(name: str) -> str:
+    """The name of a format with its article: ``an ONNX model``, ``a GGUF file``."""
+    spelt = name.split()[0].isupper() and name[0] in "FHLMNRSX"  # read letter by letter: an HDF5 file
+    return f"{'an' if name[:1].lower() in 'aeio' or spelt else 'a'} {name}"

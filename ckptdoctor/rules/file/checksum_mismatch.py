@@ -1,0 +1,85 @@
+"""The file has another SHA-256 than it is said to have: it is not the file that was published.
+
+What it means
+    A checksum of the file is known: its name ends in the first digits (``resnet18-f37072fd.pth``, as torch.hub and many
+    model zoos name files), it lies in the cache of ``huggingface_hub``, which names files by their checksum, or a
+    ``.sha256`` file lies beside it. The bytes in the file give another.
+
+Why it matters
+    The download was damaged or joined from wrong parts, or it is another version under the same name. Both load without
+    a word, as torch never looks at checksums.
+
+What you see
+    Nothing, or: invalid hash value (expected "f37072fd", got "…")
+
+How it is found
+    ``check --deep`` reads the whole file, but only where a checksum is promised. Digits that end a name may mean
+    something else, such as a commit: then it is a warning. Eight digits without a letter are taken for a date.
+
+Repair
+    None: download the file again, and delete this one first, or the cache will give it to you again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.integrity import Integrity
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_MODEL = {"w": T((3,))}
+_SUM = b"4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
+SICK = (
+    Example("another file than the name says", _MODEL, name="resnet18-f37072fd.pth", deep=True),
+    Example(
+        "another file than its list says",
+        _MODEL,
+        name="model.pt",
+        beside={"model.pt.sha256": _SUM + b"  model.pt\n"},
+        deep=True,
+    ),
+    Example("another file than was downloaded", _MODEL, name="blobs/" + _SUM.decode(), deep=True),
+)
+HEALTHY = (
+    Example("no checksum is known", _MODEL, deep=True),
+    Example("a date in the name", _MODEL, name="model-20240501.pt", deep=True),
+    Example(
+        "a list of other files",
+        _MODEL,
+        name="weights.pt",
+        beside={"SHA256SUMS": _SUM + b"  model.pt\n"},
+        deep=True,
+    ),
+)
+
+
+@rule("F012", "checksum-mismatch", Severity.ERROR)
+def checksum_mismatch(integrity: Integrity) -> Iterator[Problem]:
+    """Another SHA-256 than was promised."""
+    promise = integrity.promise
+    if promise is None or integrity.sha256.startswith(promise.digits):
+        return
+    shown = integrity.sha256[: len(promise.digits)]
+    yield Problem(
+        message=f"its SHA-256 is {_short(shown)}, but {promise.by} says {_short(promise.digits)}",
+        cause=(
+            "These are not the bytes that were published: the download was damaged, or it is another version."
+            if promise.sure
+            else "If these digits are a checksum, as torch.hub and model zoos name files, this is not that file."
+        ),
+        torch_says=()
+        if promise.sure
+        else (f'invalid hash value (expected "{promise.digits}", got "{_got(integrity)}',),
+        advice="Delete it and download it again; where it was changed on purpose, give it another name.",
+        severity=Severity.ERROR if promise.sure else Severity.WARNING,
+    )
+
+
+def _short(digits: str) -> str:
+    return digits if len(digits) <= 16 else f"{digits[:12]}…"
+
+
+def _got(integrity: Integrity) -> str:
+    return f'{integrity.sha256}")'

@@ -1,0 +1,108 @@
+"""The ``config.json`` beside the weights describes another model than they are.
+
+What it means
+    transformers builds the model from the config and then loads the weights into it. Its vocabulary, width or number of
+    layers are not those of the tensors, or it says that the output layer has weights of its own and there are none.
+
+Why it matters
+    ``from_pretrained`` fails on the sizes; where layers or the output layer are missing it fills them with random
+    numbers and only says so in a warning.
+
+What you see
+    size mismatch for model.embed_tokens.weight: copying a param with shape torch.Size([32001, 4096]) from checkpoint,
+    the shape in current model is torch.Size([32000, 4096]).
+    Some weights of the model checkpoint were not used when initializing …
+
+How it is found
+    ``vocab_size`` and ``hidden_size`` are held against the table of embeddings, ``num_hidden_layers`` against the
+    layers, ``tie_word_embeddings`` against the output layer. Nothing is said where a config describes several models,
+    or counts in another way.
+
+Repair
+    None: the finding gives the line of ``config.json`` to change, if the weights are right. Or it is the config of
+    another model: then take the one that belongs to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.model_config import Config, Disagreement, config_beside, disagreements
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_NAME = "model.safetensors"
+_MODEL = {
+    "model.embed_tokens.weight": T((8, 4)),
+    "model.layers.0.mlp.weight": T((4, 4)),
+    "model.layers.1.mlp.weight": T((4, 4)),
+    "lm_head.weight": T((8, 4)),
+}
+_FITS = b'{\n  "hidden_size": 4,\n  "num_hidden_layers": 2,\n  "vocab_size": 8\n}\n'
+
+
+def _beside(config: bytes) -> dict[str, bytes]:
+    return {"config.json": config}
+
+
+SICK = (
+    Example(
+        "added tokens", _MODEL, "safetensors", metadata={"format": "pt"}, name=_NAME,
+        beside=_beside(_FITS.replace(b"8", b"7")),
+    ),
+    Example(
+        "other layers", _MODEL, "safetensors", metadata={"format": "pt"}, name=_NAME,
+        beside=_beside(_FITS.replace(b"2", b"3")),
+    ),
+)  # fmt: skip
+HEALTHY = (
+    Example("a config that fits", _MODEL, "safetensors", metadata={"format": "pt"}, name=_NAME, beside=_beside(_FITS)),
+    Example("no config", _MODEL, "safetensors", metadata={"format": "pt"}, name=_NAME),
+)
+
+
+@rule("M974", "config-weights-disagree", Severity.ERROR)
+def config_weights_disagree(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """A config of other sizes."""
+    config = config_beside(checkpoint)
+    for each in disagreements(checkpoint, config) if config is not None else []:
+        assert config is not None
+        yield Problem(
+            message=f"config.json says {each.name} {_shown(each.said)}, {_found(each)}",
+            cause="transformers builds the model from config.json, and these weights do not fit it.",
+            torch_says=_line(each),
+            advice=f"If the weights are right, {change(config, each)}; if not, take the config that belongs to them.",
+            keys=(each.tensor.path,) if each.tensor is not None else (),
+        )
+
+
+def change(config: Config, each: Disagreement) -> str:
+    """What to write where, for people."""
+    line = config.lines.get(each.name)
+    place = f"line {line} of {config.path}" if line is not None else config.path
+    return f'write "{each.name}": {_shown(each.found)} in {place}'
+
+
+def _shown(value: object) -> str:
+    from json import dumps
+
+    return dumps(value)
+
+
+def _found(each: Disagreement) -> str:
+    if each.name == "tie_word_embeddings":
+        return "but there is no output layer beside the embeddings"
+    if each.tensor is None:
+        return f"but there are {each.found:,} layers" if isinstance(each.found, int) else ""
+    return f"but {each.tensor.key} is {wording.shape(each.tensor.shape)}"
+
+
+def _line(each: Disagreement) -> tuple[str, ...]:
+    tensor = each.tensor
+    if tensor is None or type(each.said) is not int:
+        return ()
+    wanted = [each.said if size == each.found else size for size in tensor.shape]
+    return (wording.size_mismatch(tensor.key, tensor.shape, wanted),)

@@ -1,0 +1,62 @@
+"""The metadata of the safetensors file holds something else than text.
+
+What it means
+    ``__metadata__`` must be an object of texts. A writer put a number, a list, ``null`` or an object under one of its
+    names, most often a step or a configuration that should have been turned into text.
+
+Why it matters
+    safetensors refuses the whole file, although all tensors are whole, and gives a column of the JSON as the reason.
+
+What you see
+    Error while deserializing header: invalid JSON in header: invalid type: integer `10`, expected a string
+    Error while deserializing header: InvalidHeaderDeserialization
+
+How it is found
+    The header is read as strictly as safetensors itself reads it, and the entry at fault is named. A ``__metadata__``
+    that is ``null`` as a whole is read since 0.8, and M971 says what is missing then.
+
+Repair
+    None yet: turn the entry into text (``str(value)``, ``json.dumps(value)``) and write the file again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.header_notes import metadata_notes
+from ckptdoctor.facts.notes import Noted
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.refusals import HEADER
+
+_MODEL = {"w": T((3,))}
+
+
+def _example(title: str, value: bytes) -> Example:
+    """A file with this in the place of the text "10000"."""
+    return Example(
+        title,
+        _MODEL,
+        "safetensors",
+        ".safetensors",
+        metadata={"format": "pt", "step": "10000"},
+        damage=lambda data: data.replace(b'"10000"', value.ljust(7)),
+    )
+
+
+SICK = (_example("a number", b"10000"), _example("a null", b"null"), _example("a list", b"[10000]"))
+HEALTHY = (_example("a text", b'"1000" '),)
+
+
+@rule("M972", "null-or-nonstring-metadata", Severity.ERROR)
+def null_or_nonstring_metadata(subject: Noted) -> Iterator[Problem]:
+    """Metadata that is not text."""
+    yield from problems(
+        metadata_notes(subject),
+        otherwise="the metadata holds something else than text",
+        cause="The metadata was written by a program that does not follow the format. The tensors may well be whole.",
+        torch_says=(f"{HEADER}invalid JSON in header",),
+        advice="Turn the entry into text with str(value) or json.dumps(value), and write the file again.",
+    )

@@ -1,0 +1,103 @@
+"""The values do not begin at round places in the file, which makes memory mapping slow.
+
+What it means
+    torch begins every record of an archive at a multiple of 64 bytes, and safetensors its values at a multiple of 8. In
+    this file they do not: the archive was packed again by another program (``zip``, ``zipfile``), or the header was
+    written without its padding.
+
+Why it matters
+    Values can only be used where they lie if they are aligned. A reader that maps the file has to copy them, reads them
+    slower, or on some processors fails.
+
+What you see
+    Nothing.
+
+How it is found
+    The place of the first record of an archive, and of the first value behind a header.
+
+Repair
+    ``ckptdoctor fix FILE --select M978`` lays the file out anew. Safe: no value changes.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.edits import Convert, Edit, Fix, Retag, Safety, SetSuffix
+from ckptdoctor.facts.protocols import first_value
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+# where each format's own writer begins values
+_ALIGNMENT = {"torch zip": 64, "safetensors": 8}
+# edits that change nothing but let the file be laid out anew
+_LAID_OUT: dict[str, Edit] = {"torch zip": Retag("cpu", devices=()), "safetensors": Convert("safetensors")}
+# what keeps the file from being written again
+_BROKEN = (
+    *(NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.ZIP_UNUSUAL, NoteKind.TRUNCATED, NoteKind.TRAILING_BYTES),
+    *(NoteKind.HEADER_INVALID, NoteKind.OFFSETS_INVALID, NoteKind.DUPLICATE_KEY),
+)
+
+
+def _packed_again(data: bytes) -> bytes:
+    """The archive as Python's zipfile packs it."""
+    import io
+    import zipfile
+
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(made, "w") as new:
+        for entry in old.infolist():
+            new.writestr(entry.filename, old.read(entry))
+    return made.getvalue()
+
+
+def _unpadded(data: bytes) -> bytes:
+    """The file without the blanks behind its header."""
+    length = int.from_bytes(data[:8], "little")
+    text = data[8 : 8 + length].rstrip()
+    return len(text).to_bytes(8, "little") + text + data[8 + length :]
+
+
+SICK = (
+    Example("an archive packed again", {"w": T((300,)), "b": T((5,))}, damage=_packed_again),
+    Example(
+        "a header without padding",
+        {"weight": T((300,))},
+        "safetensors",
+        ".safetensors",
+        metadata={"format": "pt"},
+        damage=_unpadded,
+    ),
+)
+HEALTHY = (
+    Example("an archive of torch", {"w": T((300,)), "b": T((5,))}),
+    Example("a file of safetensors", {"weight": T((300,))}, "safetensors", ".safetensors", metadata={"format": "pt"}),
+)
+
+
+@rule("M978", "unaligned-storage", Severity.INFO)
+def unaligned_storage(container: Container) -> Iterator[Problem]:
+    """Values at odd places."""
+    alignment = _ALIGNMENT.get(container.format)
+    start = first_value(container) if container.readable else None
+    if alignment is None or start is None or start % alignment == 0:
+        return
+    library = container.format.split()[0]
+    yield Problem(
+        message=f"its contents begin at byte {start:,}: {library} begins them at multiples of {alignment}",
+        cause="The file was packed again by another program, or its header has no padding. Mapping it needs copies.",
+        location=Location(offset=start),
+        fix=_fix(container, f"lay the file out as {library} does, in multiples of {alignment} bytes"),
+    )
+
+
+def _fix(container: Container, title: str) -> Fix | None:
+    """The same contents, laid out anew. With the suffix that it has, the repair says that all of the file changes."""
+    suffix = os.path.splitext(container.path)[1]
+    edit = _LAID_OUT.get(container.format)
+    if edit is None or not suffix or any(note.kind in _BROKEN for note in container.notes):
+        return None
+    return Fix(title, (edit, SetSuffix(suffix)), Safety.SAFE, "--select M978")

@@ -1,0 +1,50 @@
+"""A training checkpoint that does not say how far the training was, nor what it was of.
+
+What it means
+    The file holds the state of an optimizer beside the weights, so it is meant to be resumed from. But there is no
+    epoch or step, no version of a framework, and no arguments or configuration in it.
+
+Why it matters
+    Training goes on from the wrong place: schedules, logs and the data's order begin anew. Who finds the file later
+    cannot tell which run it is from.
+
+What you see
+    Nothing.
+
+How it is found
+    At the top of the file there are states (of a model, an optimizer, a scheduler) and nothing else. Files of nothing
+    but weights are not asked for it. Information only.
+
+Repair
+    None: save ``{"epoch": …, "step": …, "args": vars(args)}`` with the weights, as plain numbers and texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.provenance import tells_its_origin
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_MODEL = {"fc.weight": T((2, 2))}
+_STATE = {"exp_avg": T((2, 2)), "exp_avg_sq": T((2, 2))}
+_OPTIMIZER = {"state": {0: _STATE}, "param_groups": [{"lr": 0.1, "params": [0]}]}
+SICK = (Example("weights and an optimizer", {"model": _MODEL, "optimizer": _OPTIMIZER}),)
+HEALTHY = (
+    Example("weights, an optimizer and an epoch", {"model": _MODEL, "optimizer": _OPTIMIZER, "epoch": 3}),
+    Example("weights alone", _MODEL),
+)
+
+
+@rule("M976", "unknown-provenance", Severity.INFO)
+def unknown_provenance(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """A checkpoint to resume from, without a word on where it comes from."""
+    if not tells_its_origin(checkpoint):
+        yield Problem(
+            message="a training checkpoint that says neither epoch, step, version nor arguments",
+            cause="The state of the optimizer is here, but nothing that tells how far the training was, and of what.",
+            advice="Save the epoch, the step and the arguments with the weights, as plain numbers and texts.",
+        )

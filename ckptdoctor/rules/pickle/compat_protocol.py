@@ -1,0 +1,80 @@
+"""The file was pickled with a newer protocol than torch uses.
+
+What it means
+    ``torch.save`` uses protocol 2 unless it is told another (``pickle_protocol=4``).
+
+Why it matters
+    torch's ``weights_only`` reader, the default since 2.6, knows the instructions of protocols 2 and 3 only: it refuses
+    every file of protocol 4 or 5. Python before 3.8 cannot read protocol 5 either.
+
+What you see
+    Unsupported operand 149
+    Detected pickle protocol 4 in the checkpoint, which was not the default pickle protocol used by `torch.load` (2).
+    unsupported pickle protocol: 5
+
+How it is found
+    The first bytes of the pickle. Protocol 3 loads, with a warning, so that is only information.
+
+Repair
+    ``torch.save(torch.load(FILE, weights_only=False), NEW)`` where you trust the file. For a file of nothing but
+    tensors, ``ckptdoctor convert FILE model.safetensors`` needs no trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Container
+from ckptdoctor.facts.protocols import pickle_protocol
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.converting import convert_command
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_DEFAULT = 2  # torch.serialization.DEFAULT_PROTOCOL
+_KNOWN = 3  # the newest that weights_only reads
+
+
+def _dumped(protocol: int) -> bytes:
+    """What torch.save writes of an epoch in the old format, all of it with this protocol."""
+    import pickle
+
+    parts: tuple[object, ...] = (
+        0x1950A86A20F9469CFC6C,
+        1001,
+        {"protocol_version": 1001, "little_endian": True},
+        {"epoch": 3},
+        [],
+    )
+    return b"".join([pickle.dumps(part, protocol) for part in parts])
+
+
+SICK = (
+    Example("protocol 4", {}, damage=lambda data: _dumped(4)),
+    Example("protocol 3", {}, damage=lambda data: _dumped(3)),
+)
+HEALTHY = (
+    Example("the protocol of torch", {"w": T((3,))}),
+    Example("the protocol of torch in its old format", {"w": T((3,))}, "torch legacy"),
+)
+
+
+@rule("P211", "compat-protocol", Severity.ERROR)
+def compat_protocol(container: Container) -> Iterator[Problem]:
+    """A protocol that weights_only does not read."""
+    protocol = pickle_protocol(container)
+    if protocol is None or protocol <= _DEFAULT:
+        return
+    refused = protocol > _KNOWN
+    warned = f"Detected pickle protocol {protocol} in the checkpoint, which was not the default pickle protocol used by"
+    yield Problem(
+        message=f"it was pickled with protocol {protocol}, where torch.save uses {_DEFAULT}",
+        cause=(
+            "Saved with pickle_protocol=…; torch.load refuses it by default since 2.6 (weights_only=True)."
+            if refused
+            else "Saved with pickle_protocol=3. torch.load reads it, with a warning since 2.6."
+        ),
+        torch_says=("Unsupported operand 149", warned) if refused else (warned,),
+        advice=f"Save it with the default protocol. For nothing but tensors: {convert_command(container)}",
+        severity=Severity.ERROR if refused else Severity.INFO,
+    )

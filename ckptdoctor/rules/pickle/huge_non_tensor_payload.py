@@ -1,0 +1,79 @@
+"""A good part of the file is neither tensors nor their names: a history, a dataset, a tokenizer, a replay buffer.
+
+What it means
+    Lists of numbers, long texts or arrays were saved as Python objects beside the weights.
+
+Why it matters
+    Objects are read one by one into memory, whatever is wanted of the file: a list of a million floats takes 9 MB in
+    the file, 32 MB in memory, and about a second. They cannot be memory-mapped.
+
+What you see
+    Nothing: loading takes long, and much memory.
+
+How it is found
+    The size of each value without tensors is added up as it stands in the pickle. From a tenth of the file on (and 1
+    MB) it is information, a warning where it is more than half of the file and 16 MB.
+
+Repair
+    None by itself: the finding gives the command that leaves the largest values out. Or save them elsewhere, long lists
+    of numbers as tensors.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from glob import escape
+
+from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.facts.payload import Payload, payloads
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+LITTLE = 1_000_000  # bytes that are worth a word
+MUCH = 16_000_000  # and a warning
+_NAMED = 3
+_SMALL = 10_000  # values below that are not added up
+SICK = (
+    Example("a long text beside the weights", {"model": {"w": T((3,))}, "notes": "word " * 300_000}),
+    Example("a long history", {"model": {"w": T((3,))}, "history": {"loss": [0.5] * 150_000}}),
+)
+HEALTHY = (
+    Example("a short history", {"model": {"w": T((3,))}, "history": {"loss": [0.5] * 100}}),
+    Example("large tensors", {"w": T((500_000,))}),
+)
+
+
+@rule("P212", "huge-non-tensor-payload", Severity.INFO)
+def huge_non_tensor_payload(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Much that is no tensor."""
+    if not checkpoint.tensors:
+        return
+    found = payloads(checkpoint, _SMALL)
+    total = sum(each.nbytes for each in found)
+    if total < LITTLE or total * 10 < checkpoint.size:
+        return
+    yield Problem(
+        message=f"{_size(total)} of {_size(checkpoint.size)} are neither tensors nor their names: {_places(found)}",
+        cause="They were saved as Python objects, which torch.load reads one by one into memory.",
+        advice=f"Save them elsewhere, long lists of numbers as tensors. To leave the largest out: {_command(found)}",
+        keys=tuple([each.path for each in found[:_NAMED]]),
+        severity=Severity.WARNING if total >= MUCH and 2 * total > checkpoint.size else Severity.INFO,
+    )
+
+
+def _places(found: list[Payload]) -> str:
+    words = [f"{show_path(each.path)} ({_size(each.nbytes)})" for each in found[:_NAMED]]
+    rest = len(found) - _NAMED
+    return wording.listed([*words, f"{rest:,} more"] if rest > 0 else words)
+
+
+def _command(found: list[Payload]) -> str:
+    patterns = [shlex.quote(escape(show_path(each.path))) for each in found[:_NAMED]]
+    return f"ckptdoctor fix FILE {' '.join([f'--drop {pattern}' for pattern in patterns])}"
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1_000_000:,.1f} MB"

@@ -1,0 +1,75 @@
+"""Objects of a training framework or another known package lie beside the weights: loading needs that package.
+
+What it means
+    A configuration (OmegaConf, mmengine), a callback (Lightning), a dataset or a distribution was saved in the same
+    dict as the state dict. Its class belongs to a package that has a name to install.
+
+Why it matters
+    torch refuses the whole file since 2.6. With ``weights_only=False`` it loads only where the package is installed,
+    often in about the same version, although the weights themselves are plain tensors.
+
+What you see
+    Unsupported global: GLOBAL omegaconf.dictconfig.DictConfig was not an allowed global by default.
+    No module named 'omegaconf'
+
+How it is found
+    Names in the pickle that belong to packages known to leave such objects. Classes of the user's own code are P205's.
+
+Repair
+    ``ckptdoctor fix FILE --select P210 --unsafe-fixes`` drops those objects that hold no tensors and stand under a key
+    of their own. Unsafe: what they hold is lost in the new file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.blocked_globals import Cause, blocked_by, outermost
+from ckptdoctor.facts.globals import to_install
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import blocked as refused
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Obj, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.refusals import not_importable
+
+_WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+SICK = (
+    Example(
+        "a configuration of OmegaConf",
+        {"model": _WEIGHTS, "cfg": Obj("omegaconf.dictconfig.DictConfig", {"_content": {"lr": 0.1}})},
+    ),
+    Example(
+        "two packages",
+        {
+            "model": _WEIGHTS,
+            "log": Obj("mmengine.logging.HistoryBuffer", {"n": 3}),
+            "acc": [Obj("fairseq.meters.AverageMeter")],
+        },
+    ),
+)
+HEALTHY = (
+    Example("the configuration as a dict", {"model": _WEIGHTS, "cfg": {"lr": 0.1}}),
+    Example("a class of the training script", {"model": _WEIGHTS, "log": Obj("__main__.Log", {"step": 3})}),
+)
+
+
+@rule("P210", "needs-package", Severity.ERROR)
+def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Classes of known packages."""
+    found = [each for each in blocked_by(checkpoint, Cause.FOREIGN) if to_install(each.path)]
+    if not found:
+        return
+    places = outermost(found)
+    packages = list(dict.fromkeys([name for each in found if (name := to_install(each.path))]))
+    stand = f" ({refused.places(places)})" if places else ""
+    yield Problem(
+        message=f"the file holds {refused.classes(found)}{stand}, and needs {wording.listed(packages)} to load",
+        cause="The weights themselves do not need it, but torch loads the file whole or not at all.",
+        torch_says=(*refused.lines(found[:1]), not_importable(found[0].path)),
+        advice=f"If you trust it: pip install {' '.join(packages)}, and {refused.allow(found)} before torch.load.",
+        keys=tuple([place.path for place in places]),
+        location=refused.first_use(found),
+        fix=refused.drop_fix(checkpoint, places, "P210"),
+    )

@@ -1,0 +1,79 @@
+"""The file names parts of torch's own machinery that are old, or that torch 2.13 does not have.
+
+What it means
+    A pickle names the functions that make its tensors. Files of torch 0.3 and before name ``_rebuild_tensor``, which is
+    still there for their sake. Others name functions that have gone since, or that a later torch brought.
+
+Why it matters
+    Where torch has no such function it cannot load the file at all, although the bytes of the tensors are as ever. The
+    old function loads everywhere, but other readers often know today's (``_rebuild_tensor_v2``) alone.
+
+What you see
+    Unsupported global: GLOBAL torch._utils._rebuild_tensor_v4 was not an allowed global by default.
+    Can't get attribute '_rebuild_tensor_v4' on <module 'torch._utils'
+
+How it is found
+    The names in the pickle are compared with the functions of torch 2.13. The old function alone is only information.
+
+Repair
+    Load it with a torch that has the function and save it again. What only names the old one loads with any torch:
+    ``torch.save(torch.load(FILE), NEW)`` writes it as torch does today.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.blocked_globals import Cause, blocked_by
+from ckptdoctor.facts.globals import is_unknown_internal
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import blocked as refused
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Obj, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_OLD = "torch._utils._rebuild_tensor"
+
+
+def _of_old(data: bytes) -> bytes:
+    """The file with the function of torch 0.3, which takes the first four of the six arguments."""
+    import re
+
+    named = data.replace(b"_rebuild_tensor_v2\n", b"_rebuild_tensor\n")
+    return re.sub(rb"\x89ccollections\nOrderedDict\nq.\)Rq.", b"", named, flags=re.DOTALL)
+
+
+SICK = (
+    Example(
+        "a function of a torch to come", {"w": T((3,)), "x": Obj("torch._utils._rebuild_tensor_v9", arguments=(1,))}
+    ),
+    Example("the function of torch 0.3", {"w": T((3,))}, "torch legacy", damage=_of_old),
+)
+HEALTHY = (Example("the functions of today", {"w": T((3,), parameter=True), "b": T((3,), "bfloat16")}),)
+
+
+@rule("P209", "old-torch-internal-global", Severity.ERROR)
+def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Functions of another torch."""
+    unknown = [each for each in blocked_by(checkpoint, Cause.OTHER) if is_unknown_internal(each.path)]
+    if unknown:
+        module, _, name = unknown[0].path.rpartition(".")
+        yield Problem(
+            message=f"the file names {refused.classes(unknown)}, which torch 2.13 does not have",
+            cause="An earlier or a later torch wrote it, and its objects are made by a part of torch that is not here.",
+            torch_says=(*refused.lines(unknown), f"Can't get attribute '{name}' on <module '{module}'"),
+            advice="Load it with the torch that wrote it, and save it there as a state dict of plain tensors.",
+            keys=tuple([place.path for each in unknown for place in each.places]),
+            location=refused.first_use(unknown),
+        )
+    old = [tensor for tensor in checkpoint.tensors if tensor.rebuild == _OLD]
+    if old:
+        first = next((each for each in checkpoint.globals if each.full == _OLD), None)
+        yield Problem(
+            message=f"{wording.count(len(old), 'tensor is', 'tensors are')} written as torch 0.3 and before wrote them",
+            cause="torch loads them still; other readers often know the way of today (_rebuild_tensor_v2) alone.",
+            advice="torch.save(torch.load(FILE), NEW) writes them as torch does today.",
+            location=Location(member=first.member, offset=first.offset) if first is not None else Location(),
+            severity=Severity.INFO,
+        )

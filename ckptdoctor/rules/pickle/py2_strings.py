@@ -1,0 +1,63 @@
+"""The file was pickled by Python 2 and holds strings that are not UTF-8.
+
+What it means
+    A string of Python 2 is bytes without an encoding: names with accents, or the values of NumPy arrays and numbers.
+
+Why it matters
+    ``torch.load`` decodes them as UTF-8 and fails at the first that is not.
+
+What you see
+    'utf-8' codec can't decode byte 0xe9 in position 3: unexpected end of data
+    'ascii' codec can't decode byte 0x8c in position 16: ordinal not in range(128)
+
+How it is found
+    Protocols 0 to 2 know no bytes, so that bytes in such a pickle are strings of Python 2.
+
+Repair
+    Where you trust the file, load it as what it most likely is, which loses nothing: ``torch.load(FILE,
+    weights_only=False, encoding="latin1")``, and save it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.old_strings import undecodable
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+
+def _of_python_2(data: bytes) -> bytes:
+    """The file with the text "abcd" as a string of Python 2 that ends in an accent of Latin-1."""
+    return data.replace(b"X\x04\x00\x00\x00abcd", b"U\x04caf\xe9")
+
+
+SICK = (
+    Example("a text in Latin-1", {"note": "abcd", "w": T((3,))}, "torch legacy", damage=_of_python_2),
+    Example("a key in Latin-1", {"abcd": 3, "w": T((3,))}, "torch legacy", damage=_of_python_2),
+)
+HEALTHY = (
+    Example("texts of Python 3", {"note": "café", "café": 3, "w": T((3,))}, "torch legacy"),
+    Example("bytes of Python 3", {"raw": b"caf\xe9", "w": T((3,))}),
+)
+
+
+@rule("P208", "py2-strings", Severity.ERROR)
+def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Strings that are no UTF-8."""
+    found = undecodable(checkpoint)
+    if not found:
+        return
+    keys = sum(each.is_key for each in found)
+    which = f", {wording.count(keys, 'of them a key', 'of them keys')}" if keys else ""
+    yield Problem(
+        message=f"{wording.count(len(found), 'string')} of Python 2 cannot be read as UTF-8{which}",
+        cause="Python 2 wrote them as bytes of an encoding that is not said, and torch.load takes them for UTF-8.",
+        torch_says=(found[0].refusal,),
+        advice='If you trust the file: torch.load(FILE, weights_only=False, encoding="latin1"), and save it again.',
+        keys=tuple([each.path for each in found]),
+        location=Location(path=found[0].path),
+    )

@@ -1,0 +1,53 @@
+"""What is neither tensors nor their names is measured about as it stands in the pickle."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from dataclasses import replace
+
+import pytest
+
+from ckptdoctor.facts.payload import payloads
+from ckptdoctor.rules.examples import T
+from tests.rules.nouns import checkpoint
+
+SIZE = 100_000_000
+
+
+def measured(contents, least=1):
+    """The payloads of contents in a file of a hundred megabytes."""
+    return [(each.path, each.nbytes) for each in payloads(replace(checkpoint(contents), size=SIZE), least)]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[0.5] * 10_000, list(range(10_000)), "x" * 10_000, b"x" * 10_000, [f"word{index}" for index in range(5_000)],
+     {f"token{index}": index for index in range(5_000)}],
+    ids=["floats", "numbers", "text", "bytes", "words", "vocabulary"],
+)  # fmt: skip
+def test_the_size_is_about_that_of_the_pickle(value):
+    """Within a factor of two of what Python's pickler writes, memo aside."""
+    ((path, size),) = measured({"w": T((3,)), "x": value}, 100)
+    assert path == ("x",)
+    assert 0.5 < size / len(pickle.dumps(value, 4)) < 2
+
+
+def test_the_largest_come_first_and_tensors_never():
+    """Every value stands under its own key; a dict with tensors in it is not one of them."""
+    contents = {"model": {"w": T((3,)), "note": "x" * 50}, "a": "y" * 100, "b": {"c": ["z" * 200]}, "t": [T((2,)), 3]}
+    assert [path for path, _ in measured(contents, 40)] == [("b",), ("a",), ("model", "note")]
+
+
+def test_a_file_without_room_for_it_is_not_looked_through():
+    """What is not stored in tensors cannot be larger than the rest of the file."""
+    assert payloads(replace(checkpoint({"a": "y" * 100}), size=50), 60) == []
+
+
+def test_fifty_thousand_keys_take_no_time():
+    """Neither do a million numbers."""
+    contents = {f"layers.{index}.weight": T((1,)) for index in range(50_000)}
+    subject = replace(checkpoint({"model": contents, "history": [0.5] * 1_000_000}), size=SIZE)
+    begun = time.perf_counter()
+    assert [each.path for each in payloads(subject, 1000)] == [("history",)]
+    assert time.perf_counter() - begun < 4

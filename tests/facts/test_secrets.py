@@ -1,0 +1,95 @@
+"""Tokens are found by the forms of their issuers, and told without being shown."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ckptdoctor.checkpoint import Mapping, Opaque
+from ckptdoctor.facts.secrets import home_folders, secrets
+from tests.rules.nouns import checkpoint
+
+LETTERS = "aBcDeFgHiJkLmNoPqRsTuVwXyZ" * 8
+DIGITS = "0123456789abcdef" * 8
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("hf_" + LETTERS[:34], "Hugging Face token"),
+        ("export HF_TOKEN=hf_" + LETTERS[:34] + "\n", "Hugging Face token"),
+        ("AKIA" + "ABCDEFGH23456789", "AWS access key"),
+        ("ghp_" + LETTERS[:36], "GitHub token"),
+        ("github_pat_" + LETTERS[:82], "GitHub token"),
+        ("AIza" + LETTERS[:35], "Google API key"),
+        ("sk-proj-" + LETTERS[:48] + "T3BlbkFJ" + LETTERS[:48], "OpenAI key"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nMIIE", "private key"),
+        ("postgres://maria:correcthorse@db.example.org/runs", "password in an address"),
+    ],
+)
+def test_forms_of_secrets(text, kind):
+    """Each is told by its kind, and nothing of it is kept."""
+    (leak,) = secrets(checkpoint({"args": {"x": text}}))
+    assert (leak.path, leak.kind, leak.plain) == (("args", "x"), kind, True)
+    assert LETTERS[:20] not in repr(leak) and "correcthorse" not in repr(leak)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "hf_", "hf_hub", "AKIA", "sk-ip-connections-are-used-here-and-everywhere-in-this-net-of-mine", LETTERS,
+        "https://example.org:8080/@maria", "layer.0.attention", "git@github.com:maria/net.git", "s3://bucket/key",
+        "https://example.org/a@b",
+    ],
+)  # fmt: skip
+def test_texts_that_are_none(text):
+    """Addresses without a password, names, and any long word."""
+    assert secrets(checkpoint({"x": text})) == []
+
+
+@pytest.mark.parametrize("name", ["wandb_api_key", "WANDB_KEY", "api_key", "secret_key", "password", "access_token"])
+def test_names_of_keys(name):
+    """A key without a form of its own is told by what it is called; an empty or a short one is none."""
+    assert [leak.kind for leak in secrets(checkpoint({name: DIGITS[:40]}))] == [f"text called “{name}”"]
+    assert secrets(checkpoint({name: ""})) == secrets(checkpoint({name: "prompt"})) == []
+    assert secrets(checkpoint({"sha": DIGITS[:40], "monkey": DIGITS[:40]})) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("/home/maria/data", True), ("C:\\Users\\Maria\\data", True), ("/Users/maria", True),
+        ("/home/ubuntu/data", False), ("/data/home/", False), ("homework", False), ("/Users/Shared/x", False),
+    ],
+)  # fmt: skip
+def test_home_folders(text, found):
+    """Those of a person, not those of a machine."""
+    assert bool(home_folders(checkpoint({"data": text}))) is found
+
+
+def test_what_lies_in_an_object_is_not_plain():
+    """Texts in objects, and in the attributes of dicts, cannot be taken out one by one."""
+    token = "hf_" + LETTERS[:34]
+    made = Opaque("argparse.Namespace", state=Mapping("dict", (("token", token),)))
+    made_of = checkpoint({})
+    object.__setattr__(made_of, "tree", Mapping("dict", (("args", made),)))
+    (leak,) = secrets(made_of)
+    assert (leak.path, leak.plain) == (("args", "token"), False)
+
+
+def test_long_and_many_texts_take_no_time():
+    """Two megabytes of what almost fits, and fifty thousand texts."""
+    nasty = [
+        "a" * 500_000 + "://",
+        "x://" * 200_000,
+        "hf_" * 300_000,
+        "sk-" + "a" * 500_000,
+        "sk-" * 300_000,
+        "/home/" * 100_000,
+    ]
+    begun = time.perf_counter()
+    secrets(checkpoint({str(index): text for index, text in enumerate(nasty)}))
+    home_folders(checkpoint({str(index): text for index, text in enumerate(nasty)}))
+    secrets(checkpoint({f"layers.{index}.name": "a/b://c" for index in range(50_000)}))
+    assert time.perf_counter() - begun < 6

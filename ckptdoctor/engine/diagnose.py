@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.coverage import CureStep
 from ckptdoctor.engine.cures import of_index, outside
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Opened, Recognised
 from ckptdoctor.engine.roots import find_root
@@ -24,6 +25,7 @@ from ckptdoctor.rules.registry import all_rules
 if TYPE_CHECKING:
     from ckptdoctor.facts.alignment import Comparison
 
+_OF_KEYS = "NRSW"  # the families of rules whose repairs change keys
 _DAMAGE = "F"  # the family of rules that explain why contents cannot be read
 
 
@@ -138,6 +140,7 @@ class _Examination:
         self.container: Container | None = None
         self.checkpoint: Checkpoint | None = None
         self.coverage: Coverage | None = None
+        self.rebuilt = False  # whether what is compared is only there once P204's repair has made it
         self.findings: list[Finding] = []
         self.skipped: list[Skipped] = []
         self.error: str | None = None
@@ -189,8 +192,24 @@ class _Examination:
         if self.settings.error is not None:
             yield from self._take_at_its_word(self.settings.error, checkpoint)
         comparison = _compared(checkpoint, self.reference, root)
-        self.coverage = comparison.coverage if comparison is not None else None
+        if comparison is not None:
+            self.coverage = comparison.coverage
+            comparison = self._unpickled(comparison, root)
         yield from self._run(comparison, checkpoint)
+
+    def _unpickled(self, comparison: Comparison, root: KeyPath | None) -> Comparison:
+        """The comparison with the state dict of a module that was pickled whole, where that is what can be compared."""
+        from ckptdoctor.facts.whole_modules import with_modules
+
+        checkpoint = with_modules(comparison.checkpoint)
+        rebuilt = _compared(checkpoint, self.reference, root) if checkpoint is not comparison.checkpoint else None
+        if rebuilt is None or rebuilt.state_dict in comparison.checkpoint.state_dicts:
+            return comparison
+        fit = rebuilt.coverage
+        step = CureStep("take the state dict out of the module", "P204", fit.keys, fit.parameters)
+        self.coverage = replace(fit, keys=0, parameters=0, steps=(step, *fit.steps))
+        self.rebuilt = True
+        return rebuilt
 
     def _take_at_its_word(self, path: str, checkpoint: Checkpoint) -> Iterator[Event]:
         """Let the text of an error say what the model expects of this checkpoint."""
@@ -215,7 +234,10 @@ class _Examination:
         """The finding without its repair, where there can be none: on other machines, and of what is only read."""
         if finding.fix is None or self.container is None:
             return finding
-        return replace(finding, fix=None) if addresses.is_address(self.path) else possible(finding, self.container)
+        early = self.rebuilt and finding.code[0] in _OF_KEYS and not finding.fix.option.startswith("--auto")
+        if early or addresses.is_address(self.path):
+            return replace(finding, fix=None)
+        return possible(finding, self.container)
 
     def _account_for(self, error: CkptDoctorError, container: Container) -> Iterator[Event]:
         """Contents that cannot be read must not pass for healthy: a finding explains it, or the file is an error."""

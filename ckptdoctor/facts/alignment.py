@@ -15,7 +15,6 @@ from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.moves import Move
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
-from ckptdoctor.facts.search import find_moves
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -251,7 +250,7 @@ def _compared(
         now = _renamed(now, reference, prefix.change)
         steps.append(_step(f'{"add" if prefix.added else "strip"} "{prefix.text}"', prefix_code(prefix), now))
     after_prefix = now
-    moves = tuple(find_moves(now.here, wanted)) if _renames_help(now, wanted) else ()
+    moves = _moves(now, wanted) if _renames_help(now, wanted) else ()
     for move in moves:
         now = _renamed(now, reference, move.change)
         steps.append(_step(move.pattern, move.code, now))
@@ -270,6 +269,12 @@ def _compared(
         moves=moves,
         steps=tuple(steps),
     )
+
+
+def _moves(now: Alignment, wanted: Mapping[str, Expected]) -> tuple[Move, ...]:
+    from ckptdoctor.facts.search import find_moves  # much code, which a check without a target has no use for
+
+    return tuple(find_moves(now.here, wanted))
 
 
 def _renames_help(now: Alignment, wanted: Mapping[str, Expected]) -> bool:

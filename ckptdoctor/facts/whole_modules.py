@@ -19,8 +19,10 @@ from ckptdoctor.checkpoint import (
     Node,
     Opaque,
     Part,
+    Role,
     Sequence,
     Special,
+    StateDict,
     Tensor,
     children,
 )
@@ -267,3 +269,22 @@ def _rebuild(tensor: Tensor) -> str:
     if tensor.rebuild in _REBUILT_AS_SAVED:
         return tensor.rebuild
     return FROM_CPU if tensor.moved else rebuilding.on_cpu(tensor)
+
+
+def with_modules(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint with the state dicts of pickled modules, where they can be told without the code."""
+    found = []
+    for path, module, plain in outermost_modules(checkpoint.tree):
+        try:
+            state = module_state(module) if plain else None
+        except UnknownStateError:
+            continue
+        if state is not None and not state.doubts:
+            found.append(_state_dict(checkpoint, path, dict(state.tensors)))
+    return replace(checkpoint, state_dicts=(*checkpoint.state_dicts, *found)) if found else checkpoint
+
+
+def _state_dict(checkpoint: Checkpoint, path: KeyPath, places: dict[str, KeyPath]) -> StateDict:
+    by_path = {tensor.path: tensor for tensor in checkpoint.tensors}
+    tensors = [replace(detached(by_path[path + way]), path=(*path, key)) for key, way in places.items()]
+    return StateDict(path, Role.MODEL, tuple(tensors))

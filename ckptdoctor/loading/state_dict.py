@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint import KeyPath, Mapping, Tensor, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.renaming import renamed_modules
@@ -17,7 +17,7 @@ from ckptdoctor.engine.diagnose import findings_of
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Alignment, Comparison, align, compare
-from ckptdoctor.facts.whole_modules import UnknownStateError, detached, module_state, outermost_modules
+from ckptdoctor.facts.whole_modules import with_modules
 from ckptdoctor.findings import Finding
 from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
@@ -49,7 +49,7 @@ def load_state_dict(
     """
     wanted = as_reference(reference)
     with opened(path) as (source, container), collector_paused():
-        checkpoint = _with_modules(read(source, container))
+        checkpoint = with_modules(read(source, container))
         place = find_root(checkpoint.tree, root) if root is not None else None
         comparison = compare(checkpoint, wanted, place)
         settled = _settle(comparison)
@@ -146,28 +146,6 @@ def _droppable(findings: list[Finding]) -> frozenset[KeyPath]:
             for path in edit.paths
         ]
     )
-
-
-# ---- modules that were pickled whole
-
-
-def _with_modules(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint with the state dicts of pickled modules, where they can be told without the code."""
-    found = []
-    for path, module, plain in outermost_modules(checkpoint.tree):
-        try:
-            state = module_state(module) if plain else None
-        except UnknownStateError:
-            continue
-        if state is not None and not state.doubts:
-            found.append(_state_dict(checkpoint, path, dict(state.tensors)))
-    return replace(checkpoint, state_dicts=(*checkpoint.state_dicts, *found)) if found else checkpoint
-
-
-def _state_dict(checkpoint: Checkpoint, path: KeyPath, places: Table[str, KeyPath]) -> StateDict:
-    by_path = {tensor.path: tensor for tensor in checkpoint.tensors}
-    tensors = [replace(detached(by_path[path + way]), path=(*path, key)) for key, way in places.items()]
-    return StateDict(path, Role.MODEL, tuple(tensors))
 
 
 # ---- tensors

@@ -29,7 +29,7 @@ class StorageReader:
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
         self._source = source
-        self._swapped = any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)
+        self.swapped = any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)
         self._made: dict[str, torch.UntypedStorage] = {}
         self._maps: dict[str, torch.UntypedStorage] = {}
         self._runs = Runs(source, checkpoint.storages)
@@ -47,6 +47,13 @@ class StorageReader:
             self._made[key] = _from_bytes(bytearray(values)) if values else _empty()
         return self._made[key]
 
+    def maps(self, storage: Storage) -> bool:
+        """Whether the storage is a view of the file: neither compressed, byte-swapped, unaligned nor far away."""
+        if storage.extent is None or storage.compressed or self._source.distant:
+            return False
+        itemsize = _itemsize(storage)
+        return storage.extent.offset % itemsize == 0 and not (self.swapped and itemsize > 1)
+
     def _make(self, storage: Storage) -> torch.UntypedStorage:
         extent = storage.extent
         if storage.nbytes == 0:
@@ -62,8 +69,7 @@ class StorageReader:
             return self._swap(storage, _from_bytes(_inflated(self._source, storage)))
         if self._source.distant:
             return self._swap(storage, _from_bytes(self._runs.get(extent)))
-        itemsize = _itemsize(storage)
-        if extent.offset % itemsize or (self._swapped and itemsize > 1):
+        if not self.maps(storage):
             copied = _from_bytes(bytearray(self._source.part(extent.file).read(extent.offset, storage.nbytes)))
             return self._swap(storage, copied)
         if extent.file not in self._maps:
@@ -72,7 +78,7 @@ class StorageReader:
         return view
 
     def _swap(self, storage: Storage, made: torch.UntypedStorage) -> torch.UntypedStorage:
-        if self._swapped and _itemsize(storage) > 1 and storage.dtype is not None:
+        if self.swapped and _itemsize(storage) > 1 and storage.dtype is not None:
             import torch
 
             made.byteswap(getattr(torch, storage.dtype.name))

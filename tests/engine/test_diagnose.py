@@ -1,6 +1,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.engine.diagnose import check, diagnose, findings_of
@@ -192,3 +193,17 @@ def test_unexamined_parts_are_reported(sick):
     noted = replace(finished.report.checkpoint, notes=(Note(NoteKind.NOT_EXAMINED, "40 more levels"),))
     examination.checkpoint = noted
     assert "40 more levels" in [each.what for each in examination._left_out()]
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_a_pickled_module_is_held_against_the_model(wrap, tmp_path):
+    """What P204's repair makes of it is compared; as it is nothing fits, and repairs of keys wait until then."""
+    from torch import nn
+
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    torch.save({"model": nn.DataParallel(net)} if wrap else net, tmp_path / "whole.pt")
+    torch.save(net.state_dict(), tmp_path / "bare.pt")
+    report = check(str(tmp_path / "whole.pt"), Settings(like=str(tmp_path / "bare.pt")))
+    assert (report.coverage.keys, report.coverage.steps[0].code, report.coverage.steps[-1].keys) == (0, "P204", 7)
+    assert "W311" not in codes(report) and ("N401" in codes(report)) is wrap
+    assert all(finding.fix is None for finding in report.findings if finding.code in ("N401", "W301"))

@@ -8,6 +8,7 @@ from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.adapters import foreign
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.norms import final_versions, missing_counters
@@ -76,6 +77,9 @@ def _undone(comparison: Comparison) -> list[str]:
     """What --unsafe-fixes does, where nothing else keeps it from being done."""
     norms, found = computable(comparison), shapes(comparison)
     lines = []
+    adapter = foreign(comparison.state_dict, comparison.reference.tensors)
+    if adapter is not None and adapter.wrapped and not adapter.copies:
+        lines.append("  there is an adapter in it, which is not merged: --unsafe-fixes leaves it out")
     if norms:
         what = ", ".join(norms[0].parts)
         lines.append(f"  {norms[0].key} has to be computed of its norm ({what}): add --unsafe-fixes")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint.expectation import is_extra_state
-from ckptdoctor.facts import names, norms
+from ckptdoctor.facts import adapters, names, norms
 from ckptdoctor.facts.aliases import Alias, aliases
 from ckptdoctor.facts.alignment import Comparison, carries
 from ckptdoctor.facts.blocks import Block, side_blocks
@@ -39,13 +39,14 @@ class Leftovers:
     blocks: tuple[Block, ...] = ()  # N422
     aliases: tuple[Alias, ...] = ()  # N425
     average: LitEma | None = None  # N428
+    adapters: tuple[str, ...] = ()  # L906
     tied: tuple[tuple[str, str], ...] = ()  # R005: missing, each with the name under which the tensor is here
 
     @property
     def explained(self) -> Explained:
         """All shares together."""
         average = self.average.keys if self.average is not None else ()
-        alone = (self.flat, self.counters, self.derived, self.profiled, self.extra, average)
+        alone = (self.flat, self.counters, self.derived, self.profiled, self.extra, self.adapters, average)
         together = [each.keys for some in (self.stats, self.blocks, self.aliases) for each in some]
         tied = [key for key, _ in self.tied]
         return Explained(
@@ -85,6 +86,8 @@ def leftovers(comparison: Comparison) -> Leftovers:
     whole = any(move.code == "W308" for move in comparison.moves) or (covered and not cured.mismatched)
     average = lit_ema(cured.here, left.keys, whole)
     left.take(average.keys if average is not None else ())
+    adapter = adapters.foreign(comparison.state_dict, comparison.reference.tensors)
+    unmerged = left.those(adapters.is_part) if adapter is not None and adapter.wrapped else ()
     blocks = side_blocks(comparison, left.keys) if covered and not cured.mismatched else ()
     left.take([key for block in blocks for key in block.keys])
     found = aliases(comparison, left.keys)
@@ -110,6 +113,7 @@ def leftovers(comparison: Comparison) -> Leftovers:
         blocks=blocks,
         aliases=found,
         average=average,
+        adapters=unmerged,
         tied=shared,
     )
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.facts.adapters import is_adapter_file
 from ckptdoctor.facts.contents import empty_places, without_elements
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
@@ -52,7 +53,9 @@ _ADVICE = (
 
 @rule("W310", "empty-state-dict", Severity.ERROR)
 def empty_state_dict(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """State dicts with nothing to load."""
+    """State dicts with nothing to load; of empty adapters L903 speaks."""
+    if is_adapter_file(checkpoint.path):
+        return
     for path in empty_places(checkpoint):
         where = f"{show_path(path)} is" if path else "the file holds"
         yield Problem(

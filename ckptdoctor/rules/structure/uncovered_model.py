@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.adapters import foreign
 from ckptdoctor.facts.alignment import Comparison, describe
 from ckptdoctor.facts.contents import empty_places, purpose, without_elements
 from ckptdoctor.facts.shapes.sorting import sweeping
@@ -47,6 +48,8 @@ HEALTHY = (
         like={"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))},
     ),
 )
+_OTHER = "These are weights of another model, or of a small part of it."
+_ADAPTER = "These are an adapter, which is put on a model and holds none of its own weights."
 
 
 @rule("W311", "uncovered-model", Severity.ERROR)
@@ -54,6 +57,7 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
     """Checkpoints that fit less than half of the reference."""
     if not comparison.uncovered or _explained(comparison.checkpoint) or sweeping(comparison):
         return
+    adapter = foreign(comparison.state_dict, comparison.reference.tensors)
     cured = comparison.cured
     total = len(comparison.reference.tensors)
     fits = f"{len(cured.fits):,}" if cured.fits else "none"
@@ -62,15 +66,15 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
     yield Problem(
         message=f"{fits} of {wording.count(total, 'key')} of {comparison.reference.source} "
         f"({there} of its parameters) {'fits' if len(cured.fits) == 1 else 'fit'}{here}",
-        cause=(
-            "These are weights of another model, or of a small part of it. With strict=False they load without a word, "
-            "and the model keeps its random weights."
-        ),
+        cause=(_OTHER if adapter is None or adapter.wrapped else _ADAPTER)
+        + " With strict=False they load without a word, and the model keeps its random weights.",
         torch_says=(
             wording.missing_keys([*cured.missing, *cured.mismatched]),
             *((wording.unexpected_keys(cured.unexpected),) if cured.unexpected else ()),
         ),
-        advice="Build the model that this file belongs to, or find the file that belongs to the model.",
+        advice="Build the model that this file belongs to, or find the file that belongs to the model."
+        if adapter is None or adapter.wrapped
+        else "Load the model's own weights first, and put the adapter on: PeftModel.from_pretrained(model, FOLDER).",
         keys=tuple([tensor.path for tensor in cured.here.values()]),
         location=Location(path=comparison.path),
     )

@@ -1,0 +1,112 @@
+"""An adapter is held against a model that it was not made for.
+
+What it means
+    Its matrices have other sizes than the layers that they are to be put on, the embeddings in it have another
+    vocabulary, or the model has no layers of these names.
+
+Why it matters
+    peft fails on the sizes. Layers that are not there are left out with a warning, and the model is not the one that
+    was trained.
+
+What you see
+    size mismatch for base_model.model.model.layers.0.self_attn.q_proj.lora_A.default.weight: copying a param with shape
+    torch.Size([8, 4096]) from checkpoint, the shape in current model is torch.Size([8, 5120]).
+
+How it is found
+    Only with the model as a reference: neither size of a layer's weight is the outer one of its matrix, a layer that
+    was saved as a whole has another shape, or more than half of the adapter's layers are not in the model, whatever is
+    put before their names. Quantized weights, and those of convolutions, tell no sizes.
+
+Repair
+    None: take the model that the adapter was made for. ``base_model_name_or_path`` in ``adapter_config.json`` names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import StateDict
+from ckptdoctor.facts.adapters_base import OnBase, on_base
+from ckptdoctor.facts.adapters_config import config_beside, text_of
+from ckptdoctor.facts.adapters_layouts import PEFT, lora_layout
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_BASE = {"model.layers.0.q_proj.weight": T((4, 4)), "model.layers.0.v_proj.weight": T((4, 4)), "h.weight": T((9, 4))}
+_LEAD = "base_model.model."
+
+
+def _adapter(width: int, head: int = 9, lead: str = f"{_LEAD}model.layers.0.") -> dict[str, T]:
+    return {
+        f"{lead}q_proj.lora_A.weight": T((2, width)),
+        f"{lead}q_proj.lora_B.weight": T((4, 2)),
+        f"{_LEAD}h.weight": T((head, 4)),
+    }
+
+
+SICK = (
+    Example("a wider model", _adapter(6), like=_BASE),
+    Example("another vocabulary", _adapter(4, head=10), like=_BASE),
+    Example("another architecture", _adapter(4, lead=f"{_LEAD}encoder.block.0."), like=_BASE),
+)
+HEALTHY = (
+    Example("its own model", _adapter(4), like=_BASE),
+    Example("no adapter", {"model.layers.0.q_proj.weight": T((6, 6))}, like=_BASE),
+)
+
+
+@rule("L909", "adapter-base-mismatch", Severity.ERROR)
+def adapter_base_mismatch(comparison: Comparison) -> Iterator[Problem]:
+    """Adapters of another model."""
+    found, state_dict = on_base(comparison), comparison.state_dict
+    if found is None or state_dict is None:
+        return
+    if found.misfits:
+        yield _misfit(comparison, state_dict, found)
+    layout = lora_layout(state_dict.keys)  # kohya's names have lost their dots: they cannot be looked up
+    if 2 * len(found.found) < len(found.modules) and (layout is None or layout.name == PEFT):
+        yield _absent(comparison, state_dict, found)
+
+
+def _misfit(comparison: Comparison, state_dict: StateDict, found: OnBase) -> Problem:
+    first = found.misfits[0]
+    source = comparison.reference.source
+    return Problem(
+        message=f"{wording.count(len(found.misfits), 'tensor')} of the adapter {_do(len(found.misfits))} not fit "
+        f"{source}: {first.tensor.key} is {wording.shape(first.tensor.shape)}, and {first.key} there is "
+        f"{wording.shape(first.wanted)}",
+        cause="The adapter was made for a model of other sizes, or of another vocabulary.",
+        advice=_advice(comparison),
+        keys=tuple([each.tensor.path for each in found.misfits]),
+        location=Location(path=state_dict.path),
+    )
+
+
+def _absent(comparison: Comparison, state_dict: StateDict, found: OnBase) -> Problem:
+    here = set(found.found)
+    gone = [each for each in found.modules if found.wanted + each.removeprefix(found.lead) not in here]
+    gone = gone if found.found else list(found.modules)
+    return Problem(
+        message=f"{len(found.modules) - len(found.found):,} of {wording.count(len(found.modules), 'layer')} of the "
+        f"adapter {'is' if len(found.modules) == 1 else 'are'} not in {comparison.reference.source}: "
+        f"{wording.abridged(gone)}",
+        cause="The adapter was made for another model. peft leaves these tensors out with a warning.",
+        advice=_advice(comparison),
+        keys=tuple([tensor.path for tensor in state_dict.tensors if tensor.key in found.adapter.parts]),
+        location=Location(path=state_dict.path),
+    )
+
+
+def _do(number: int) -> str:
+    return "does" if number == 1 else "do"
+
+
+def _advice(comparison: Comparison) -> str:
+    name = text_of(config_beside(comparison.checkpoint), "base_model_name_or_path")
+    where = (
+        f"adapter_config.json names {name}" if name else "base_model_name_or_path in its adapter_config.json names it"
+    )
+    return f"Take the model that the adapter was made for: {where}."

@@ -1,0 +1,70 @@
+"""Most of an adapter file is embeddings or an output layer, in full.
+
+What it means
+    Beside low-rank matrices the file holds ``embed_tokens`` or ``lm_head`` as a whole: they were named in
+    ``modules_to_save``, or peft saved them because the vocabulary was resized or they were targets.
+
+Why it matters
+    The adapter is as large as a part of the model. Where the embeddings were not trained, they are only a copy of
+    those of the base model; where they were, the adapter does not work without them.
+
+What you see
+    An ``adapter_model.safetensors`` of gigabytes.
+
+How it is found
+    Keys of embeddings or of an output layer take more than half of an adapter's bytes.
+
+Repair
+    None by itself: their values would have to be held against those of the base model. Where they are the same,
+    ``ckptdoctor fix FILE --drop '*.lm_head.weight'`` (the finding names the patterns) leaves them out, and
+    ``save_pretrained(…, save_embedding_layers=False)`` does not write them.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.facts.adapters import adapter_in, is_embedding
+from ckptdoctor.facts.dropping import drop_patterns
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_Q = "base_model.model.model.layers.0.q_proj"
+_SMALL = {f"{_Q}.lora_A.weight": T((2, 4)), f"{_Q}.lora_B.weight": T((4, 2))}
+SICK = (
+    Example("an adapter with an output layer", {**_SMALL, "base_model.model.lm_head.weight": T((90, 4))}),
+    Example("an adapter with embeddings", {**_SMALL, "base_model.model.model.embed_tokens.weight": T((90, 4))}),
+)
+HEALTHY = (
+    Example("matrices alone", _SMALL),
+    Example("a classifier that was trained", {**_SMALL, "base_model.model.score.weight": T((90, 4))}),
+    Example("no adapter at all", {"lm_head.weight": T((90, 4)), "model.layers.0.q_proj.weight": T((4, 4))}),
+)
+
+
+@rule("L907", "adapter-includes-embeddings", Severity.INFO)
+def adapter_includes_embeddings(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Adapters that are mostly embeddings."""
+    for state_dict in checkpoint.state_dicts:
+        adapter = adapter_in(state_dict) if state_dict.role in WEIGHTS else None
+        if adapter is None or adapter.wrapped:
+            continue
+        large = [each for each in state_dict.tensors if each.key not in adapter.parts and is_embedding(each.key)]
+        size, whole = sum([each.nbytes for each in large]), sum([each.nbytes for each in state_dict.tensors])
+        if 2 * size <= whole:
+            continue
+        options = " ".join([f"--drop {shlex.quote(each)}" for each in drop_patterns(checkpoint, large)])
+        shown = wording.abridged([each.key for each in large])
+        yield Problem(
+            message=f"{wording.percent(size, whole)} of this adapter {'are' if len(large) > 1 else 'is'} {shown}",
+            cause="Named in modules_to_save, resized or a target of the adapter: peft then saves them in full.",
+            advice="If they were not trained, they are a copy of the base model's and can be left out: "
+            f"ckptdoctor fix FILE {options}.",
+            keys=tuple([each.path for each in large]),
+            location=Location(path=state_dict.path),
+        )

@@ -1,0 +1,142 @@
+"""The state dict of a model with an adapter in it: base layers and adapter, side by side.
+
+What it means
+    ``model.state_dict()`` of a model that peft wrapped was saved as a whole: its keys begin with ``base_model.model.``,
+    a layer with an adapter holds its own weights in ``base_layer``, and the adapter's tensors lie beside them.
+
+Why it matters
+    The model itself knows none of these names, and peft does not look for the base in an adapter. What was trained is
+    only in the adapter's tensors: a layer works as ``W + lora_alpha / r · B A``.
+
+What you see
+    Missing key(s) in state_dict: "layers.0.q_proj.weight", …
+    Unexpected key(s) in state_dict: "base_model.model.layers.0.q_proj.base_layer.weight",
+    "base_model.model.layers.0.q_proj.lora_A.default.weight", …
+
+How it is found
+    A module has tensors of one of peft's tuners, and weights of its own beside them. Biases and embeddings that peft
+    saves with an adapter do not count. With a reference that has adapters itself nothing is wrong.
+
+Repair
+    ``ckptdoctor fix FILE --select L906 --unsafe-fixes`` gives the state dict of the base model: the prefix and
+    ``base_layer`` go from the keys. Unsafe: the adapter is left out, and with it what was trained, unless its
+    ``lora_B`` are all zero or ``merge_adapter()`` had been called. Layers that were trained as a whole
+    (``modules_to_save``) are in the file twice: then one of the two has to be chosen first, by the commands that the
+    finding gives.
+
+    To keep what was trained, merge: build the model with its adapter (``peft.get_peft_model``), load this file into it,
+    and save ``model.merge_and_unload()``. ``lora_alpha`` is in no tensor, but in ``adapter_config.json``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.facts.adapters import Adapter, adapter_in, base_name, has_adapters
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Odict, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.renames import rename_fix, share
+
+_LEAD = "base_model.model."
+_Q = f"{_LEAD}layers.0.q_proj"
+_WRAPPED: dict[str, object] = {
+    f"{_LEAD}emb.weight": T((9, 4)),
+    f"{_Q}.base_layer.weight": T((4, 4)),
+    f"{_Q}.lora_A.default.weight": T((2, 4)),
+    f"{_Q}.lora_B.default.weight": T((4, 2)),
+    f"{_LEAD}head.weight": T((9, 4)),
+}
+_TWICE: dict[str, object] = {
+    f"{_LEAD}score.original_module.weight": T((9, 4)),
+    f"{_LEAD}score.modules_to_save.default.weight": T((9, 4)),
+}
+_BASE = {"emb.weight": T((9, 4)), "layers.0.q_proj.weight": T((4, 4)), "head.weight": T((9, 4))}
+_ADAPTER = {f"{_Q}.lora_A.weight": T((2, 4)), f"{_Q}.lora_B.weight": T((4, 2))}
+SICK = (
+    Example("a whole model with its adapter", Odict(_WRAPPED, {"": {"version": 1}, _Q: {"version": 1}})),
+    Example("within a training checkpoint", {"epoch": 2, "model": _WRAPPED}),
+    Example("for the base model", _WRAPPED, like=_BASE),
+    Example("with a layer that was trained as a whole", {**_WRAPPED, **_TWICE}),
+    Example(
+        "as old versions of peft wrapped layers",
+        {f"{_Q}.weight": T((4, 4)), f"{_Q}.lora_A.default.weight": T((2, 4)), f"{_Q}.lora_B.default.weight": T((4, 2))},
+    ),
+)
+HEALTHY = (
+    Example("an adapter", _ADAPTER),
+    Example("an adapter with biases", {**_ADAPTER, f"{_Q}.base_layer.bias": T((4,))}),
+    Example(
+        "an adapter with the embeddings it sits on",
+        {
+            f"{_LEAD}model.embed_tokens.lora_embedding_A": T((2, 9)),
+            f"{_LEAD}model.embed_tokens.lora_embedding_B": T((4, 2)),
+            f"{_LEAD}model.embed_tokens.base_layer.weight": T((9, 4)),
+        },
+    ),
+    Example("a target with an adapter", _WRAPPED, like=_WRAPPED),
+    Example("the base model", _BASE, like=_BASE),
+)
+_MERGE = (
+    "To keep what was trained, load this file into get_peft_model(model, config) and save model.merge_and_unload(): "
+    "W + lora_alpha / r · B A, with lora_alpha from adapter_config.json."
+)
+
+
+@rule("L906", "adapter-not-merged", Severity.ERROR)
+def adapter_not_merged(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Base layers with adapters beside them."""
+    checkpoint = subject
+    if isinstance(subject, Comparison):
+        if has_adapters(subject.reference.tensors):
+            return
+        checkpoint = subject.checkpoint
+    assert isinstance(checkpoint, Checkpoint)
+    for state_dict in checkpoint.state_dicts:
+        adapter = adapter_in(state_dict) if state_dict.role in WEIGHTS else None
+        if adapter is not None and adapter.wrapped:
+            yield _problem(state_dict, adapter)
+
+
+def _problem(state_dict: StateDict, adapter: Adapter) -> Problem:
+    going = [tensor for tensor in state_dict.tensors if tensor.key in adapter.parts or tensor.key in adapter.copies]
+    gone = {tensor.key for tensor in going}
+    renamed = [key for key in state_dict.keys if key not in gone and base_name(key) != key]
+    modules = wording.count(len(adapter.wrapped), "layer")
+    fix, advice = (None, _choice(adapter)) if adapter.copies else _base_fix(state_dict, going)
+    return Problem(
+        message=f"{share(len(going), state_dict)} {'is' if len(going) == 1 else 'are'} an adapter on {modules}, "
+        "whose own weights lie beside it",
+        cause="Saved from a model that peft wrapped. The model itself has none of these names, and with strict=False "
+        "loads next to nothing; what was trained is only in the adapter.",
+        torch_says=(
+            *((wording.missing_keys([base_name(key) for key in renamed]),) if renamed else ()),
+            wording.unexpected_keys([*renamed, *gone]),
+        ),
+        advice=f"{advice} {_MERGE}".strip(),
+        keys=tuple([tensor.path for tensor in going]),
+        location=Location(path=state_dict.path),
+        fix=fix,
+    )
+
+
+def _base_fix(state_dict: StateDict, going: list[Tensor]) -> tuple[Fix | None, str]:
+    title = f"leave out the adapter ({wording.count(len(going), 'tensor')}) and give the base model its names"
+    return rename_fix(state_dict, base_name, title, Safety.UNSAFE, "--select L906", going)
+
+
+def _choice(adapter: Adapter) -> str:
+    """The commands that take one of the two states of a layer: nobody else can know which is wanted."""
+    first = next(iter(adapter.copies.values())).adapter
+    name = first if re.fullmatch(r"\w+", first) else "NAME"
+    return (
+        "Some layers are here twice, as they were and as they were trained: take one of the two first. "
+        f"ckptdoctor fix FILE --drop '*.original_module.*' --rename '\\.modules_to_save\\.{name}=' takes those that "
+        "were trained, --drop '*.modules_to_save.*' --rename '\\.original_module=' the others."
+    )

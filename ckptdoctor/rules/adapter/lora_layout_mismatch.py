@@ -1,0 +1,87 @@
+"""An adapter written down by another program than the one that is to read it.
+
+What it means
+    kohya's scripts, LyCORIS, diffusers and peft call the same tensors differently: ``lora_unet_….lora_down.weight``
+    with ``.alpha``, ``….hada_w1_a``, ``….processor.to_q_lora.down.weight``, ``….lora_A.weight``. This file has the
+    names of one of them, and the name of a file, or a reference, of another.
+
+Why it matters
+    Programs leave out the keys that they do not know. The adapter has no effect, and often nobody is told.
+
+What you see
+    lora key not loaded: …
+    UserWarning: Found missing adapter keys while loading the checkpoint: …
+
+How it is found
+    More than half of the keys are written as one program does. That alone is no fault. The file is called
+    ``adapter_model.safetensors`` or ``.bin``, in which peft looks for its own keys; or the reference is written in
+    another way.
+
+Repair
+    None by renaming: kohya's ``alpha`` has to be multiplied into the matrices, and its names do not tell where the dots
+    were. The converter is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.facts import names
+from ckptdoctor.facts.adapters import is_adapter_file
+from ckptdoctor.facts.adapters_layouts import PEFT, LoraLayout, lora_layout
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_K = "lora_unet_mid_block_attentions_0_proj_in"
+_KOHYA = {f"{_K}.lora_down.weight": T((2, 4)), f"{_K}.lora_up.weight": T((4, 2)), f"{_K}.alpha": T(())}
+_P = "base_model.model.mid_block.attentions.0.proj_in"
+_PEFT = {f"{_P}.lora_A.weight": T((2, 4)), f"{_P}.lora_B.weight": T((4, 2))}
+SICK = (
+    Example("kohya's keys where peft looks", _KOHYA, "safetensors", name="adapter_model.safetensors"),
+    Example("kohya's keys for peft's", _KOHYA, like=_PEFT),
+    Example("and the other way round", _PEFT, like=_KOHYA),
+)
+HEALTHY = (
+    Example("kohya's own file", _KOHYA, "safetensors"),
+    Example("peft's own file", _PEFT, "safetensors", metadata={"format": "pt"}, name="adapter_model.safetensors"),
+    Example("the same layout", _KOHYA, like=_KOHYA),
+)
+
+
+@rule("L905", "lora-layout-mismatch", Severity.ERROR)
+def lora_layout_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Adapters of one program for another."""
+    if isinstance(subject, Comparison):
+        ours = _layout(subject.state_dict)
+        theirs = lora_layout(subject.reference.tensors) if ours is not None else None
+        if ours is not None and theirs is not None and ours is not theirs and subject.state_dict is not None:
+            yield _problem(subject.state_dict, ours, f"{subject.reference.source} as {_by(theirs)}")
+    elif is_adapter_file(subject.path):
+        for state_dict in subject.state_dicts:
+            ours = _layout(state_dict)
+            if ours is not None and ours.name != PEFT:
+                yield _problem(state_dict, ours, "and peft looks in a file of this name for its own keys")
+
+
+def _layout(state_dict: StateDict | None) -> LoraLayout | None:
+    if state_dict is None or state_dict.role not in WEIGHTS or not names.mentions(state_dict, ("lora", "lycoris")):
+        return None
+    return lora_layout(names.keys_of(state_dict))
+
+
+def _by(layout: LoraLayout) -> str:
+    return f"{layout.name} {'write' if layout.name.endswith('s') else 'writes'} it"
+
+
+def _problem(state_dict: StateDict, ours: LoraLayout, theirs: str) -> Problem:
+    return Problem(
+        message=f"the adapter has the keys of {ours.name}, {theirs}",
+        cause=f"Read by {ours.readers}. Others leave out keys that they do not know, and the adapter has no effect.",
+        advice=f"Convert it with {ours.converter}.",
+        keys=tuple([(*state_dict.path, key) for key in names.keys_of(state_dict)]),
+        location=Location(path=state_dict.path),
+    )

@@ -1,0 +1,142 @@
+"""The keys of an adapter hold the name that it had in the model: ``lora_A.default.weight``.
+
+What it means
+    In a model each tensor of an adapter is called after the adapter: ``…q_proj.lora_A.default.weight``. What
+    ``save_pretrained`` writes leaves that name out, because another one may be chosen when it is loaded. This file was
+    made of ``model.state_dict()``.
+
+Why it matters
+    peft looks for the keys without the name. Older versions find none of them, newer ones only where the adapter gets
+    the very same name again; then it stays as it was initialised, and has no effect.
+
+What you see
+    UserWarning: Found missing adapter keys while loading the checkpoint: …
+    Unexpected key(s) in state_dict: "base_model.model.layers.0.q_proj.lora_A.default.weight", …
+
+How it is found
+    A name stands between a parameter of one of peft's tuners (``lora_A``, ``ia3_l``, …) and the end of the key. Where
+    the layers below are in the file as well, L906 speaks. A file that peft would not look for may be meant for
+    ``load_state_dict`` of the model with the adapter: then this is only worth knowing.
+
+Repair
+    ``ckptdoctor fix FILE --select L901`` drops the name; no value changes. Safe where the file is called
+    ``adapter_model.safetensors`` or ``.bin``; with a reference whose keys have no names it is confirmed; else it is a
+    guess what the file is for. Where several adapters are in one file, drop
+    all but one first; the finding gives the command.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from glob import escape
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.edits import Safety
+from ckptdoctor.facts.adapters import Adapter, adapter_in, is_adapter_file, part_of
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.renames import rename_fix, share
+
+_Q = "base_model.model.layers.0.q_proj"
+_NAMED = {f"{_Q}.lora_A.default.weight": T((2, 4)), f"{_Q}.lora_B.default.weight": T((4, 2))}
+_PLAIN = {f"{_Q}.lora_A.weight": T((2, 4)), f"{_Q}.lora_B.weight": T((4, 2))}
+SICK = (
+    Example("an adapter under its name", _NAMED, "safetensors", metadata={"format": "pt"},
+            name="adapter_model.safetensors"),
+    Example("a file for load_state_dict", _NAMED),
+    Example("a target without names", _NAMED, like=_PLAIN),
+    Example(
+        "more than matrices", {
+            **_NAMED,
+            f"{_Q}.lora_magnitude_vector.default.weight": T((4,)),
+            "base_model.model.emb.lora_embedding_A.default": T((2, 9)),
+            "base_model.model.score.modules_to_save.default.weight": T((2, 4)),
+        },
+        name="adapter_model.bin",
+    ),
+    Example(
+        "two adapters in one file",
+        {**_NAMED, f"{_Q}.lora_A.other.weight": T((2, 4)), f"{_Q}.lora_B.other.weight": T((4, 2))},
+        name="adapter_model.bin",
+    ),
+)  # fmt: skip
+HEALTHY = (
+    Example("an adapter as peft saves it", _PLAIN, "safetensors", metadata={"format": "pt"},
+            name="adapter_model.safetensors"),
+    Example("the target names it, too", _NAMED, like=_NAMED),
+    Example("a network that numbers its parts", {"x.lora_A.0.weight": T((2, 4)), "x.lora_B.0.weight": T((4, 2))}),
+)  # fmt: skip
+
+
+@rule("L901", "peft-adapter-name-token", Severity.WARNING)
+def peft_adapter_name_token(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Adapters under their names."""
+    checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
+    if isinstance(subject, Comparison) and any(_is_named(key) for key in subject.reference.tensors):
+        return
+    for state_dict in checkpoint.state_dicts:
+        adapter = adapter_in(state_dict) if state_dict.role in WEIGHTS else None
+        if adapter is not None and adapter.names and not adapter.wrapped:
+            yield _problem(subject, checkpoint, state_dict, adapter)
+
+
+def _is_named(key: str) -> bool:
+    part = part_of(key)
+    return part is not None and part.adapter != ""
+
+
+def _problem(
+    subject: Checkpoint | Comparison, checkpoint: Checkpoint, state_dict: StateDict, adapter: Adapter
+) -> Problem:
+    known = {**adapter.parts, **adapter.copies}
+    held = [key for key, part in known.items() if part.adapter]
+    safety = _safety(subject, checkpoint, state_dict, [known[key].plain for key in held])
+    quoted = wording.listed([f'"{name}"' for name in adapter.names[: wording.GROUPS]])
+    fix, advice = rename_fix(
+        state_dict,
+        lambda key: known[key].plain if key in known else key,
+        f"drop {quoted} from the keys",
+        safety,
+        "--select L901",
+    )
+    if fix is None:
+        advice = _choice(adapter)
+    return Problem(
+        message=f"{share(len(held), state_dict)} {'names' if len(held) == 1 else 'name'} the adapter {quoted}",
+        cause="Made of model.state_dict(); save_pretrained leaves the name out, and peft adds the one that is chosen "
+        "when the adapter is loaded. Under another name nothing of this is loaded, and the adapter has no effect.",
+        torch_says=(wording.unexpected_keys(held),),
+        advice=advice,
+        keys=tuple([(*state_dict.path, key) for key in held]),
+        location=Location(path=state_dict.path),
+        fix=fix,
+        severity=Severity.INFO if safety is Safety.UNSAFE else None,
+    )
+
+
+def _choice(adapter: Adapter) -> str:
+    """The command that keeps the first of several adapters alone."""
+    first, *others = adapter.names
+    keys = (*adapter.parts, *adapter.copies)
+    patterns = []
+    for name in others[: wording.GROUPS]:
+        if any(f".{name}." in key for key in keys):
+            patterns.append(f"*.{escape(name)}.*")
+        if any(key.endswith(f".{name}") for key in keys):
+            patterns.append(f"*.{escape(name)}")
+    options = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])
+    return f'One file holds one adapter: to keep "{first}" alone, ckptdoctor fix FILE {options}.' if options else ""
+
+
+def _safety(
+    subject: Checkpoint | Comparison, checkpoint: Checkpoint, state_dict: StateDict, plain: list[str]
+) -> Safety:
+    if not state_dict.path and is_adapter_file(checkpoint.path):
+        return Safety.SAFE
+    proved = isinstance(subject, Comparison) and all(key in subject.reference.tensors for key in plain)
+    return Safety.CONFIRMED if proved else Safety.UNSAFE

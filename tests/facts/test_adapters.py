@@ -1,0 +1,143 @@
+"""Which keys are an adapter's, and what wrote them."""
+
+from __future__ import annotations
+
+import types
+from time import perf_counter
+
+import pytest
+
+from ckptdoctor.facts.adapters import PARAMETERS, adapter_in, base_name, foreign, is_embedding, part_of
+from ckptdoctor.facts.adapters_layouts import lora_layout
+from ckptdoctor.rules.examples import T
+from tests.rules.nouns import checkpoint
+
+Q = "base_model.model.layers.0.q_proj"
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [
+        (f"{Q}.lora_A.weight", (Q, "lora_A", "", f"{Q}.lora_A.weight")),
+        (f"{Q}.lora_A.default.weight", (Q, "lora_A", "default", f"{Q}.lora_A.weight")),
+        (f"{Q}.lora_B.my.weight", (Q, "lora_B", "my", f"{Q}.lora_B.weight")),
+        (f"{Q}.lora_B.default.bias", (Q, "lora_B", "default", f"{Q}.lora_B.bias")),
+        ("emb.lora_embedding_A.default", ("emb", "lora_embedding_A", "default", "emb.lora_embedding_A")),
+        ("lora_A.default.weight", ("", "lora_A", "default", "lora_A.weight")),
+        (
+            f"{Q}.lora_magnitude_vector.default.weight",
+            (Q, "lora_magnitude_vector", "default", f"{Q}.lora_magnitude_vector"),
+        ),
+        (f"{Q}.ia3_l.default", (Q, "ia3_l", "default", f"{Q}.ia3_l")),
+        ("base_model.vera_A.default", ("base_model", "vera_A", "default", "base_model.vera_A")),
+    ],
+)
+def test_parts_are_told_by_their_last_tokens(key: str, wanted: tuple[str, ...]) -> None:
+    """The module, the parameter, the adapter's name, and the key without it."""
+    part = part_of(key)
+    assert part is not None
+    assert (part.module, part.parameter, part.adapter, part.plain) == wanted
+
+
+@pytest.mark.parametrize(
+    "key", ["", ".", "lora", "x.lora_A.0.weight", "x.lora_A.a.b.weight", f"{Q}.weight", "lora_A.x.y", "a.lora_a.weight"]
+)
+def test_other_keys_are_no_part(key: str) -> None:
+    """Numbers of a Sequential, deeper modules and other spellings are not peft's."""
+    assert part_of(key) is None
+
+
+def test_the_quick_look_sees_every_parameter() -> None:
+    """Whatever the parameter is called, a state dict that holds it is not passed over."""
+    for name in PARAMETERS:
+        (state_dict,) = checkpoint({f"layer.{name}.default.weight": T((2, 2))}).state_dicts
+        assert adapter_in(state_dict) is not None, name
+
+
+def test_every_parameter_of_peft_is_known() -> None:
+    """The names that peft's tuners give their parameters in the adapters that it can write."""
+    tuners = pytest.importorskip("peft.tuners")
+    given: set[str] = set()
+    for tuner in vars(tuners).values():
+        for kind in vars(getattr(tuner, "layer", tuner)).values() if isinstance(tuner, types.ModuleType) else ():
+            given.update(getattr(kind, "adapter_layer_names", ()))
+    assert len(given) > 40
+    # networks of their own in place of tensors, and factors of the weight itself
+    assert {each for each in given - PARAMETERS if not each.startswith(("peanut_", "osf_", "shadow_"))} == set()
+
+
+@pytest.mark.parametrize(
+    ("key", "wanted"),
+    [
+        (f"{Q}.base_layer.weight", "layers.0.q_proj.weight"),
+        ("base_model.model.head.original_module.bias", "head.bias"),
+        ("base_model.model.emb.token_adapter.base_layer.weight", "emb.weight"),
+        ("base_model.model.x.base_layer", "x.base_layer"),
+        ("x.token_adapter.weight", "x.token_adapter.weight"),
+    ],
+)
+def test_the_base_model_s_names(key: str, wanted: str) -> None:
+    """Without what peft put around the layers; the last token is the tensor's own."""
+    assert base_name(key) == wanted
+
+
+def test_embeddings_are_told_as_tokens() -> None:
+    """A name that merely holds the word is none."""
+    assert is_embedding("model.embed_tokens.weight")
+    assert is_embedding("lm_head.modules_to_save.default.weight")
+    assert not is_embedding("my_lm_head.weight")
+    assert not is_embedding("lm_head.bias")
+
+
+def test_a_model_of_loralib_is_no_foreign_adapter() -> None:
+    """Its layers keep their names and their weights, and can be held against the model as ever."""
+    contents = {"fc.weight": T((4, 4)), "fc.lora_A": T((2, 4)), "fc.lora_B": T((4, 2))}
+    (state_dict,) = checkpoint(contents).state_dicts
+    assert adapter_in(state_dict) is not None
+    assert foreign(state_dict, ["fc.weight"]) is None
+    (state_dict,) = checkpoint({f"{Q}.lora_A.weight": T((2, 4))}).state_dicts
+    assert foreign(state_dict, ["layers.0.q_proj.weight"]) is not None
+    assert foreign(state_dict, [f"{Q}.lora_A.weight"]) is None
+
+
+U = "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q"
+LAYOUTS = {
+    "kohya's sd-scripts": [f"{U}.lora_down.weight", f"{U}.lora_up.weight", f"{U}.alpha"],
+    "LyCORIS": [f"{U}.hada_w1_a", f"{U}.hada_w1_b", f"{U}.hada_w2_a", f"{U}.hada_w2_b", f"{U}.alpha"],
+    "diffusers' attention processors": [
+        "unet.mid_block.attentions.0.transformer_blocks.0.attn1.processor.to_q_lora.down.weight",
+        "unet.mid_block.attentions.0.transformer_blocks.0.attn1.processor.to_q_lora.up.weight",
+    ],
+    "diffusers before peft": [
+        "unet.mid_block.attentions.0.attn1.to_q.lora.down.weight",
+        "text_encoder.text_model.encoder.layers.0.self_attn.q_proj.lora_linear_layer.up.weight",
+    ],
+    "peft": [f"{Q}.lora_A.weight", f"{Q}.lora_B.weight"],
+    None: ["conv.weight", "lora_scale", "a.lora_B.c.d.weight"],
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_programs_are_told_by_their_keys(name: str | None) -> None:
+    """More than half of the keys must be written so."""
+    found = lora_layout(LAYOUTS[name])
+    assert (found.name if found is not None else None) == name
+
+
+def test_a_large_state_dict_takes_little_time() -> None:
+    """50,000 keys of a wrapped model, and keys of a million dots, in about a second."""
+    contents: dict[str, object] = {}
+    for number in range(12_500):
+        layer = f"base_model.model.layers.{number}.q_proj"
+        contents[f"{layer}.base_layer.weight"] = T((1, 1))
+        contents[f"{layer}.base_layer.bias"] = T((1,))
+        contents[f"{layer}.lora_A.default.weight"] = T((1, 1))
+        contents[f"{layer}.lora_B.default.weight"] = T((1, 1))
+    contents["." * 1_000_000 + "lora_A.weight"] = T(())
+    (state_dict,) = checkpoint(contents).state_dicts
+    started = perf_counter()
+    adapter = adapter_in(state_dict)
+    lora_layout(state_dict.keys)
+    assert adapter is not None
+    assert len(adapter.wrapped) == 12_500
+    assert perf_counter() - started < 3

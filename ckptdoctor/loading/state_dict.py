@@ -16,7 +16,7 @@ from ckptdoctor.edits.renaming import renamed_modules
 from ckptdoctor.engine.diagnose import findings_of
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.alignment import Alignment, Comparison, align, compare
+from ckptdoctor.facts.alignment import Alignment, Comparison, compare, hold
 from ckptdoctor.facts.whole_modules import with_modules
 from ckptdoctor.findings import Finding
 from ckptdoctor.formats import opened, read
@@ -120,7 +120,10 @@ def _settle(comparison: Comparison, dropped: frozenset[KeyPath] = frozenset()) -
         else:
             here[name] = tensor
             names[tensor.key] = name
-    return _Settled(comparison, align(here, comparison.reference.tensors), names, tuple(doubled))
+    reference = comparison.reference
+    for key, partner in hold(here, reference).tied.items():  # one parameter of the net, under all of its names
+        here[key] = here[partner]
+    return _Settled(comparison, hold(here, reference), names, tuple(doubled))
 
 
 def _proven_name(comparison: Comparison, key: str) -> str:

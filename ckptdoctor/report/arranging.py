@@ -9,7 +9,7 @@ from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.wrapping import abridged
 
-KINDS = frozenset({"reshape", "transpose", "fill", "split", "fuse", "fuse-norm", "dequantize"})
+KINDS = frozenset({"reshape", "transpose", "fill", "split", "fuse", "fuse-norm", "dequantize", "tie"})
 
 _NAMES = 80  # characters of the names on either side of the arrow
 _SHAPE = " ["  # where the name ends in "name [2, 3]"
@@ -18,8 +18,8 @@ _SHAPE = " ["  # where the name ends in "name [2, 3]"
 def arranged(change: Change) -> str:
     """What becomes of which tensors; the tensors of one change have the same shapes."""
     behind = [new for _, new in change.pairs if new]
-    if change.kind == "fill":
-        return f"fill {_listed(behind)}"
+    if change.kind in ("fill", "tie"):
+        return f"{change.kind} {_listed(behind)}"
     before = _listed([old for old, _ in change.pairs if old])
     if change.kind in ("reshape", "transpose"):
         return f"{change.kind} {before}  →  {_shapes(behind).strip()}"

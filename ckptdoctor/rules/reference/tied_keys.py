@@ -17,20 +17,27 @@ How it is found
     (the same view of one storage). One of the names is here in the right shape, and another is missing.
 
 Repair
-    None in the file is needed: ``model.load_state_dict(weights, strict=False)`` fills the one parameter under all its
-    names. With nothing else missing the model is then complete.
+    ``ckptdoctor fix FILE --auto --like OTHER`` gives the tensor its other names as well: in torch's files as views of
+    the same storage, which is how tied weights are saved; a safetensors file holds the values once for each. Confirmed:
+    the reference says that they are one. Without it, ``model.load_state_dict(weights, strict=False)`` fills the one
+    parameter under all its names.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import auto_option
+from ckptdoctor.rules.renames import rename_edits
 
 _BODY = {"layer.weight": T((4, 4)), "layer.bias": T((4,))}
 _TIED = {"embed.weight": T((8, 4), storage="embed"), **_BODY, "head.weight": T((8, 4), storage="embed")}
@@ -65,12 +72,33 @@ def tied_keys(comparison: Comparison) -> Iterator[Problem]:
         ),
         torch_says=(wording.missing_keys([key for key, _ in tied]),),
         advice=(
-            "Load with model.load_state_dict(weights, strict=False): both names are one parameter, which is filled "
+            "Or load with model.load_state_dict(weights, strict=False): both names are one parameter, which is filled "
             "under the other one. See that nothing else is missing."
         ),
         keys=tuple([(*comparison.path, key) for key, _ in tied]),
         location=Location(path=comparison.path),
+        fix=_fix(comparison, tied),
     )
+
+
+def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | None:
+    """The final names for all keys, and then the missing ones; only of plain tensors there can be a second view."""
+    state_dict, here = comparison.state_dict, comparison.cured.here
+    if state_dict is None or not all(plain(here[partner]) for _, partner in tied):
+        return None
+    dropped = [cure.drops.path for cure in comparison.cures if cure.drops is not None]
+    edits, collision = rename_edits(state_dict, comparison.final_name, dropped)
+    if collision is not None:
+        return None
+    ties = [Tie((*state_dict.path, partner), key) for key, partner in tied]
+    safety = Safety.CONFIRMED if all(move.sure for move in comparison.moves) else Safety.UNSAFE
+    return Fix(f"tie {wording.count(len(ties), 'key')}", (*edits, *ties), safety, auto_option(comparison))
+
+
+def plain(tensor: Tensor) -> bool:
+    """Whether it is a tensor of torch's own class with a storage of its own device."""
+    odd = tensor.parts or tensor.layout != "strided" or tensor.subclass is not None or tensor.moved
+    return tensor.storage is not None and not odd
 
 
 def _named(tied: tuple[tuple[str, str], ...]) -> str:

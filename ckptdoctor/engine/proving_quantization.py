@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from math import copysign, inf, isfinite, nan, prod
 
@@ -18,7 +18,8 @@ from ckptdoctor.edits.quantization import AFFINE, FOUR, INT8, state_of
 from ckptdoctor.errors import WriteError
 from ckptdoctor.formats.floats import decoded, encoded
 
-_PIECE = 1 << 16  # numbers that are compared at once
+_PIECE = 1 << 17  # codes that are compared at once
+_KEPT = 1 << 10  # scales of which what they give is kept, at most
 
 Read = Callable[[int, int], bytes]  # (first byte, length)
 Chunks = Callable[[Elements], Iterator[bytes]]
@@ -29,48 +30,87 @@ def insist_on_dequantized(weights: Dequantized, chunks: Chunks, read: Read) -> N
     total = prod(weights.shape)
     if not total:
         return
-    four = weights.scheme == FOUR
-    scales, zeros = _four(weights, chunks) if four else _scales(weights, chunks)
-    block = _blocksize(weights, chunks) if four else 0
-    values = _numbers(weights.parts[2], "float32", chunks) if four else [_number(b, weights.kinds[0]) for b in range(256)]
+    judge = _judge(weights, chunks)
     at = 0
     for data in chunks(weights.parts[0]):
         for start in range(0, len(data), _PIECE):
-            piece = data[start : start + _PIECE]
-            codes = [half for byte in piece for half in (byte >> 4, byte & 15)] if four else list(piece)
-            del codes[total - at :]
-            places = [place // block for place in range(at, at + len(codes))] if four else _places(weights, at, len(codes))
-            made = _products(weights, [values[code] for code in codes], places, scales, zeros)
-            there = read(at * weights.width, len(codes) * weights.width)
-            if not _near(encoded(made, weights.dtype), there, weights.dtype):
+            codes = data[start : start + _PIECE]
+            if weights.scheme == FOUR:
+                codes = bytes([half for byte in codes for half in (byte >> 4, byte & 15)])[: total - at]
+            if not judge.agrees(at, codes, read(at * weights.width, len(codes) * weights.width)):
                 raise WriteError("A weight of the output is not what its scale gives; it was thrown away.")
             at += len(codes)
 
 
-def _products(
-    weights: Dequantized,
-    values: Sequence[float],
-    places: Sequence[int],
-    scales: Sequence[float],
-    zeros: Sequence[float] | None,
-) -> list[float]:
-    if zeros is not None:
-        return [(one - zeros[at]) * scales[at] for one, at in zip(values, places, strict=True)]
-    if weights.scheme == INT8:
-        return [one * scales[at] / 127 for one, at in zip(values, places, strict=True)]
-    return [one * scales[at] for one, at in zip(values, places, strict=True)]
+class _Judge:
+    """Knows what each code with each scale has to become."""
+
+    def __init__(
+        self,
+        weights: Dequantized,
+        values: Sequence[float],
+        scales: Sequence[float],
+        zeros: Sequence[float] | None,
+        block: int,
+    ) -> None:
+        self._weights, self._values, self._scales, self._zeros = weights, values, scales, zeros
+        self._block = block  # of numbers that share a scale, where it is no matter of rows
+        self._often = prod(weights.shape) >= len(scales) * len(values)
+        self._known: dict[int, list[bytes]] = {}
+
+    def agrees(self, at: int, codes: bytes, there: bytes) -> bool:
+        """Whether the codes from the number ``at`` on are these weights, each or the one next to it."""
+        width, dtype = self._weights.width, self._weights.dtype
+        first, made = 0, []
+        while first < len(codes):
+            scale, left = self._of(at + first)
+            run = codes[first : first + left]
+            if not self._often:
+                made += self._products(run, scale)
+            else:
+                own = there[first * width : (first + len(run)) * width]
+                same = all(own[at::width] == run.translate(each) for at, each in enumerate(self._bytes(scale)))
+                if not same and not _near(encoded(self._products(run, scale), dtype), own, dtype):
+                    return False
+            first += len(run)
+        return self._often or _near(encoded(made, dtype), there, dtype)
+
+    def _bytes(self, scale: int) -> list[bytes]:
+        """For each byte of a weight: what it is for each code."""
+        found = self._known.get(scale)
+        if found is None:
+            if len(self._known) > _KEPT:
+                self._known.clear()
+            width = self._weights.width
+            data = encoded(self._products(range(len(self._values)), scale), self._weights.dtype).ljust(256 * width)
+            found = self._known[scale] = [data[at::width] for at in range(width)]
+        return found
+
+    def _of(self, place: int) -> tuple[int, int]:
+        """The scale of a number, and how many from it on have the same."""
+        if self._block:
+            return place // self._block, self._block - place % self._block
+        _, columns, high, wide = self._weights.runs
+        if len(self._scales) == 1:
+            return 0, prod(self._weights.shape) - place
+        row, column = place // columns, place % columns
+        scale = row // high * ((columns + wide - 1) // wide) + column // wide
+        return scale % len(self._scales), min(wide - column % wide, columns - column)
+
+    def _products(self, codes: Iterable[int], scale: int) -> list[float]:
+        values, factor = self._values, self._scales[scale]
+        if self._zeros is not None:
+            return [(values[code] - self._zeros[scale]) * factor for code in codes]
+        if self._weights.scheme == INT8:
+            return [values[code] * factor / 127 for code in codes]
+        return [values[code] * factor for code in codes]
 
 
-def _places(weights: Dequantized, at: int, length: int) -> Sequence[int]:
-    """The scale of each number from ``at`` on."""
-    _, columns, high, wide = weights.runs
-    count = 1 if len(weights.parts) == 1 else prod(weights.parts[1].shape)
-    if count == 1:
-        return bytes(length)
-    across = (columns + wide - 1) // wide
-    return [
-        (place // columns // high * across + place % columns // wide) % count for place in range(at, at + length)
-    ]
+def _judge(weights: Dequantized, chunks: Chunks) -> _Judge:
+    if weights.scheme == FOUR:
+        values = _numbers(weights.parts[2], "float32", chunks)
+        return _Judge(weights, values, _four(weights, chunks), None, _state(weights, chunks)[0])
+    return _Judge(weights, [_number(byte, weights.kinds[0]) for byte in range(256)], *_scales(weights, chunks), 0)
 
 
 def _scales(weights: Dequantized, chunks: Chunks) -> tuple[Sequence[float], Sequence[float] | None]:
@@ -80,19 +120,15 @@ def _scales(weights: Dequantized, chunks: Chunks) -> tuple[Sequence[float], Sequ
     return scales, _numbers(weights.parts[2], weights.kinds[2], chunks) if weights.scheme == AFFINE else None
 
 
-def _four(weights: Dequantized, chunks: Chunks) -> tuple[Sequence[float], None]:
+def _four(weights: Dequantized, chunks: Chunks) -> Sequence[float]:
     """The scales of a weight of bitsandbytes, those that are quantised themselves too."""
     absmax = weights.parts[1]
     if len(weights.parts) == 4:
-        return _numbers(absmax, "float32", chunks), None
+        return _numbers(absmax, "float32", chunks)
     outer, values = (_numbers(part, "float32", chunks) for part in weights.parts[4:])
     _, size, offset = _state(weights, chunks)
     codes = b"".join(chunks(absmax))
-    return array("d", [values[code] * outer[place // size] + offset for place, code in enumerate(codes)]), None
-
-
-def _blocksize(weights: Dequantized, chunks: Chunks) -> int:
-    return _state(weights, chunks)[0]
+    return array("d", [values[code] * outer[place // size] + offset for place, code in enumerate(codes)])
 
 
 def _state(weights: Dequantized, chunks: Chunks) -> tuple[int, int, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, repeat
 from math import prod
 from operator import mul, sub
 
@@ -70,7 +71,9 @@ def _scales(weights: Dequantized, read: Read) -> tuple[Sequence[float], Sequence
     if weights.scheme != INT8:
         return scales, None, 1.0
     if len(weights.parts) > 2 and any(b"".join(read(weights.parts[2], _BLOCK))):
-        raise RefusedError("An int8 weight of bitsandbytes does not have its rows as a matrix has them (weight_format).")
+        raise RefusedError(
+            "An int8 weight of bitsandbytes does not have its rows as a matrix has them (weight_format)."
+        )
     return scales, None, 127.0
 
 
@@ -140,11 +143,12 @@ class _Maker:
         """The bytes of the weights with these codes."""
         if not self._tabled:
             return self._computed(codes, runs)
+        self._prepare(runs)
         planes: list[list[bytes]] = [[] for _ in range(self._width)]
-        at = 0
+        at, count = 0, len(self._scales)
         for scale, length in runs:
             run = codes[at : at + length]
-            for plane, table in zip(planes, self._table(scale % len(self._scales)), strict=True):
+            for plane, table in zip(planes, self._tables[scale % count], strict=True):
                 plane.append(run.translate(table))
             at += length
         made = bytearray(self._width * len(codes))
@@ -152,16 +156,18 @@ class _Maker:
             made[place :: self._width] = b"".join(plane)
         return bytes(made)
 
-    def _table(self, scale: int) -> list[bytes]:
-        """For each byte of a weight: what it is for each code."""
-        found = self._tables.get(scale)
-        if found is None:
-            if len(self._tables) >= _KEPT:
-                self._tables.clear()
-            data = encoded(self._products(self._values[: self._used], scale), self._dtype)
-            rest = bytes(256 - self._used)
-            found = self._tables[scale] = [data[place :: self._width] + rest for place in range(self._width)]
-        return found
+    def _prepare(self, runs: Sequence[tuple[int, int]]) -> None:
+        """For each scale and each byte of a weight a table: what the byte is for each code."""
+        if len(self._tables) > _KEPT:
+            self._tables.clear()
+        count = len(self._scales)
+        new = [scale for scale in dict.fromkeys([scale % count for scale, _ in runs]) if scale not in self._tables]
+        values = self._values[: self._used]
+        data = encoded([each for scale in new for each in self._products(values, scale)], self._dtype)
+        size, rest = self._width * self._used, bytes(256 - self._used)
+        for number, scale in enumerate(new):
+            own = data[number * size : number * size + size]
+            self._tables[scale] = [own[place :: self._width] + rest for place in range(self._width)]
 
     def _products(self, values: Sequence[float], scale: int) -> list[float]:
         factor = self._scales[scale]
@@ -173,12 +179,14 @@ class _Maker:
         return [value * factor for value in values]
 
     def _computed(self, codes: bytes, runs: Sequence[tuple[int, int]]) -> bytes:
-        count = len(self._scales)
-        places = [scale % count for scale, length in runs for _ in range(length)]
         values: Iterator[float] = map(self._values.__getitem__, codes)
         if self._zeros is not None:
-            values = map(sub, values, map(self._zeros.__getitem__, places))
-        products = map(mul, values, map(self._scales.__getitem__, places))
+            values = map(sub, values, self._spread(self._zeros, runs))
+        products = map(mul, values, self._spread(self._scales, runs))
         if self._divisor != 1.0:
             return encoded([each / self._divisor for each in products], self._dtype)
         return encoded(products, self._dtype)
+
+    def _spread(self, numbers: Sequence[float], runs: Sequence[tuple[int, int]]) -> Iterator[float]:
+        count = len(numbers)
+        return chain.from_iterable([repeat(numbers[scale % count], length) for scale, length in runs])

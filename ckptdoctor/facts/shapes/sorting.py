@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import chain
 
+from ckptdoctor.facts import quantization_explained
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.explained import Explained
 from ckptdoctor.facts.once import once
@@ -46,7 +47,7 @@ class Shapes:
 @once
 def shapes(comparison: Comparison) -> Shapes:
     """What the shapes of a comparison say: each pair to the first rule that explains it, the most sweeping first."""
-    pairs = pairs_of(comparison)
+    pairs = _without(pairs_of(comparison), set(quantization_explained.explained(comparison).mismatched))
     empty = _placeholders(comparison, pairs)
     pairs = _without(pairs, {pair.key for pair in empty})
     apart = fused(comparison, QKV), fused(comparison, GATE_UP), experts(comparison)
@@ -62,7 +63,7 @@ def shapes(comparison: Comparison) -> Shapes:
 
 
 def explained(comparison: Comparison) -> Explained:
-    """The keys of which the rules about shapes speak."""
+    """The keys of which the rules about shapes speak, and those about quantised weights."""
     found = shapes(comparison)
     apart = (*found.qkv, *found.gates)
     missing = {key for each in apart for key in (each.parts if each.here else (each.key,))}
@@ -79,7 +80,8 @@ def explained(comparison: Comparison) -> Explained:
         mismatched.update(found.size.mismatched)
     for family in found.transposed:
         mismatched.update(family.reversed)
-    return Explained(frozenset(missing), frozenset(unexpected), frozenset(mismatched))
+    found_here = Explained(frozenset(missing), frozenset(unexpected), frozenset(mismatched))
+    return found_here | quantization_explained.explained(comparison)
 
 
 def sweeping(comparison: Comparison) -> bool:

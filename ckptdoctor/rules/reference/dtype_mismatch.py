@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import cast_loses_values
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.quantization_explained import packed
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
@@ -45,9 +46,10 @@ def dtype_mismatch(comparison: Comparison) -> Iterator[Problem]:
     """Equal keys of equal shapes and different dtypes: one finding for each pair of dtypes."""
     here, there = comparison.cured.here, comparison.reference.tensors
     pairs: dict[str, tuple[DType, DType, list[str]]] = {}
+    known = packed(comparison) if comparison.cured.recast else frozenset()
     for key in comparison.cured.recast:
         source, target = here[key].dtype, there[key].dtype
-        if target is not None:
+        if target is not None and key not in known:
             pairs.setdefault(f"{source.name} {target.name}", (source, target, []))[2].append(key)
     for source, target, keys in pairs.values():
         loses = cast_loses_values(source, target)

@@ -34,6 +34,7 @@ from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts import modules
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.odd_leaves import Leaf, non_tensors, sets_with_others
+from ckptdoctor.facts.quantization_torch import unfit_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
@@ -88,7 +89,9 @@ def _known(found: list[Leaf]) -> Problem:
 def _compared(comparison: Comparison) -> Iterator[Problem]:
     if comparison.state_dict is None or comparison.uncovered:
         return
-    found = [each for each in non_tensors(comparison.checkpoint, comparison.state_dict) if not each.is_extra_state]
+    packed = {path for layer in unfit_of(comparison).layers for path in (*layer.gone, layer.weight.path[:-1])}  # Q954
+    odd = non_tensors(comparison.checkpoint, comparison.state_dict)
+    found = [each for each in odd if not each.is_extra_state and each.path not in packed]
     wanted = [each for each in found if comparison.final_name(each.key) in comparison.reference.tensors]
     if wanted:
         yield Problem(

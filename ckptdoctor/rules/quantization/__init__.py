@@ -1,0 +1,1 @@
+"""Q: weights that were quantised."""

@@ -1,0 +1,100 @@
+"""Weights are packed by bitsandbytes with 4 bits each (NF4 or FP4), with their scales under names of their own.
+
+What it means
+    ``Linear4bit`` keeps two numbers in a byte of ``weight``, which so has the shape [N, 1], and beside it ``absmax``
+    (a scale for each block), ``quant_map`` (the 16 values that four bits stand for) and ``quant_state``, a piece of
+    JSON as bytes with the shape. With double quantisation ``absmax`` is quantised itself, and ``nested_absmax`` and
+    ``nested_quant_map`` undo that.
+
+Why it matters
+    A plain layer takes none of it. With ``strict=False`` all these weights are left out without a word.
+
+What you see
+    Unexpected key(s) in state_dict: "fc.weight.absmax", "fc.weight.quant_map",
+    "fc.weight.quant_state.bitsandbytes__nf4".
+    size mismatch for fc.weight: copying a param with shape torch.Size([8388608, 1]) from checkpoint, …
+
+How it is found
+    Keys that end with ``.quant_state.bitsandbytes__nf4`` or ``__fp4``. By itself such a file is as bitsandbytes writes
+    it, and the finding only says what opens it. A warning where the ``config.json`` beside it has no
+    ``quantization_config``, an error where a target wants the plain weight.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` computes the plain weights: the value of each four bits
+    times the scale of its block, in float64 and rounded once to the target's dtype. What was lost in quantising does
+    not come back.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.quantization import Layer
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.dequantizing import cure
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.quantized import Words, told
+
+_PLAIN: dict[str, object] = {"fc.weight": T((64, 32)), "fc.bias": T((64,))}
+_NF4: dict[str, object] = {
+    "fc.weight": T((1024, 1), "uint8"),
+    "fc.bias": T((64,)),
+    "fc.weight.absmax": T((32,)),
+    "fc.weight.quant_map": T((16,)),
+    "fc.weight.quant_state.bitsandbytes__nf4": T((80,), "uint8"),
+}
+_NESTED = {
+    **_NF4,
+    "fc.weight.absmax": T((32,), "uint8"),
+    "fc.weight.nested_absmax": T((1,)),
+    "fc.weight.nested_quant_map": T((256,)),
+}
+SICK = (
+    Example("a file of nf4 weights", _NF4, "safetensors", suffix=".safetensors"),
+    Example("double quantisation", {"model": _NESTED}),
+    Example("nf4 without a config that says so", _NF4, "safetensors", name="model.safetensors",
+            beside={"config.json": b'{"model_type": "llama"}'}),
+)  # fmt: skip
+HEALTHY = (
+    Example("plain weights", _PLAIN),
+    Example("a target of the same kind", _NF4, like=_NF4),
+)
+
+
+@rule("Q951", "bnb-4bit-state", Severity.ERROR)
+def bnb_4bit_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Layers of bitsandbytes with four bits."""
+    yield from told(subject, _WORDS)
+
+
+def _one(layer: Layer) -> str:
+    block = f", blocks of {layer.block[0]}" if layer.block else ""
+    nested = ", double quantised" if "nested_absmax" in layer.parts else ""
+    return f"{layer.kind} of bitsandbytes{block}{nested}"
+
+
+def _config(layers: Sequence[Layer]) -> str:
+    return json.dumps(
+        {
+            "quant_method": "bitsandbytes",
+            "load_in_4bit": True,
+            "bnb_4bit_quant_type": layers[0].kind,
+            "bnb_4bit_use_double_quant": "nested_absmax" in layers[0].parts,
+        }
+    )
+
+
+_WORDS = Words(
+    code="Q951",
+    cause="bitsandbytes keeps two weights in a byte, and scales under names that only its own layers (Linear4bit) "
+    "know.",
+    opens="Open it with transformers' from_pretrained, with bitsandbytes installed; peft, vLLM and diffusers read it "
+    "as well.",
+    one=_one,
+    config=_config,
+    cure=cure,
+)

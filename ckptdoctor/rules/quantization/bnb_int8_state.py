@@ -1,0 +1,80 @@
+"""Weights are int8 numbers of bitsandbytes (LLM.int8), with a scale for each row as ``SCB``.
+
+What it means
+    ``Linear8bitLt`` keeps ``weight`` as int8, the largest absolute value of each row in ``SCB``, and in
+    ``weight_format`` how the rows lie (0: as in any matrix).
+
+Why it matters
+    The weight has its usual shape, so that a plain layer takes it: with ``strict=False`` whole numbers up to 127 become
+    the weights, without a word.
+
+What you see
+    Unexpected key(s) in state_dict: "fc.SCB", "fc.weight_format".
+
+How it is found
+    Keys called ``SCB`` beside an int8 ``weight``. By itself such a file is as bitsandbytes writes it, and the finding
+    only says what opens it. A warning where the ``config.json`` beside it has no ``quantization_config``, an error
+    where a target wants the plain weight.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` computes the plain weights: ``weight * SCB / 127``, in
+    float64 and rounded once to the target's dtype. Rows that do not lie as in any matrix are refused. What was lost in
+    quantising does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.quantization import Layer
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.dequantizing import cure
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.quantized import Words, told
+
+_PLAIN: dict[str, object] = {"fc.weight": T((6, 4), "float16"), "fc.bias": T((6,), "float16")}
+_INT8: dict[str, object] = {
+    "fc.weight": T((6, 4), "int8", value=3),
+    "fc.bias": T((6,), "float16"),
+    "fc.SCB": T((6,), value=2.0),
+    "fc.weight_format": T((), "uint8", value=0),
+}
+SICK = (
+    Example("a file of int8 weights", _INT8, "safetensors", suffix=".safetensors"),
+    Example("int8 weights for a plain model", _INT8, like=_PLAIN),
+    Example("the same nested", {"model": _INT8}, like={"model": _PLAIN}),
+    Example("plain weights for an int8 model", _PLAIN, like=_INT8),
+)
+HEALTHY = (
+    Example("plain weights", _PLAIN),
+    Example("a target of the same kind", _INT8, like=_INT8),
+    Example("int8 without scales", {"fc.weight": T((6, 4), "int8")}),
+)
+
+
+@rule("Q952", "bnb-int8-state", Severity.ERROR)
+def bnb_int8_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Layers of bitsandbytes with eight bits."""
+    yield from told(subject, _WORDS)
+
+
+def _one(layer: Layer) -> str:
+    return "int8 of bitsandbytes, a scale for each row" if "weight" in layer.parts else "int8 scales without weights"
+
+
+def _config(layers: Sequence[Layer]) -> str:
+    return '{"quant_method": "bitsandbytes", "load_in_8bit": true}'
+
+
+_WORDS = Words(
+    code="Q952",
+    cause="bitsandbytes keeps weights as int8, and the scale of each row as SCB, which only its own layers "
+    "(Linear8bitLt) know.",
+    opens="Open it with transformers' from_pretrained, with bitsandbytes installed.",
+    one=_one,
+    config=_config,
+    cure=cure,
+)

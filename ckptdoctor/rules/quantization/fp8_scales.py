@@ -1,0 +1,101 @@
+"""Weights are float8, int8 or four-bit numbers that mean nothing without the scales beside them.
+
+What it means
+    DeepSeek and models like it keep ``weight`` as float8 and ``weight_scale_inv``, a factor for each block of 128 by
+    128 numbers (in spite of its name the weight is multiplied by it); compressed-tensors and ModelOpt keep
+    ``weight_scale``, one for the tensor or for each row, and ``input_scale`` for the activations; ComfyUI calls them
+    ``scale_weight`` and ``scale_input``. With four bits (NVFP4, MXFP4, packed integers) several numbers share a byte.
+
+Why it matters
+    float8 weights have their usual shape, and torch casts them: a plain layer that takes them with ``strict=False``
+    computes garbage, because the factors are left out without a word.
+
+What you see
+    Unexpected key(s) in state_dict: "fc.weight_scale_inv".
+    Missing key(s) in state_dict: "fc.weight_scale_inv".
+
+How it is found
+    Keys that end with ``_scale_inv``, ``_scale`` or ``scale_weight`` beside a weight of float8 or int8; the shapes tell
+    the block. By itself such a file is as its library writes it, and the finding only says what opens it. A warning
+    where the ``config.json`` beside it has no ``quantization_config``, an error where a target wants the plain weight.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` computes the plain weights of float8 and int8: each
+    number times the factor of its block, in float64 and rounded once to the target's dtype; scales of activations are
+    dropped. Weights with zero points, and those of four bits, are left to the library that wrote them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.quantization import SCALED, Layer
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.dequantizing import cure
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.quantized import Words, told
+
+_PLAIN: dict[str, object] = {"fc.weight": T((256, 384), "bfloat16"), "norm.weight": T((4,), "bfloat16")}
+_DEEPSEEK: dict[str, object] = {
+    "fc.weight": T((256, 384), "float8_e4m3fn"),
+    "fc.weight_scale_inv": T((2, 3)),
+    "norm.weight": T((4,), "bfloat16"),
+}
+_CHANNELS: dict[str, object] = {
+    "fc.weight": T((256, 384), "float8_e4m3fn"),
+    "fc.weight_scale": T((256, 1), "bfloat16"),
+    "fc.input_scale": T((1,), "bfloat16"),
+    "norm.weight": T((4,), "bfloat16"),
+}
+_NVFP4: dict[str, object] = {
+    "fc.weight": T((256, 192), "uint8"),
+    "fc.weight_scale": T((256, 24), "float8_e4m3fn"),
+    "fc.weight_scale_2": T(()),
+    "fc.input_scale": T(()),
+    "norm.weight": T((4,), "bfloat16"),
+}
+SICK = (
+    Example("float8 in blocks", _DEEPSEEK, "safetensors", suffix=".safetensors"),
+    Example("float8 in blocks for a plain model", _DEEPSEEK, "safetensors", suffix=".safetensors", like=_PLAIN),
+    Example("float8 by rows for a plain model", _CHANNELS, "safetensors", suffix=".safetensors", like=_PLAIN),
+    Example("four bits of NVIDIA for a plain model", _NVFP4, "safetensors", suffix=".safetensors", like=_PLAIN),
+    Example("plain weights for float8", _PLAIN, "safetensors", suffix=".safetensors", like=_DEEPSEEK),
+)
+HEALTHY = (
+    Example("plain weights", _PLAIN),
+    Example("a target of the same kind", _DEEPSEEK, "safetensors", suffix=".safetensors", like=_DEEPSEEK),
+    Example("a scale of a layer that is not quantised", {"fc.weight": T((4, 4)), "fc.weight_scale": T((4,))}),
+)
+
+
+@rule("Q956", "fp8-scales", Severity.WARNING)
+def fp8_scales(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Layers whose numbers need a scale."""
+    yield from told(subject, _WORDS)
+
+
+def _one(layer: Layer) -> str:
+    if layer.scheme != SCALED:
+        return layer.kind
+    if not layer.block:
+        return f"{layer.kind} with scales of an unknown layout"
+    rows, columns = layer.block
+    if (rows, columns) == (0, 0):
+        return f"{layer.kind}, one scale for each weight"
+    if (rows, columns) == (1, 0):
+        return f"{layer.kind}, a scale for each row"
+    sizes = [str(size) if size else "all" for size in (rows, columns)]
+    return f"{layer.kind}, a scale for each block of {sizes[0]} × {sizes[1]}"
+
+
+_WORDS = Words(
+    code="Q956",
+    cause="Each number has to be multiplied by the scale of its block; only layers that know the scales do.",
+    opens="Open it with vLLM or SGLang, or with transformers' from_pretrained (compressed-tensors installed, where its "
+    "config says so).",
+    one=_one,
+    cure=cure,
+)

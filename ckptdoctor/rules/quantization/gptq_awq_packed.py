@@ -1,0 +1,105 @@
+"""Weights are packed into int32 by GPTQ or AWQ, with scales and zeros for groups of inputs.
+
+What it means
+    Instead of ``weight`` a layer has ``qweight`` (several numbers in each int32), ``qzeros``, ``scales`` and, for GPTQ,
+    ``g_idx``, the group of each input. GPTQ packs along the inputs, AWQ along the outputs. Some versions of AutoGPTQ
+    also write a ``bias`` of zeros for layers that have none.
+
+Why it matters
+    A plain layer takes none of it, and a layer built for other bits or groups refuses it: bits and group size stand in
+    no tensor, but in ``quantization_config`` of ``config.json`` (or ``quantize_config.json``).
+
+What you see
+    Missing key(s) in state_dict: "fc.weight".
+    Unexpected key(s) in state_dict: "fc.qweight", "fc.qzeros", "fc.scales", "fc.g_idx".
+
+How it is found
+    Keys called ``qweight`` with ``scales`` beside them. Their shapes tell bits and group size; whether groups were
+    taken in the order of activations (``desc_act``) only the values of ``g_idx`` tell. By itself such a file is as it
+    should be, and the finding only says what opens it. A warning where the ``config.json`` beside it has no
+    ``quantization_config``, an error where a target wants the plain weight.
+
+Repair
+    None: load it with the library that wrote it, which can also dequantise it. The finding gives the
+    ``quantization_config`` where it is missing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.quantization import AWQ, GPTQ, Layer
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.quantized import Words, told
+
+_PLAIN: dict[str, object] = {"fc.weight": T((64, 256), "float16"), "fc.bias": T((64,), "float16")}
+_GPTQ: dict[str, object] = {
+    "fc.qweight": T((32, 64), "int32"),
+    "fc.qzeros": T((2, 8), "int32"),
+    "fc.scales": T((2, 64), "float16"),
+    "fc.g_idx": T((256,), "int32"),
+    "fc.bias": T((64,), "float16"),
+}
+_AWQ: dict[str, object] = {
+    "fc.qweight": T((256, 8), "int32"),
+    "fc.qzeros": T((2, 8), "int32"),
+    "fc.scales": T((2, 64), "float16"),
+    "fc.bias": T((64,), "float16"),
+}
+SICK = (
+    Example("a file of GPTQ", _GPTQ, "safetensors", suffix=".safetensors"),
+    Example("a file of AWQ", _AWQ, "safetensors", suffix=".safetensors"),
+    Example("GPTQ for a plain model", _GPTQ, like=_PLAIN),
+    Example("AWQ for a plain model", _AWQ, like=_PLAIN),
+    Example("plain weights for GPTQ", _PLAIN, like=_GPTQ),
+    Example("GPTQ without a config that says so", _GPTQ, "safetensors", name="model.safetensors",
+            beside={"config.json": b'{"model_type": "llama"}'}),
+)  # fmt: skip
+HEALTHY = (
+    Example("plain weights", _PLAIN),
+    Example("a target of the same kind", _GPTQ, like=_GPTQ),
+)
+
+
+@rule("Q953", "gptq-awq-packed", Severity.ERROR)
+def gptq_awq_packed(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Layers of GPTQ and AWQ."""
+    yield from told(subject, _WORDS)
+
+
+def _one(layer: Layer) -> str:
+    if not layer.bits:
+        return f"{layer.scheme} of unknown width"
+    group = f"groups of {layer.block[1]}" if layer.block[1] else "one group for each output"
+    order = "" if layer.scheme == AWQ else ", with g_idx" if "g_idx" in layer.parts else ", without g_idx"
+    return f"{layer.scheme}, {layer.bits} bits, {group}{order}"
+
+
+def _config(layers: Sequence[Layer]) -> str:
+    """That of the most common kind of layer."""
+    ((scheme, bits, block), _), *_ = Counter(
+        [(layer.scheme, layer.bits, layer.block) for layer in layers]
+    ).most_common()
+    if not bits:
+        return ""
+    group = block[1] or -1
+    if scheme == GPTQ:
+        said = {"quant_method": "gptq", "bits": bits, "group_size": group, "desc_act": False}
+        return f"{json.dumps(said)} (desc_act is true where the values of g_idx are not in order)"
+    return json.dumps({"quant_method": "awq", "bits": bits, "group_size": group, "zero_point": True, "version": "gemm"})
+
+
+_WORDS = Words(
+    code="Q953",
+    cause="The weights are several numbers to an int32, with scales and zeros for groups of inputs; only layers that "
+    "are built for the same bits and groups read them.",
+    opens="Open it with transformers' from_pretrained, with gptqmodel installed, or with vLLM.",
+    one=_one,
+    config=_config,
+)

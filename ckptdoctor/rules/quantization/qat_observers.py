@@ -1,0 +1,97 @@
+"""The file has observers and fake quantisation of a training that prepares for quantising.
+
+What it means
+    ``prepare`` and ``prepare_qat`` of ``torch.ao.quantization`` (and the quantizers of torchao) put modules between
+    the layers that watch how large values get: ``activation_post_process`` and ``weight_fake_quant`` with ``min_val``,
+    ``max_val``, ``scale``, ``zero_point``, ``fake_quant_enabled`` and ``observer_enabled``. The weights themselves are
+    still float.
+
+Why it matters
+    ``load_state_dict`` into the float model fails, although every weight is there. The observers' numbers are needed to
+    convert the model, and for nothing else.
+
+What you see
+    Unexpected key(s) in state_dict: "conv.weight_fake_quant.fake_quant_enabled",
+    "conv.activation_post_process.scale", …
+    Missing key(s) in state_dict: "activation_post_process_0.min_val", …
+
+How it is found
+    By these names. By themselves they are worth knowing and no fault; a warning where a target does not want them.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER`` drops them. Confirmed: the target has no observers to put them into.
+    Nothing is dropped without a target, for converting the model needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.quantization_torch import is_observer
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.dropping import unexpected_problem
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "conv.bias": T((4,)), "fc.weight": T((6, 4))}
+_QAT: dict[str, object] = {
+    **_PLAIN,
+    "conv.weight_fake_quant.fake_quant_enabled": T((1,), "int64"),
+    "conv.weight_fake_quant.observer_enabled": T((1,), "int64"),
+    "conv.weight_fake_quant.scale": T((4,)),
+    "conv.weight_fake_quant.zero_point": T((4,), "int32"),
+    "conv.weight_fake_quant.activation_post_process.min_val": T((4,)),
+    "conv.activation_post_process.scale": T((1,)),
+    "conv.activation_post_process.activation_post_process.eps": T((1,)),
+}
+_FX: dict[str, object] = {
+    **_PLAIN,
+    "activation_post_process_0.eps": T((1,)),
+    "activation_post_process_0.histogram": T((2048,)),
+    "activation_post_process_0.min_val": T(()),
+    "activation_post_process_0.max_val": T(()),
+}
+SICK = (
+    Example("training with fake quantisation", _QAT),
+    Example("training with fake quantisation for a float model", _QAT, like=_PLAIN),
+    Example("observers of FX for a float model", {"model": _FX}, like={"model": _PLAIN}),
+)
+HEALTHY = (
+    Example("plain weights", _PLAIN),
+    Example("a target with the same observers", _QAT, like=_QAT),
+    Example("other scales", {**_PLAIN, "fc.scale": T((1,)), "process.min_val": T(())}, like=_PLAIN),
+)
+
+
+@rule("Q955", "qat-observers", Severity.WARNING)
+def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """What observers keep, among the weights."""
+    if isinstance(subject, Comparison):
+        keys = tuple(filter(is_observer, subject.cured.unexpected))
+        if keys and not subject.uncovered:
+            yield unexpected_problem(
+                subject,
+                keys,
+                f"{'is' if len(keys) == 1 else 'are'} of observers, which {subject.reference.source} does not have",
+                "The model was prepared for quantising when it was saved: observers and fake quantisation stand "
+                "between its layers, and the target has none.",
+            )
+        return
+    for state_dict in weights_among(subject.state_dicts):
+        keys = tuple(filter(is_observer, state_dict.keys))
+        if keys:
+            total = wording.count(len(state_dict.tensors), "key")
+            yield Problem(
+                message=f"{len(keys):,} of {total}{wording.of_place(state_dict.path)} "
+                f"{'is' if len(keys) == 1 else 'are'} of observers, for quantising",
+                cause="The model was prepared for quantising and not converted yet; a float model has no such keys.",
+                advice="Load it into a model that was prepared in the same way. For a float model name it with --like "
+                "or --model: then they are dropped.",
+                keys=tuple([(*state_dict.path, key) for key in keys]),
+                location=Location(path=state_dict.path),
+                severity=Severity.INFO,
+            )

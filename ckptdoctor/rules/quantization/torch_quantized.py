@@ -1,0 +1,177 @@
+"""Weights are quantised tensors of torch itself, as ``torch.ao.quantization`` leaves them after ``convert``.
+
+What it means
+    A quantised tensor holds whole numbers of eight bits with a scale and a zero point, one for all or one for each
+    channel. Convolutions keep such a ``weight``; linear layers keep weight and bias together in a tuple under
+    ``_packed_params._packed_params``; ``scale`` and ``zero_point`` beside them are those of the layer's output.
+
+Why it matters
+    A float model takes none of it, and safetensors has no quantised dtypes. Only a model that was prepared and
+    converted in the same way loads the file.
+
+What you see
+    Missing key(s) in state_dict: "fc.weight", "fc.bias".
+    Unexpected key(s) in state_dict: "fc.scale", "fc.zero_point", "fc._packed_params.dtype", …
+    Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a float Tensor
+    from a quantized Tensor
+
+How it is found
+    Tensors of a quantised dtype. By itself such a file is as torch writes it, and the finding only says what opens it;
+    an error where a target wants the plain weight.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` computes the plain weights: ``(number - zero_point) *
+    scale``, in float64 and rounded once to the target's dtype; biases come out of their tuples, and what belongs to
+    outputs is dropped. Layers that were fused before they were quantised (a convolution with its batch norm) have no
+    counterpart for the norm any more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, Tensor
+from ckptdoctor.edits import Drop, Edit, Fix, Safety
+from ckptdoctor.edits.kinds import Dequantize
+from ckptdoctor.edits.quantization import AFFINE, SAME, TARGETS
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.quantization import dtype_of
+from ckptdoctor.facts.quantization_torch import TorchLayer, TorchQuantized, quantized_tensors, unfit_of
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.dequantizing import is_possible
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import auto_option
+from ckptdoctor.rules.quantized_samples import converted
+
+_PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "fc.weight": T((6, 4)), "fc.bias": T((6,))}
+SICK = (
+    Example("a file by itself", raw=converted(False)),
+    Example("one scale for each weight", raw=converted(False), like=_PLAIN),
+    Example("a scale for each channel", raw=converted(True), like=_PLAIN),
+)
+HEALTHY = (
+    Example("plain weights", _PLAIN),
+    Example("whole numbers of eight bits", {"fc.weight": T((6, 4), "int8")}),
+)
+
+_CAUSE = (
+    "These are torch's own quantised tensors, whole numbers with scales and zero points, which only layers of "
+    "torch.ao.nn.quantized load."
+)
+_OPENS = (
+    "Load it into a model that was prepared and converted in the same way (torch.ao.quantization), or take "
+    "Tensor.dequantize() of the weights there."
+)
+_REFUSED = (
+    "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use dequantize to get a float Tensor "
+    "from a quantized Tensor"
+)
+_SCHEMES = {"per_tensor_affine": "one scale each", "per_channel_affine": "a scale for each channel"}
+
+
+@rule("Q954", "torch-quantized", Severity.ERROR)
+def torch_quantized(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Quantised tensors of torch."""
+    checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
+    tensors = quantized_tensors(checkpoint)
+    if not tensors:
+        return
+    if isinstance(subject, Comparison):
+        found = unfit_of(subject)
+        if found.layers:
+            yield _compared(subject, found)
+        return
+    yield Problem(
+        message=_counted(tensors),
+        cause=_CAUSE,
+        advice=_OPENS,
+        keys=tuple([tensor.path for tensor in tensors]),
+        severity=Severity.INFO,
+    )
+
+
+def _counted(tensors: Sequence[Tensor]) -> str:
+    kinds = Counter([f"{each.dtype.name}, {_scheme(each)}" for each in tensors])
+    verb = "is" if len(tensors) == 1 else "are"
+    shown = [f"{number:,} {kind}" for kind, number in kinds.most_common()]
+    said = next(iter(kinds)) if len(kinds) == 1 else wording.listed(shown)
+    return f"{wording.count(len(tensors), 'tensor')} {verb} quantised by torch: {said}"
+
+
+def _scheme(tensor: Tensor) -> str:
+    found = str(dict(tensor.details).get("scheme", ""))
+    return _SCHEMES.get(found, found or "of an unknown scheme")
+
+
+def _compared(comparison: Comparison, found: TorchQuantized) -> Problem:
+    missing = set(comparison.cured.missing)
+    names = [name for layer in found.layers for name in (layer.key, layer.bias_key)]
+    absent = [name for name in names if name in missing]
+    direct = any(layer.key in comparison.cured.here for layer in found.layers)
+    tensors = [layer.weight for layer in found.layers]
+    gone = [str(path[-1]) for layer in found.layers for path in layer.gone]
+    fix, advice = _cure(comparison, found)
+    return Problem(
+        message=f"{_counted(tensors)}; plain in {comparison.reference.source}",
+        cause=_CAUSE,
+        torch_says=(
+            *((wording.missing_keys(absent),) if absent else ()),
+            *((wording.unexpected_keys(gone),) if gone else ()),
+            *((_REFUSED,) if direct else ()),
+        ),
+        advice=" ".join(filter(None, (advice, _OPENS))),
+        keys=tuple([tensor.path for tensor in tensors]),
+        location=Location(path=comparison.path),
+        fix=fix,
+    )
+
+
+def _cure(comparison: Comparison, found: TorchQuantized) -> tuple[Fix | None, str]:
+    edits: list[Edit] = []
+    done: list[TorchLayer] = []
+    for layer in found.layers:
+        made = _edits(comparison, layer)
+        edits += made
+        done += [layer] if made else []
+    known = set(map(id, done))
+    odd = [layer.key for layer in found.layers if id(layer) not in known]
+    number = wording.count(len(odd), "weight")
+    advice = f"{number} cannot be computed ({wording.abridged(odd)})." if odd else ""
+    if not edits:
+        return None, advice
+    gone = [path for layer in done for path in layer.gone] + ([] if odd else list(found.buffers))
+    drop = (Drop(tuple(dict.fromkeys(gone))),) if gone else ()
+    title = f"compute {wording.count(len(done), 'plain weight')}"
+    return Fix(title, (*edits, *drop), Safety.UNSAFE, auto_option(comparison)), advice
+
+
+def _edits(comparison: Comparison, layer: TorchLayer) -> list[Dequantize]:
+    """The edits that make the weight plain, and lift its bias; none where the weight cannot be computed."""
+    details, tensor = dict(layer.weight.details), layer.weight
+    affine = (details.get("scale", 1.0), details.get("zero_point", 0))
+    if not all(isinstance(each, (int, float)) for each in affine) or tensor.storage is None or tensor.moved:
+        return []
+    wanted = comparison.reference.tensors
+    edits = [
+        Dequantize(
+            paths=(tensor.path,),
+            key=layer.key,
+            scheme=AFFINE,
+            dtype=dtype_of(wanted[layer.key]) or "float32",
+            place=comparison.path,
+            block=(int(details.get("axis", 0)), 0),
+            affine=(float(affine[0]), float(affine[1])),
+        )
+    ]
+    if not is_possible(edits[0], [tensor, *tensor.parts]):
+        return []
+    if layer.bias is not None and layer.bias_key in wanted:
+        dtype = layer.bias.dtype.name
+        lifted = Dequantize((layer.bias.path,), layer.bias_key, SAME, dtype, comparison.path)
+        if dtype not in TARGETS or not is_possible(lifted, [layer.bias]):
+            return []
+        edits.append(lifted)
+    return edits

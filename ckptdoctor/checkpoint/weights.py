@@ -14,9 +14,11 @@ WEIGHTS = (Role.MODEL, Role.EMA)
 def weights_among(state_dicts: Iterable[StateDict]) -> list[StateDict]:
     """The state dicts of models and averaged models, in their order.
 
-    A dict with a tensor or two of its own (the best accuracy, a generator's state) around larger ones is none of them.
+    A dict with a tensor or two of its own (the best accuracy, a generator's state) around larger ones is none of them,
+    nor is one of numbers alone beside others: Lightning keeps the scores of its best checkpoints by their paths.
     """
     found = [each for each in state_dicts if each.role in WEIGHTS]
+    found = [each for each in found if any(tensor.shape for tensor in each.tensors)] or found
     largest: dict[KeyPath, int] = {}  # at each path: the size of the largest set somewhere below it
     for each in found:
         for depth in range(len(each.path)):

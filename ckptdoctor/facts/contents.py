@@ -15,6 +15,8 @@ MODEL_KEYS = frozenset(
     )
 )
 
+_PROGRAM = "TorchScript archive"
+
 
 def weight_sets(checkpoint: Checkpoint) -> list[StateDict]:
     """The weights (``weights_among``) that can be reached through dicts and lists alone."""
@@ -38,13 +40,14 @@ def purpose(checkpoint: Checkpoint) -> str | None:
 def empty_places(checkpoint: Checkpoint) -> list[KeyPath]:
     """Where a state dict should be but is empty: the file itself, or what a key like ``state_dict`` holds.
 
-    Only in a file without any model's weights: beside them, ``params`` may well be something else.
+    Only in a file without any model's weights: beside them, ``params`` may well be something else. The weights of a
+    program in TorchScript may be its constants (``torch.jit.freeze``), and a function has none.
     """
     tree = checkpoint.tree
     if not isinstance(tree, Mapping) or any(each.role is Role.MODEL for each in checkpoint.state_dicts):
         return []
     if not tree.entries:
-        return [()]
+        return [] if checkpoint.tensors or checkpoint.format == _PROGRAM else [()]
     return [
         (part,) for part, node in tree.entries if part in MODEL_KEYS and isinstance(node, Mapping) and not node.entries
     ]

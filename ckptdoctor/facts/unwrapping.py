@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import Container, NoteKind
 from ckptdoctor.facts.notes import notes_of
 
 # what is left out of the name of a packed file, from the end
-_PACKING = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".zip", ".tar", ".mar")
+_PACKING = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".z", ".lzma", ".zip", ".tar", ".mar")
 
 _TORCH = (".pt", ".pth", ".ckpt", ".bin")
 _SAFETENSORS = (".safetensors", ".sft")

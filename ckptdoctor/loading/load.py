@@ -120,10 +120,13 @@ class _Builder:
         self._fill(made.entries, node.entries, job.path)
 
     def _fill(self, made: dict[Any, Any], entries: tuple[tuple[Part, Node], ...], path: KeyPath) -> None:
-        for part, _ in entries:
-            made[_key(part)] = None  # the order of the file
+        texts = {part for part, _ in entries if isinstance(part, str)}
         for part, child in entries:
-            self._todo.append(_Job(child, (*path, part), _Place(made, _key(part))))
+            key = _key(part)
+            if isinstance(part, Special) and (key in texts or key in made):
+                key = part  # a key that is no text, beside another that reads the same
+            made[key] = None  # the order of the file
+            self._todo.append(_Job(child, (*path, part), _Place(made, key)))
 
     def _list(self, made: list[Any], items: tuple[Node, ...], path: KeyPath) -> None:
         for index, child in enumerate(items):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import (
     Checkpoint,
     Container,
+    GlobalName,
     KeyPath,
     Mapping,
     Node,
@@ -20,8 +21,9 @@ from ckptdoctor.checkpoint import (
     Tensor,
 )
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.formats.archives import archive_of, insisted, is_whole, stored
+from ckptdoctor.formats.archives import Archive, archive_of, insisted, is_whole, stored
 from ckptdoctor.formats.numpy_files.header import PREFIX, Header, header_size, parse
+from ckptdoctor.formats.numpy_files.pickled import MOST_PICKLED, is_pickled, names_in_record
 from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, OTHER_ORDER, left_out, opaque, reason, tensor
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_zip import structs
@@ -53,7 +55,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 def read(source: Source, container: Container) -> Checkpoint:
     """The arrays, from their headers; no value is read. What cannot be read becomes a note."""
     archive = insisted(source, container.head)
-    reader = _Reader(source)
+    reader = _Reader(source, archive)
     for name, record in archive.found.items():
         reader.take(name[: -len(_SUFFIX)], record)
     tree = reader.tree()
@@ -65,6 +67,7 @@ def read(source: Source, container: Container) -> Checkpoint:
         tensors=tuple([value for _, value in tree.entries if isinstance(value, Tensor)]),
         storages=tuple(reader.storages),
         state_dicts=find_state_dicts(tree),
+        globals=tuple(reader.globals),
         notes=tuple(reader.notes),
         identity=source.identity,
         bytes_read=source.bytes_read,
@@ -75,12 +78,15 @@ def read(source: Source, container: Container) -> Checkpoint:
 class _Reader:
     """Takes one record after the other; a big-endian array is a tensor only where all arrays are big-endian."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, archive: Archive) -> None:
         self._source = source
+        self._archive = archive
+        self._unread = MOST_PICKLED
         self._big: list[bool] = []
         self._found: list[tuple[str, Header, Storage | None]] = []
         self._left_out: dict[str, list[KeyPath]] = {}
         self.storages: list[Storage] = []
+        self.globals: list[GlobalName] = []
         self.notes: list[Note] = []
 
     def take(self, key: str, record: Record) -> None:
@@ -88,6 +94,7 @@ class _Reader:
         member = shown(record.name)
         try:
             header = parse(self._head(record))
+            self._look_into(record, header)
         except CkptDoctorError as error:
             message = f"{member} cannot be read: {error.message}"
             self.notes.append(Note(NoteKind.ZIP_DAMAGED, message.rstrip("."), member))
@@ -100,6 +107,12 @@ class _Reader:
             if header.element.dtype.bits > 8:
                 self._big.append(header.element.big)
         self._found.append((key, header, storage))
+
+    def _look_into(self, record: Record, header: Header) -> None:
+        """The names in a pickle that is not too long; a longer one is said to be unread, as all of them are."""
+        if is_pickled(header) and record.size <= self._unread:
+            self._unread -= record.size
+            self.globals += names_in_record(self._source, self._archive, record.name, header, record.size)
 
     def _head(self, record: Record) -> bytes:
         """The record's beginning, as far as its header goes; of a deflated one its first bytes."""

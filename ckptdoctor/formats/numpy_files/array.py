@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Extent, Node, Note, NoteKind, Source, Storage
 from ckptdoctor.formats.numpy_files.header import MAGIC, PREFIX, Header, header_size, parse
+from ckptdoctor.formats.numpy_files.pickled import is_pickled, names_in_file
 from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, left_out, opaque, reason, tensor
 from ckptdoctor.formats.unrepairable import refused
 
@@ -27,7 +28,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def read(source: Source, container: Container) -> Checkpoint:
-    """The array, from its header. Raises DamagedError when that makes no sense."""
+    """The array, from its header, or the names in its pickle. Raises DamagedError when these make no sense."""
     size = header_size(source.read(0, min(PREFIX, source.size)))
     header = parse(source.read(0, min(size, source.size)))
     storage, notes = _storage(source, header)
@@ -40,6 +41,7 @@ def read(source: Source, container: Container) -> Checkpoint:
         tensors=() if storage is None else (tensor((), header, storage, 0),),
         storages=() if storage is None else (storage,),
         state_dicts=(),
+        globals=names_in_file(source, header) if is_pickled(header) else (),
         notes=tuple(notes),
         identity=source.identity,
         bytes_read=source.bytes_read,

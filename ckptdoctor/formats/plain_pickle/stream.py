@@ -40,11 +40,11 @@ class Stream:
     payloads: dict[int, Payload] = field(default_factory=dict)
 
 
-def read_stream(source: Source) -> Stream:
-    """The pickle that a source begins with. Raises DamagedError when it makes no sense or is cut off."""
+def read_stream(source: Source, start: int = 0) -> Stream:
+    """The pickle that begins at byte ``start``. Raises DamagedError when it makes no sense or is cut off."""
     data = data_of(source)
     reader = _Reader()
-    return Stream(data, decode(as_bytes(data), handlers=reader.handlers()), reader.payloads)
+    return Stream(data, decode(as_bytes(data), start, handlers=reader.handlers()), reader.payloads)
 
 
 class _Reader:
@@ -71,7 +71,9 @@ class _Reader:
         usual = HANDLERS[code]
 
         def handler(m: Machine, at: int) -> int:
-            length = int.from_bytes(m.data[at : at + width], "little")
+            begin = m.need(width, at, "a count")
+            length = int.from_bytes(m.data[at:begin], "little")
+            m.need(length, begin, "a string")  # what is cut off is no bomb
             if length >= _LONG_TEXT:
                 self._text += length
                 if self._text > _MOST_TEXT:

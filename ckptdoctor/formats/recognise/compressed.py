@@ -1,4 +1,4 @@
-"""Compressed files: gzip, bzip2 and xz. A little of what is inside is unpacked to say what it is."""
+"""Compressed files: gzip, bzip2, xz, zlib and lzma. A little of what is inside is unpacked to say what it is."""
 
 from __future__ import annotations
 
@@ -15,12 +15,21 @@ _GZIP_HEADER = 10
 
 
 def recognise_compressed(head: bytes) -> Found | None:
-    """A gzip, bzip2 or xz file, and what it seems to hold."""
+    """A compressed file, and what it seems to hold."""
     for magic, name, command, peek in _KINDS:
         if head.startswith(magic):
             held = inside(peek(head))
             what = f"It holds {held}. " if held else ""
             return Found(f"{name} file", f"{what}Unpack it ({command}) and open what comes out{_original(head)}.")
+    return _without_magic(head)
+
+
+def _without_magic(head: bytes) -> Found | None:
+    """A bare stream, as joblib writes: its first bytes may be anything's, so it is one where it holds what is known."""
+    for begins, name, peek in _BARE:
+        held = inside(peek(head)) if head.startswith(begins) else ""
+        if held:
+            return Found(f"{name} file", f"It holds {held}. joblib.load reads it.")
     return None
 
 
@@ -41,6 +50,15 @@ def _gzip(head: bytes) -> bytes:
         return b""
 
 
+def _zlib(head: bytes) -> bytes:
+    import zlib
+
+    try:
+        return zlib.decompressobj().decompress(head, _PEEK)
+    except zlib.error:
+        return b""
+
+
 def _bzip2(head: bytes) -> bytes:
     import bz2
 
@@ -53,7 +71,7 @@ def _bzip2(head: bytes) -> bytes:
 def _xz(head: bytes) -> bytes:
     import lzma
 
-    try:
+    try:  # xz, or lzma: the decompressor tells them apart
         return lzma.LZMADecompressor(memlimit=128 << 20).decompress(head, _PEEK)
     except lzma.LZMAError:
         return b""
@@ -63,4 +81,10 @@ _KINDS: tuple[tuple[bytes, str, str, Callable[[bytes], bytes]], ...] = (
     (b"\x1f\x8b\x08", "gzip", "gunzip", _gzip),
     (b"BZh", "bzip2", "bunzip2", _bzip2),
     (b"\xfd7zXZ\x00", "xz", "unxz", _xz),
+)
+
+# a method and a window of 32 KiB, then a level whose check digits fit; the properties that lzma and joblib use
+_BARE: tuple[tuple[bytes | tuple[bytes, ...], str, Callable[[bytes], bytes]], ...] = (
+    ((b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"), "zlib", _zlib),
+    (b"\x5d\x00\x00", "lzma", _xz),
 )

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
 from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.formats.recognise.found import shortened
 from ckptdoctor.formats.recognise.members import listed
 from ckptdoctor.formats.registry import built_in
 from ckptdoctor.formats.wrapped.inside import Inside, chosen, insides
@@ -75,6 +76,9 @@ def _innermost(layer: _Layer, examine: Examine, member: str | None, stack: ExitS
         inside = chosen(candidates, member)
         if inside is None:
             return _without(outermost, candidates, member)
+        if inside.locked:
+            how = "unpack it with its password (unzip FILE), and open what comes out"
+            return replace(outermost, guidance=f"“{shortened(inside.name, 80)}” in it is encrypted: {how}.")
         try:
             path = unpacked(layer.source, inside)
         except DamagedError as error:
@@ -123,4 +127,4 @@ def split_member(path: str) -> tuple[str, str] | None:
 
 
 def _article(word: str) -> str:
-    return "an" if word[:1].lower() in "aeiou" or word.startswith("xz") else "a"
+    return "an" if word[:1].lower() in "aeiou" or word.startswith(("xz", "lzma")) else "a"

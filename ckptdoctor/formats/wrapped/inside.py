@@ -27,6 +27,7 @@ class Inside:
     name: str
     packed: int
     chunks: Callable[[], Iterator[bytes]]
+    locked: bool = False  # only a password opens it
 
 
 def insides(source: Source, container: Container) -> list[Inside]:
@@ -50,12 +51,14 @@ def chosen(candidates: Sequence[Inside], name: str | None) -> Inside | None:
 
 def _zipped(source: Source, container: Container) -> Iterator[Inside]:
     from ckptdoctor.formats.archives import archive_of
+    from ckptdoctor.formats.torch_zip.structs import ENCRYPTED, STRONG_ENCRYPTION
 
     archive = archive_of(source, container.head)
     for record in archive.found.values() if archive is not None else ():
         if not record.directory:
             name = record.name.encode("utf-8", "backslashreplace").decode()
-            yield Inside(name, record.compressed, lambda record=record: _record(source, record))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+            locked = bool(record.flags & (ENCRYPTED | STRONG_ENCRYPTION))
+            yield Inside(name, record.compressed, lambda record=record: _record(source, record), locked)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
 
 
 def _record(source: Source, record: Record) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Compressed files, unpacked piece by piece in bounded memory: gzip, bzip2, xz and zstd, each of several streams."""
+"""Compressed files, unpacked piece by piece in bounded memory: gzip, bzip2, xz, zlib, lzma and zstd."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class _Unpacker(Protocol):
 
 
 class _Gzip:
-    """zlib's decompressor with the manners of the others."""
+    """zlib's decompressor with the manners of the others; its ``window`` says which header to expect."""
 
-    def __init__(self) -> None:
-        self._inner = zlib.decompressobj(31)
+    def __init__(self, window: int = 31) -> None:
+        self._inner = zlib.decompressobj(window)
 
     @property
     def eof(self) -> bool:
@@ -60,12 +60,15 @@ def _xz() -> _Unpacker:
     return cast(_Unpacker, lzma.LZMADecompressor(memlimit=_MOST_MEMORY))
 
 
-# how each begins, and what unpacks one stream of it; zstd goes its own way where Python has nothing for it
+# how each begins, and what unpacks one stream of it; a bare stream of zlib or lzma is never followed by another
 _KINDS: dict[str, tuple[bytes, Callable[[], _Unpacker]]] = {
     "gzip file": (b"\x1f\x8b", _Gzip),
     "bzip2 file": (b"BZh", _bzip2),
     "xz file": (b"\xfd7zXZ\x00", _xz),
+    "zlib file": (b"", lambda: _Gzip(zlib.MAX_WBITS)),
+    "lzma file": (b"", _xz),
 }
+# zstd goes its own way where Python has nothing for it
 STREAMS = frozenset({*_KINDS, "zstd file"})
 
 
@@ -86,7 +89,7 @@ def _streams(source: Source, magic: bytes, new: Callable[[], _Unpacker]) -> Iter
             while len(data) < len(magic) and at < source.size:
                 more, at = _more(source, at)
                 data = (data + more).lstrip(b"\0")
-            if not data.startswith(magic):
+            if not magic or not data.startswith(magic):
                 return
             made = new()
         if not data and made.needs_input:

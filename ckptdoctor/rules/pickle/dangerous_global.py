@@ -15,7 +15,8 @@ What you see
 How it is found
     Every name in the pickle, used or not, is compared with lists of exact modules and names; names with dots are
     followed part by part. Nothing is imported. That a file is not reported here does not prove it harmless: only
-    ``weights_only=True`` keeps a pickle from calling other code.
+    ``weights_only=True`` keeps a pickle from calling other code. NumPy's arrays of objects are pickles as well, which
+    ``numpy.load(allow_pickle=True)`` loads.
 
 Repair
     None: do not load it. Get the weights from a source you trust, in safetensors if you can. ``builtins.getattr`` alone
@@ -27,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Cause, blocked_by, outermost
+from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules.examples import Example, Obj, T
@@ -49,11 +50,12 @@ def dangerous_global(checkpoint: Checkpoint) -> Iterator[Problem]:
         return
     places = outermost(found)
     where = f" ({refused.places(places)})" if places else ""
+    how = "allow_pickle=True" if of_numpy(checkpoint) else "weights_only=False"
     yield Problem(
-        message=f"the file names {refused.classes(found)}{where}: with weights_only=False it can run commands",
-        cause="No checkpoint needs this. Loading it with weights_only=False runs whatever its author put there.",
-        torch_says=refused.lines(found),
-        advice="Do not load it with weights_only=False. Get the weights from a source you trust, in safetensors.",
+        message=f"the file names {refused.classes(found)}{where}: with {how} it can run commands",
+        cause=f"No checkpoint needs this. Loading it with {how} runs whatever its author put there.",
+        torch_says=() if of_numpy(checkpoint) else refused.lines(found),
+        advice=f"Do not load it with {how}. Get the weights from a source you trust, in safetensors.",
         keys=tuple([place.path for place in places]),
         location=refused.first_use(found),
     )

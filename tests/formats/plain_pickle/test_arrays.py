@@ -189,3 +189,10 @@ def test_a_text_that_looks_like_an_old_pickle_is_damage_and_no_crash(tmp_path):
     (tmp_path / "m.pkl").write_bytes(b"(dp0\nthis is not a pickle, just a sentence.")
     with pytest.raises(DamagedError):
         open_checkpoint(tmp_path / "m.pkl")
+
+
+def test_a_text_that_claims_to_be_huge_is_cut_off(tmp_path):
+    """Not a bomb: only what is there can fill memory."""
+    (tmp_path / "x.pkl").write_bytes(b"\x80\x02X\xff\xff\xff\x7fabc.")
+    with pytest.raises(TruncatedError, match="only 4 remain"):
+        ckptdoctor.open(tmp_path / "x.pkl")

@@ -56,6 +56,8 @@ WAYS = {
     "m.pt.bz2": lambda data: bz2.compress(data),
     "m.pt.xz": lambda data: lzma.compress(data),
     "m.pt.zst": zstd,
+    "m.z": lambda data: zlib.compress(data),
+    "m.lzma": lambda data: lzma.compress(data, lzma.FORMAT_ALONE),
     "stored.zip": lambda data: zipped(data, "m.pt", zipfile.ZIP_STORED),
     "deflated.zip": lambda data: zipped(data, "run 1/m.pt"),
     "with_others.zip": lambda data: zipped(data, "m.pt", **{"README.md": b"hi", "__MACOSX/._m.pt": b"x"}),
@@ -117,6 +119,16 @@ def test_what_the_tools_themselves_pack_is_read(tool, tmp_path):
     subprocess.run([tool, "-q", str(tmp_path / "m.pt")], check=True)
     (path,) = [each for each in tmp_path.iterdir() if each.name != "m.pt"]
     assert {finding.code for finding in ckptdoctor.check(path).findings} == {"C102", "N401"}
+
+
+def test_an_encrypted_archive_wants_its_password(tmp_path):
+    """Fetching it again would not help, and nothing in it is damaged."""
+    data = bytearray(zipped(saved(tmp_path), "m.pt"))
+    for signature, place in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
+        data[data.index(signature) + place] |= 1
+    (tmp_path / "m.zip").write_bytes(data)
+    report = ckptdoctor.check(tmp_path / "m.zip")
+    assert not report.findings and "“m.pt” in it is encrypted: unpack it with its password" in report.error
 
 
 def test_of_several_one_is_named(tmp_path):

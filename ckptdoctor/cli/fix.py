@@ -31,6 +31,7 @@ from ckptdoctor.findings import RepairReport
 @click.option("--weights-only-safe", is_flag=True, help="Turn objects that torch.load refuses into plain data.")
 @click.option("--drop", multiple=True, metavar="PATTERN", help="Drop what matches: a key, or a path such as optimizer.")
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Keep only what matches.")
+@click.option("--slim", is_flag=True, help="Leave out what only resuming needs: optimizers, schedulers and such.")
 @click.option("--root", metavar="KEY", help='Make one part the whole contents, such as "state_dict".')
 @click.option(
     "--auto", is_flag=True, help="Every repair that makes it fit the target: --model, --config, --like or --error."
@@ -54,7 +55,7 @@ def command(path: str, diff: bool, style: str, color: str, write_map: str | None
     """Repair a checkpoint without losing anything.
 
     With nothing named, every safe repair of what check finds is applied; with options, just those: first --root, then
-    --map, --drop and --keep, --strip-module, --strip-prefix, --rename, --add-prefix, --to-cpu,
+    --map, --drop and --keep, --slim, --strip-module, --strip-prefix, --rename, --add-prefix, --to-cpu,
     --weights-only-safe, --auto, and last
     --select. The output is verified before it gets its name, and the original is never touched. Exit status: 0
     repaired and verified, or nothing to repair; 1 something asked for was refused or remains; 2 the request makes no

@@ -85,6 +85,24 @@ class Replace:
 
 
 @dataclass(frozen=True, slots=True)
+class MakeTensors:
+    """The NumPy arrays at these paths become CPU tensors with the same elements, each with a storage of its own."""
+
+    paths: tuple[KeyPath, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repickle:
+    """The pickle is written anew as ``torch.save`` writes it today: protocol 2, what it says being the same.
+
+    Strings of Python 2 become text, the values of NumPy arrays and numbers among them bytes; tensors of torch 0.3 are
+    made by today's function. ``encoding`` ("latin1") is that of the strings that are no UTF-8; None: these stay.
+    """
+
+    encoding: Union[str, None] = None
+
+
+@dataclass(frozen=True, slots=True)
 class Flatten:
     """The object at ``path`` becomes a state dict (an OrderedDict) of tensors inside it; everything else in it goes.
 
@@ -209,6 +227,16 @@ class SetMetadata:
 
 
 @dataclass(frozen=True, slots=True)
+class TextMetadata:
+    """The safetensors ``__metadata__`` entries that are no text become the text of their JSON; those of null go.
+
+    ``entries`` are all of them: name and text (None: null).
+    """
+
+    entries: tuple[tuple[str, Union[str, None]], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SetSuffix:
     """The output file gets this suffix; no byte changes."""
 
@@ -230,6 +258,17 @@ class Convert:
 
 
 @dataclass(frozen=True, slots=True)
+class Unwrap:
+    """Every tensor of these classes becomes the one tensor that it wraps.
+
+    ``storages`` (by key) go with the classes: no tensor that the contents show uses them.
+    """
+
+    classes: tuple[str, ...]
+    storages: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class WriteIndex:
     """The index ``name`` of a folder of shards is written anew from their headers; no other file changes."""
 
@@ -246,6 +285,8 @@ Edit = Union[
     Compact,
     MakeContiguous,
     Replace,
+    MakeTensors,
+    Repickle,
     Flatten,
     Reshape,
     Transpose,
@@ -256,8 +297,10 @@ Edit = Union[
     Dequantize,
     Tie,
     SetMetadata,
+    TextMetadata,
     SetSuffix,
     Truncate,
     Convert,
+    Unwrap,
     WriteIndex,
 ]

@@ -56,7 +56,9 @@ def _paths(edit: TensorEdit) -> Iterator[KeyPath]:
 
 def sources(edit: TensorEdit) -> tuple[KeyPath, ...]:
     """The tensors that the edit takes."""
-    return edit.paths if isinstance(edit, (Fuse, FuseNorm, Dequantize)) else () if isinstance(edit, Fill) else (edit.path,)
+    if isinstance(edit, (Fuse, FuseNorm, Dequantize)):
+        return edit.paths
+    return () if isinstance(edit, Fill) else (edit.path,)
 
 
 def place_of(edit: Entering) -> KeyPath:

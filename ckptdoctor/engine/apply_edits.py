@@ -17,26 +17,35 @@ from ckptdoctor.edits import (
     Edit,
     Flatten,
     MakeContiguous,
+    MakeTensors,
     MoveToCpu,
     Rename,
     RenameModules,
+    Repickle,
     Replace,
     Retag,
     SetMetadata,
     SetSuffix,
     TakeRoot,
+    TextMetadata,
     Truncate,
+    Unwrap,
+    WriteIndex,
 )
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.engine import compacting, renaming
 from ckptdoctor.engine.arranging import arrange
+from ckptdoctor.engine.array_tensors import make_tensors
 from ckptdoctor.engine.flattening import flatten
 from ckptdoctor.engine.moving import move_to_cpu
 from ckptdoctor.engine.plain_nodes import node_of
 from ckptdoctor.engine.rebuilding import with_tree
 from ckptdoctor.engine.removing import without
+from ckptdoctor.engine.repickling import repickle
 from ckptdoctor.engine.reshaping import changed_at, mapped, missing, moved
+from ckptdoctor.engine.unwrapping import unwrap
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.header_notes import metadata_notes
 
 
 def apply(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
@@ -116,12 +125,26 @@ def _set_metadata(checkpoint: Checkpoint, edit: SetMetadata) -> Checkpoint:
     return replace(checkpoint, metadata={**(checkpoint.metadata or {}), edit.key: edit.value})
 
 
+def _text_metadata(checkpoint: Checkpoint, edit: TextMetadata) -> Checkpoint:
+    texts = {key: text for key, text in edit.entries if text is not None}
+    gone = set(metadata_notes(checkpoint))
+    container = checkpoint.container
+    if container is not None:
+        container = replace(container, notes=tuple([note for note in container.notes if note not in gone]))
+    notes = tuple([note for note in checkpoint.notes if note not in gone])
+    return replace(checkpoint, metadata={**(checkpoint.metadata or {}), **texts}, notes=notes, container=container)
+
+
 def _truncate(checkpoint: Checkpoint, edit: Truncate) -> Checkpoint:
     return replace(checkpoint, size=edit.length)
 
 
 def _convert(checkpoint: Checkpoint, edit: Convert) -> Checkpoint:
     return replace(checkpoint, format=edit.format)
+
+
+def _write_index(checkpoint: Checkpoint, edit: WriteIndex) -> Checkpoint:
+    return replace(checkpoint, notes=tuple([note for note in checkpoint.notes if note.member != edit.name]))
 
 
 def _same(checkpoint: Checkpoint, edit: Edit) -> Checkpoint:
@@ -138,9 +161,14 @@ _APPLY: dict[type, Callable[[Checkpoint, Any], Checkpoint]] = {
     MakeContiguous: compacting.make_contiguous,
     MoveToCpu: move_to_cpu,
     Replace: _replace,
+    MakeTensors: make_tensors,
+    Repickle: repickle,
     Flatten: flatten,
     SetMetadata: _set_metadata,
+    TextMetadata: _text_metadata,
     SetSuffix: _same,
     Truncate: _truncate,
     Convert: _convert,
+    Unwrap: unwrap,
+    WriteIndex: _write_index,
 }

@@ -171,9 +171,7 @@ def _results(edit: TensorEdit, given: Sequence[Tensor], format_: str) -> list[Re
     return results
 
 
-def _dequantized(
-    edit: Dequantize, given: Sequence[Tensor], holds: elements.Elements, format_: str
-) -> Result:
+def _dequantized(edit: Dequantize, given: Sequence[Tensor], holds: elements.Elements, format_: str) -> Result:
     sizes = {tensor.storage.key: tensor.storage.nbytes for tensor in given if tensor.storage is not None}
     devices = {tensor.device for tensor in given}
     if len(devices) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_path
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose
 from ckptdoctor.edits.kinds import Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.steps import Change
@@ -68,7 +68,10 @@ def _pairs(edit: TensorEdit, before: Sequence[Tensor], behind: Sequence[Tensor])
     if isinstance(edit, Tie):
         yield "", f"{behind[0].key} {list(behind[0].shape)} = {before[0].key}"
         return
-    olds, news = ([f"{each.key} {list(each.shape)}" for each in tensors] for tensors in (before, behind))
+    depth = len(_place(edit))
+    olds, news = (
+        [f"{show_path(each.path[depth:])} {list(each.shape)}" for each in tensors] for tensors in (before, behind)
+    )
     for old in olds[:-1]:
         yield old, ""
     yield olds[-1], news[0]

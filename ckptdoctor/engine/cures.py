@@ -11,12 +11,15 @@ from ckptdoctor.edits import (
     Edit,
     Fix,
     MakeContiguous,
+    MakeTensors,
     MoveToCpu,
     Retag,
     Safety,
     SetMetadata,
     SetSuffix,
+    TextMetadata,
     Truncate,
+    Unwrap,
     WriteIndex,
 )
 from ckptdoctor.edits.tensors import TENSOR_EDITS
@@ -67,11 +70,11 @@ def _touched(edit: Edit) -> Iterator[str]:
         yield "device tags"
     elif isinstance(edit, (SetSuffix, Truncate, WriteIndex)):
         yield "the file"
-    elif isinstance(edit, SetMetadata):
+    elif isinstance(edit, (SetMetadata, TextMetadata)):
         yield "metadata"
     elif isinstance(edit, Convert):
         yield "everything"
     else:
         yield "paths"
-        if isinstance(edit, (Compact, MakeContiguous, *TENSOR_EDITS)):
+        if isinstance(edit, (Compact, MakeContiguous, MakeTensors, Unwrap, *TENSOR_EDITS)):
             yield "storages"

@@ -12,6 +12,7 @@ from ckptdoctor.engine.moving import moved_tensors
 from ckptdoctor.engine.name_map import name_edits, root_edits
 from ckptdoctor.engine.request import FixRequest, Substitution
 from ckptdoctor.engine.roots import find_root
+from ckptdoctor.engine.slimming import slim_edits
 from ckptdoctor.engine.weights import weights
 from ckptdoctor.engine.weights_only import weights_only_edits
 from ckptdoctor.errors import RefusedError
@@ -43,6 +44,8 @@ def wishes(request: FixRequest) -> Iterator[Wish]:
         yield _pattern_wish("--drop", request.drop, dropped_paths)
     if request.keep:
         yield _pattern_wish("--keep", request.keep, kept_paths)
+    if request.slim:
+        yield Wish("--slim", "leave out what only resuming a training needs", slim_edits)
     if request.strip_module:
         yield Wish("--strip-module", "strip what training wrappers put before keys", _strip_module)
     for prefix in request.strip_prefixes:

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.edits import Compact, Edit, MakeContiguous, MoveToCpu
+from ckptdoctor.edits import Compact, Edit, MakeContiguous, MakeTensors, MoveToCpu
 from ckptdoctor.edits.elements import Elements, View, nbytes, reshaped
 from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.engine.arranging import made_storages
+from ckptdoctor.engine.array_tensors import held_arrays
 from ckptdoctor.engine.compacting import Piece, contiguous_views, kept_pieces, narrowed
 from ckptdoctor.engine.moving import held_values
 from ckptdoctor.errors import RefusedError
@@ -37,6 +38,8 @@ class Origins:
             return made_storages(checkpoint, run, self._original)
         if isinstance(edit, MakeContiguous):
             return {key: self._original(view) for key, view in contiguous_views(checkpoint, edit).items()}
+        if isinstance(edit, MakeTensors):
+            return dict(held_arrays(checkpoint, edit))
         return held_values(checkpoint, edit) if isinstance(edit, MoveToCpu) else {}
 
     def _original(self, view: View) -> Elements:

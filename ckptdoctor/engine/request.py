@@ -30,9 +30,9 @@ class FixRequest:
     """One file and what to do with it. Nothing named: the safe cures of everything that is found.
 
     ``output`` None means beside the original, ``name.fixed.ext``; a directory takes a file of the original's name.
-    What is named applies in this order: ``root``, ``drop`` and ``keep``, ``strip_module``, ``strip_prefixes``,
-    ``renames``, ``add_prefix``, ``to_cpu``, ``weights_only_safe``, and last the cures of ``selection``, where that
-    selects rules.
+    What is named applies in this order: ``root``, ``drop`` and ``keep``, ``slim``, ``strip_module``,
+    ``strip_prefixes``, ``renames``, ``add_prefix``, ``to_cpu``, ``weights_only_safe``, and last the cures of
+    ``selection``, where that selects rules.
     ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
     the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none; ``error`` is
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
@@ -45,6 +45,7 @@ class FixRequest:
     root: str | None = None
     drop: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
+    slim: bool = False
     strip_module: bool = False
     strip_prefixes: tuple[str, ...] = ()
     renames: tuple[Substitution, ...] = ()
@@ -65,7 +66,7 @@ class FixRequest:
     def named(self) -> bool:
         """Whether some change is named, other than the cures of rules."""
         names = (self.strip_module, self.strip_prefixes, self.renames)
-        changes = (self.drop, self.keep, *names, self.to_cpu, self.weights_only_safe)
+        changes = (self.drop, self.keep, self.slim, *names, self.to_cpu, self.weights_only_safe)
         given = (self.root, self.add_prefix, self.name_map)
         return any(changes) or any(each is not None for each in given)
 

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, Tensor, at, show_part
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    KeyPath,
+    Mapping,
+    Node,
+    Opaque,
+    Sequence,
+    Tensor,
+    at,
+    show_part,
+    show_path,
+    walk,
+)
 from ckptdoctor.edits import (
     Compact,
     Convert,
@@ -13,15 +25,19 @@ from ckptdoctor.edits import (
     Edit,
     Flatten,
     MakeContiguous,
+    MakeTensors,
     MoveToCpu,
     Rename,
     RenameModules,
+    Repickle,
     Replace,
     Retag,
     SetMetadata,
     SetSuffix,
     TakeRoot,
+    TextMetadata,
     Truncate,
+    Unwrap,
     WriteIndex,
 )
 from ckptdoctor.edits.steps import Change
@@ -31,6 +47,11 @@ from ckptdoctor.engine.moving import moved_tensors
 from ckptdoctor.engine.optimizer_steps import left_behind
 from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.facts.devices import CPU
+from ckptdoctor.facts.protocols import pickle_protocol
+
+_PROTOCOL = 2  # what torch.save pickles with
+_SHOWN = 3  # classes inside an object that are named
+_PARTS = ("numpy.", "_codecs.")  # parts of numbers and bytes
 
 
 def changes(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) -> Iterator[Change]:
@@ -60,12 +81,21 @@ def changes(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) ->
 def _other(checkpoint: Checkpoint, edit: Edit) -> Change:
     if isinstance(edit, Compact):
         return Change("compact", (), ((len(edit.storages), "storage"),))
+    if isinstance(edit, MakeTensors):
+        pairs = tuple([(show_path(path), "tensor") for path in edit.paths])
+        return Change("make-tensors", pairs, ((len(edit.paths), "array"),))
     if isinstance(edit, MakeContiguous):
         return Change("make-contiguous", (), ((len(edit.paths), "tensor"),))
     if isinstance(edit, Replace):
         return Change(
-            "replace", ((_kind(checkpoint, edit.path), type(edit.value).__name__),), ((1, "object"),), edit.path
+            "replace", ((_classes(checkpoint, edit.path), type(edit.value).__name__),), ((1, "object"),), edit.path
         )
+    if isinstance(edit, Repickle):
+        protocol = pickle_protocol(checkpoint.container) or 0
+        newer = protocol > _PROTOCOL
+        return Change("repickle", ((f"pickle protocol {protocol}", f"protocol {_PROTOCOL}"),) if newer else (), ())
+    if isinstance(edit, TextMetadata):
+        return Change("text-metadata", (), ((len(edit.entries), "entry"),))
     if isinstance(edit, SetMetadata):
         old = (checkpoint.metadata or {}).get(edit.key)
         return Change("set-metadata", ((f"{edit.key}: {old or 'not set'}", f"{edit.key}: {edit.value}"),), ())
@@ -73,6 +103,8 @@ def _other(checkpoint: Checkpoint, edit: Edit) -> Change:
         return Change("set-suffix", (("", edit.suffix),), ())
     if isinstance(edit, Truncate):
         return Change("truncate", (), ((checkpoint.size - edit.length, "byte"),))
+    if isinstance(edit, Unwrap):
+        return Change("unwrap", (), ((sum(each.subclass in edit.classes for each in checkpoint.tensors), "tensor"),))
     if isinstance(edit, WriteIndex):
         return Change("write-index", (("", edit.name),), ((len(checkpoint.tensors), "tensor"),))
     assert isinstance(edit, Convert)
@@ -158,6 +190,18 @@ def _view(tensor: Tensor) -> tuple[object, ...]:
     if tensor.storage is None:
         return tensor.path
     return tensor.storage.key, tensor.offset, tensor.shape, tensor.stride
+
+
+def _classes(checkpoint: Checkpoint, path: KeyPath) -> str:
+    """What stands at a path, and the classes of objects inside it, which are lost with it."""
+    own, inside = _kind(checkpoint, path), dict[str, None]()
+    for _, node in walk(at(checkpoint.tree, path)):
+        if isinstance(node, Opaque) and not node.class_name.startswith(_PARTS):
+            inside.setdefault(node.class_name)
+    inside.pop(own, None)
+    names = list(inside)
+    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{own} with {', '.join(names[:_SHOWN])}{more}" if names else own
 
 
 def _kind(checkpoint: Checkpoint, path: KeyPath) -> str:

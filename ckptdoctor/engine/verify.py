@@ -13,7 +13,7 @@ from ckptdoctor.engine.diagnose import findings_of, worst_first
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.tracing import trace
 from ckptdoctor.errors import CkptDoctorError, WriteError
-from ckptdoctor.facts.globals import is_allowed
+from ckptdoctor.facts.globals import is_allowed, modern
 from ckptdoctor.findings import Finding, Proof
 from ckptdoctor.rules.registry import all_rules
 
@@ -47,8 +47,9 @@ def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
 
 def _insist_on_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
     """A repair brings in no class or function but those that torch itself accepts, such as OrderedDict."""
-    known = {each.full for each in original.globals}
-    new = [each.full for each in written.globals if each.full not in known and not is_allowed(each.module, each.name)]
+    known = {modern(each.module, each.name) for each in original.globals}
+    names = [modern(each.module, each.name) for each in written.globals]
+    new = [".".join(name) for name in names if name not in known and not is_allowed(*name)]
     if new and original.format == written.format:
         raise WriteError(f"The output names {new[0]}, which the original does not; it was thrown away.")
 

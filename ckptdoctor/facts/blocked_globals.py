@@ -56,12 +56,12 @@ class Objects:
 
 @once
 def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
-    """Every name that is refused, in the order of the file."""
+    """Every name that is refused, in file order; of NumPy's own files, which torch never reads, the dangerous."""
     firsts: dict[str, GlobalName] = {}
     aliases: dict[str, str] = {}
     for each in checkpoint.globals:
         module, name = modern(each.module, each.name)
-        if not is_allowed(module, name):
+        if is_dangerous(module, name) if of_numpy(checkpoint) else not is_allowed(module, name):
             path = f"{module}.{name}"
             firsts.setdefault(path, each)
             aliases[path] = aliases[each.full] = path
@@ -81,6 +81,11 @@ def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
         cause = _cause(first, shown and in_modules[path], not shown and path in for_devices)
         found.append(Blocked(path, first, cause, tuple(places[path])))
     return tuple(found)
+
+
+def of_numpy(checkpoint: Checkpoint) -> bool:
+    """Whether the file is NumPy's own: ``numpy.load(allow_pickle=True)`` is what unpickles it."""
+    return checkpoint.format in ("NumPy array", "NumPy archive")
 
 
 def blocked_by(checkpoint: Checkpoint, cause: Cause) -> tuple[Blocked, ...]:

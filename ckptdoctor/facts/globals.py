@@ -62,13 +62,17 @@ NEEDS_IMPORT: dict[str, str] = {
     "torch.nested._internal.nested_tensor.NestedTensor": "torch.nested",
     "torch.nested._internal.nested_tensor._rebuild_njt": "torch.nested",
     "torch._dynamo.decorators._DimRange": "torch._dynamo",
+    "torch.distributed._mesh_layout._FlatLayout": "torch.distributed.tensor",
+    "torch.distributed._mesh_layout._MeshLayout": "torch.distributed.tensor",
     "torch.distributed.device_mesh.DeviceMesh": "torch.distributed.tensor",
     "torch.distributed.tensor._dtensor_spec.DTensorSpec": "torch.distributed.tensor",
+    "torch.distributed.tensor._dtensor_spec.ShardOrderEntry": "torch.distributed.tensor",
     "torch.distributed.tensor._dtensor_spec.TensorMeta": "torch.distributed.tensor",
     "torch.distributed.tensor.DTensor": "torch.distributed.tensor",
     "torch.distributed.tensor.placement_types.Partial": "torch.distributed.tensor",
     "torch.distributed.tensor.placement_types.Replicate": "torch.distributed.tensor",
     "torch.distributed.tensor.placement_types.Shard": "torch.distributed.tensor",
+    "torch.distributed.tensor.placement_types._StridedShard": "torch.distributed.tensor",
 }
 
 # modules that torch refuses even where the user allows them

@@ -1,4 +1,4 @@
-"""Strings of Python 2 that are not ASCII: which encoding they are in, only their writer knew."""
+"""Strings of Python 2 that are no UTF-8: which encoding they are in, only their writer knew."""
 
 from __future__ import annotations
 
@@ -20,16 +20,21 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.facts.protocols import pickle_protocol
 
 _MOST = 1000
-_BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch_objects.keys)
+_NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
+BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch_objects.keys)
 
 
 @dataclass(frozen=True, slots=True)
 class OldString:
-    """A string that ``torch.load`` cannot decode: where it is, whether it is a key, and what torch says."""
+    """A string that ``torch.load`` cannot decode: where it is, whether it is a key, and what torch says.
+
+    ``is_number`` says that it is the values of a NumPy array or number, which are no text.
+    """
 
     path: KeyPath
     is_key: bool
     refusal: str
+    is_number: bool = False
 
 
 def undecodable(checkpoint: Checkpoint) -> list[OldString]:
@@ -38,19 +43,42 @@ def undecodable(checkpoint: Checkpoint) -> list[OldString]:
     Protocol 2 and those before it know no bytes, so that bytes there are strings that Python 2 wrote, or what Python 3
     makes of bytes with the help of ``_codecs.encode``, which Python 2 never named.
     """
-    protocol = pickle_protocol(checkpoint.container)
-    if protocol is None or protocol > 2 or any(each.full == "_codecs.encode" for each in checkpoint.globals):
-        return []
-    if not _has_bytes(checkpoint.tree):
+    if not of_python_2(checkpoint) or not _has_bytes(checkpoint.tree):
         return []
     found = []
-    for path, is_key, value in _strings(checkpoint):
+    values: set[KeyPath] = set()
+    for path, node, value in _strings(checkpoint):
+        if isinstance(node, Opaque):
+            values.add(_place_of_values(node, path))
+            continue
         refusal = _refusal(value)
         if refusal:
-            found.append(OldString(path, is_key, refusal))
+            found.append(OldString(path, not isinstance(node, bytes), refusal, path in values))
             if len(found) >= _MOST:
                 break
     return found
+
+
+def of_python_2(checkpoint: Checkpoint) -> bool:
+    """Whether bytes in the tree are strings of Python 2."""
+    protocol = pickle_protocol(checkpoint.container)
+    return protocol in (0, 1, 2) and all(each.full != "_codecs.encode" for each in checkpoint.globals)
+
+
+def array_values(node: Opaque) -> bytes | None:
+    """The values of a NumPy array or number that Python 2 wrote as a string; None for anything else."""
+    module, _, name = node.class_name.rpartition(".")
+    if module not in _NUMPY:
+        return None
+    held: tuple[Node, ...] = ()
+    if name == "scalar":
+        held = node.arguments if len(node.arguments) == 2 else ()
+    elif name == "_reconstruct" and isinstance(node.state, Sequence) and len(node.state.items) == 5:
+        held = node.state.items
+    value = held[-1] if held else None
+    if isinstance(value, str):
+        return value.encode("utf-8", "surrogatepass")
+    return value if isinstance(value, bytes) else None
 
 
 def _has_bytes(tree: Node) -> bool:
@@ -61,21 +89,31 @@ def _has_bytes(tree: Node) -> bool:
         for part, child in children(node):
             if type(child) is Tensor and type(part) is str:
                 continue
-            if isinstance(child, bytes) or (isinstance(part, Special) and part.text.startswith(_BYTES)):
+            if isinstance(child, bytes) or (isinstance(part, Special) and part.text.startswith(BYTES)):
                 return True
             if isinstance(child, (Mapping, Sequence, Opaque)):
                 stack.append(child)
     return isinstance(tree, bytes)
 
 
-def _strings(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, bool, bytes]]:
+def _strings(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, Node, bytes]]:
+    """Bytes, and keys of bytes with the values under them; before the bytes in it, an array or number of NumPy."""
     for path, node in walk(checkpoint.tree):
-        if path and isinstance(path[-1], Special) and path[-1].text.startswith(_BYTES):
+        if path and isinstance(path[-1], Special) and path[-1].text.startswith(BYTES):
             key = _spelt(path[-1].text)
             if key is not None:
-                yield path, True, key
+                yield path, None, key
         if isinstance(node, bytes):
-            yield path, False, node
+            yield path, node, node
+        elif isinstance(node, Opaque) and array_values(node) is not None:
+            yield path, node, b""
+
+
+def _place_of_values(node: Opaque, path: KeyPath) -> KeyPath:
+    """Where the values of an array or number stand."""
+    if isinstance(node.state, Sequence):
+        return (*path, Special(".state"), len(node.state.items) - 1)
+    return (*path, Special(f"({len(node.arguments) - 1})"))
 
 
 def _spelt(text: str) -> bytes | None:

@@ -1,7 +1,9 @@
 """What an object in a checkpoint is as plain data, worked out from what the pickle says and never by making it.
 
 Only objects whose whole content the pickle spells out are converted: a Namespace is its attributes, a path its parts,
-a NumPy number the bytes of one element, a date its fields. Anything else raises NotPlainError.
+a NumPy number the bytes of one element, a date its fields, a configuration of OmegaConf what its nodes hold (with
+interpolations as the text that they are). Anything else raises NotPlainError; unless ``loosely`` is asked for, which
+takes an object of any class for its attributes, or for the one plain value that it is made of, as an enum is.
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ import struct
 from typing import Any
 
 from ckptdoctor.checkpoint import Mapping, Node, Opaque, Sequence
-from ckptdoctor.facts.globals import modern
+from ckptdoctor.facts.globals import is_dangerous, modern
 
 # objects that are nothing but their attributes
 _RECORDS = frozenset({"argparse.Namespace", "types.SimpleNamespace"})
 _DICTS = frozenset({"dict", "collections.OrderedDict", "collections.defaultdict", "collections.Counter"})
+# dicts whose entries are attributes, too
+_ATTRIBUTE_DICTS = frozenset({"easydict.EasyDict", "addict.addict.Dict", "addict.Dict", "munch.Munch"})
+# objects of OmegaConf with the attribute that holds what they are
+_OMEGACONF = {"omegaconf.dictconfig": "_content", "omegaconf.listconfig": "_content", "omegaconf.nodes": "_val"}
 _POSIX = frozenset({"PosixPath", "PurePosixPath"})
 _WINDOWS = frozenset({"WindowsPath", "PureWindowsPath"})
 _PATHS = _POSIX | _WINDOWS | {"Path", "PurePath"}
@@ -33,6 +39,7 @@ _ELEMENTS = {
     "u1": "B",
     "b1": "?",
 }
+_PLAIN = (bool, int, float, str, bytes)
 _DEPTH = 100  # nesting that no configuration has
 
 
@@ -40,22 +47,22 @@ class NotPlainError(Exception):
     """The value cannot be said in plain data without loss; the text names what stands in the way."""
 
 
-def as_plain(node: Node, depth: int = 0) -> object:
+def as_plain(node: Node, depth: int = 0, loosely: bool = False) -> object:
     """The value as None, bool, int, float, str and bytes, and lists, tuples and dicts of such.
 
     Raises NotPlainError for tensors, sets, cycles, odd dict keys, and objects that are not understood.
     """
-    if node is None or isinstance(node, (bool, int, float, str, bytes)):
+    if node is None or isinstance(node, _PLAIN):
         return node
     if depth > _DEPTH:
         raise NotPlainError(f"it is nested more than {_DEPTH} levels deep")
     if isinstance(node, Mapping):
-        return _dict(node, depth)
+        return _dict(node, depth, loosely)
     if isinstance(node, Sequence) and node.kind in ("list", "tuple"):
-        items = [as_plain(item, depth + 1) for item in node.items]
+        items = [as_plain(item, depth + 1, loosely) for item in node.items]
         return items if node.kind == "list" else tuple(items)
     if isinstance(node, Opaque):
-        return _object(node, depth)
+        return _object(node, depth, loosely)
     raise NotPlainError(f"it holds {_what(node)}")
 
 
@@ -72,37 +79,72 @@ def _what(node: Node) -> str:
     )
 
 
-def _dict(node: Mapping, depth: int) -> dict[str | int, object]:
-    if node.kind not in _DICTS:
+def _dict(node: Mapping, depth: int, loosely: bool) -> dict[str | int, object]:
+    if node.kind in _ATTRIBUTE_DICTS:
+        _insist_on_no_more_than_entries(node)
+    elif node.kind not in _DICTS:
         raise NotPlainError(f"it holds a {node.kind}")
-    if node.attributes is not None and node.attributes.entries:
+    elif node.attributes is not None and node.attributes.entries:
         raise NotPlainError("it holds a dict with attributes of its own")
     plain: dict[str | int, object] = {}
     for part, child in node.entries:
         if not isinstance(part, (str, int)):
             raise NotPlainError("it holds a dict whose keys are neither text nor integers")
-        plain[part] = as_plain(child, depth + 1)
+        plain[part] = as_plain(child, depth + 1, loosely)
     return plain
 
 
-def _object(node: Opaque, depth: int) -> object:
+def _insist_on_no_more_than_entries(node: Mapping) -> None:
+    """The attributes are the entries once more, and settings of the class between underscores."""
+    entries = dict(node.entries)
+    for name, child in node.attributes.entries if node.attributes is not None else ():
+        if not (str(name).startswith("__") and str(name).endswith("__")) and entries.get(name, _Absent) != child:
+            raise NotPlainError(f"it holds a {node.kind} with attributes of its own")
+
+
+class _Absent:
+    """Stands for no entry."""
+
+
+def _object(node: Opaque, depth: int, loosely: bool) -> object:
     module, _, name = node.class_name.rpartition(".")
     module, name = modern(module, name)
     if f"{module}.{name}" in _RECORDS:
-        return _record(node, depth)
+        return _record(node, depth, loosely)
     if is_path(module, name):
         return _path(node, name)
     if module in ("numpy._core.multiarray", "numpy.core.multiarray") and name == "scalar":
         return _number(node)
     if module == "datetime" and name in ("datetime", "date", "time"):
         return _date(node, name)
+    if module in _OMEGACONF:
+        return _configuration(node, _OMEGACONF[module], depth, loosely)
+    if loosely and not is_dangerous(module, name) and not module.startswith(("numpy", "torch")):
+        return _bare(node, depth)
     raise NotPlainError(f"it holds an object of the class {module}.{name}")
 
 
-def _record(node: Opaque, depth: int) -> object:
+def _record(node: Opaque, depth: int, loosely: bool) -> object:
     if node.arguments or node.items or node.entries or not isinstance(node.state, (Mapping, type(None))):
         raise NotPlainError(f"its {node.class_name} was not written in the usual way")
-    return {} if node.state is None else as_plain(node.state, depth + 1)
+    return {} if node.state is None else as_plain(node.state, depth + 1, loosely)
+
+
+def _configuration(node: Opaque, attribute: str, depth: int, loosely: bool) -> object:
+    state = dict(node.state.entries) if isinstance(node.state, Mapping) else {}
+    if attribute not in state or node.arguments or node.items or node.entries:
+        raise NotPlainError(f"its {node.class_name} was not written in the usual way")
+    return as_plain(state[attribute], depth + 1, loosely)
+
+
+def _bare(node: Opaque, depth: int) -> object:
+    """An object of any class as its attributes, or as the one plain value that it is made of."""
+    if not (node.items or node.entries):
+        if node.state is None and len(node.arguments) == 1 and isinstance(node.arguments[0], _PLAIN):
+            return node.arguments[0]
+        if not node.arguments and isinstance(node.state, Mapping):
+            return as_plain(node.state, depth + 1, True)
+    raise NotPlainError(f"it holds an object of the class {node.class_name}")
 
 
 def _path(node: Opaque, name: str) -> str:
@@ -142,6 +184,8 @@ def _bytes(node: Node) -> bytes:
     """Bytes as protocol 3 and later write them, or as ``_codecs.encode(text, "latin1")`` does in protocol 2."""
     if isinstance(node, bytes):
         return node
+    if isinstance(node, str):  # of Python 2, where bytes were text
+        return node.encode("utf-8", "surrogatepass")
     if isinstance(node, Opaque) and node.class_name == "_codecs.encode" and len(node.arguments) == 2:
         text, encoding = node.arguments
         if isinstance(text, str) and encoding in ("latin1", "latin-1"):

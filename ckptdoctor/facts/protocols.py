@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ckptdoctor.checkpoint import Container
 
 _LOCAL = b"PK\x03\x04"
@@ -24,6 +26,20 @@ def pickle_protocol(container: Container | None) -> int | None:
             return None
         return _stated(head[_record(head) :])
     return _stated(head) if container.format == "torch legacy" else None
+
+
+def with_default_protocol(container: Container) -> Container:
+    """The file once its contents are pickled with the protocol of ``torch.save``, as far as its first bytes tell."""
+    head = container.head
+    at = _record(head) if container.format == "torch zip" and head.startswith(_LOCAL) else 0
+    if (pickle_protocol(container) or 0) <= _OLDEST:
+        return container
+    return replace(container, head=head[: at + 1] + bytes((_OLDEST,)) + head[at + 2 :])
+
+
+def can_be_named(module: str, name: str) -> bool:
+    """Whether a class or function has a plain name in protocol 2 (``formats.torch_objects.names`` writes it)."""
+    return "." not in name and f"{module}{name}".isascii() and f"{module}{name}".isprintable()
 
 
 def first_value(container: Container) -> int | None:

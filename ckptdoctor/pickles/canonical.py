@@ -59,7 +59,7 @@ def text(code: int, value: str | bytes) -> bytes:
 
 def _line(code: int, value: str | bytes) -> bytes:
     if code == op.STRING:  # the repr of Python 2's str is that of bytes without its b
-        return b"S%s\n" % repr(value if isinstance(value, bytes) else value.encode("ascii"))[1:].encode()
+        return b"S%s\n" % repr(value if isinstance(value, bytes) else value.encode("utf-8"))[1:].encode()
     assert isinstance(value, str)
     if code == op.PERSID:
         return b"P%s\n" % value.encode("ascii")

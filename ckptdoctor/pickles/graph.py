@@ -26,7 +26,7 @@ class Node:
 
 
 class Text(Node):
-    """A string: text, or bytes (bytes objects, bytearrays, and Python 2 strings that are not ASCII).
+    """A string: text, or bytes (bytes objects, bytearrays, and Python 2 strings that are not UTF-8).
 
     ``op`` is the opcode that wrote it (BINUNICODE, SHORT_BINSTRING, …); ``value`` is the decoded value.
     """

@@ -4,9 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from collections import OrderedDict
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+import numpy
 import torch
 from safetensors.torch import save_file
 
@@ -191,3 +193,18 @@ def test_torch_is_never_imported(tmp_path: Path):
             [sys.executable, "-c", code, str(tmp_path / name)], capture_output=True, text=True, check=True
         )
         assert run.stdout.splitlines()[-1] == "0 []"
+
+
+def test_what_torch_refuses_becomes_plain(tmp_path: Path):
+    """The plan says which classes go and what of them is left, and torch loads the output as it is."""
+    contents = {"w": torch.ones(2), "args": Namespace(lr=0.1, to=PurePosixPath("a")), "mean": numpy.zeros(2)}
+    torch.save(contents, tmp_path / "run.pt", pickle_protocol=4)
+    run = fix("run.pt", "--weights-only-safe", cwd=tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "argparse.Namespace with pathlib.PurePosixPath  →  dict" in run.stdout
+    assert "mean  →  tensor" in run.stdout
+    assert "pickle protocol 4  →  protocol 2" in run.stdout
+    loaded = torch.load(tmp_path / "run.fixed.pt")
+    assert loaded["args"] == {"lr": 0.1, "to": "a"}
+    assert torch.equal(loaded["mean"], torch.zeros(2, dtype=torch.float64))
+    assert torch.equal(loaded["w"], torch.ones(2))

@@ -5,6 +5,7 @@ import datetime
 import enum
 import pathlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,9 +27,9 @@ class Colour(enum.Enum):
     RED = 1
 
 
-def rewritten(folder: Path, contents: object) -> object:
+def rewritten(folder: Path, contents: object, **how: Any) -> Any:
     path = folder / "model.pt"
-    torch.save(contents, path)
+    torch.save(contents, path, **how)
     with formats.opened(path) as (source, container):
         checkpoint = formats.read(source, container)
         edits = weights_only_edits(checkpoint)
@@ -64,10 +65,36 @@ def test_what_torch_loads_anyway_is_left(tmp_path: Path):
     assert rewritten(tmp_path, {"epoch": 3}) == {"epoch": 3}
 
 
+def test_an_enum_is_its_value(tmp_path: Path):
+    """And whatever else is made of one plain value."""
+    assert rewritten(tmp_path, {"c": Colour.RED, "list": [Colour.RED]}) == {"c": 1, "list": [1]}
+
+
+def test_arrays_become_tensors(tmp_path: Path):
+    """With the same elements in the same order; one array in two places becomes two tensors."""
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    given = {"a": array, "f": np.asfortranarray(array), "l": [array, np.array(3), np.zeros((0, 2)), np.array([True])]}
+    loaded = rewritten(tmp_path, given)
+    found = [loaded["a"], loaded["f"], *loaded["l"]]
+    for tensor, wanted in zip(found, [given["a"], given["f"], *given["l"]], strict=True):
+        assert torch.equal(tensor, torch.from_numpy(wanted))
+        assert tensor.stride() == torch.from_numpy(wanted).stride() or not wanted.size
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+@pytest.mark.parametrize("zipped", [True, False], ids=["archive", "old format"])
+def test_other_protocols_are_written_anew(tmp_path: Path, protocol: int, zipped: bool):
+    """What torch refuses for how it is written, too."""
+    contents = {"w": torch.ones(2), "args": argparse.Namespace(a=b"\xff", n=np.float64(1)), "s": {1}, "empty": b""}
+    loaded = rewritten(tmp_path, contents, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
+    assert torch.equal(loaded.pop("w"), torch.ones(2))
+    assert loaded == {"args": {"a": b"\xff", "n": 1.0}, "s": {1}, "empty": b""}
+
+
 @pytest.mark.parametrize(
     "value",
-    [Colour.RED, Meter, np.zeros(3), argparse.Namespace(t=torch.ones(1))],
-    ids=["enum", "class", "array", "tensor"],
+    [Meter, np.zeros(3, ">f4"), np.array([None]), argparse.Namespace(t=torch.ones(1)), len],
+    ids=["class", "other byte order", "array of objects", "tensor", "function"],
 )
 def test_what_plain_data_cannot_say_is_refused(tmp_path: Path, value: object):
     """By name, with what to do; never dropped."""

@@ -104,7 +104,9 @@ def test_a_date_is_its_iso_text():
         (Mapping("dict", ((Special("(1, 2)"), 3),)), "keys"),
         (Mapping("dict", (), Mapping("dict", (("_metadata", 1),))), "attributes"),
         (namespace(x=Opaque("utils.Meter")), "utils.Meter"),
-        (namespace(x=Mapping("easydict.EasyDict", ())), "easydict.EasyDict"),
+        (namespace(x=Mapping("utils.Config", ())), "utils.Config"),
+        (Mapping("easydict.EasyDict", (("a", 1),), Mapping("dict", (("a", 2),))), "attributes"),
+        (Opaque("omegaconf.dictconfig.DictConfig", (), Mapping("dict", (("content", 1),))), "usual way"),
         (scalar("c16", bytes(16)), "c16"),
         (scalar("f8", bytes(4)), "f8"),
         (Opaque("numpy._core.multiarray.scalar", (1, 2)), "usual way"),
@@ -127,3 +129,42 @@ def test_deep_nesting_is_refused():
         node = Sequence("list", (node,))
     with pytest.raises(NotPlainError, match="levels"):
         as_plain(node)
+
+
+def omegaconf(kind, attribute, value):
+    """An object of OmegaConf, which leads back to the one around it."""
+    state = (("_metadata", Opaque("omegaconf.base.Metadata")), ("_parent", Cycle(())), (attribute, value))
+    return Opaque(f"omegaconf.{kind}", (), Mapping("dict", state))
+
+
+def test_a_configuration_is_what_its_nodes_hold():
+    """Dicts, lists and values of OmegaConf; an interpolation is the text that it is."""
+    layers = omegaconf("listconfig.ListConfig", "_content", Sequence("list", (omegaconf("nodes.AnyNode", "_val", 3),)))
+    entries = (("lr", omegaconf("nodes.FloatNode", "_val", 0.1)), ("layers", layers), ("x", "${lr}"))
+    assert as_plain(omegaconf("dictconfig.DictConfig", "_content", Mapping("dict", entries))) == {
+        "lr": 0.1,
+        "layers": [3],
+        "x": "${lr}",
+    }
+    assert as_plain(omegaconf("dictconfig.DictConfig", "_content", None)) is None
+
+
+def test_a_dict_whose_entries_are_attributes_is_its_entries():
+    """EasyDict writes them twice; settings of the class stand between underscores."""
+    entries = (("a", 1), ("b", Sequence("list", (2,))))
+    assert as_plain(Mapping("easydict.EasyDict", entries, Mapping("dict", entries))) == {"a": 1, "b": [2]}
+    frozen = Mapping("dict", (("__frozen", False), ("__parent__", None)))
+    with pytest.raises(NotPlainError):
+        as_plain(Mapping("addict.addict.Dict", entries, frozen))
+    assert as_plain(Mapping("munch.Munch", entries)) == {"a": 1, "b": [2]}
+
+
+def test_objects_of_any_class_only_when_asked():
+    """What is nothing but attributes, or made of one plain value; never what could run code."""
+    meter = Opaque("utils.Meter", (), Mapping("dict", (("n", 3), ("colour", Opaque("utils.Colour", (1,))))))
+    with pytest.raises(NotPlainError):
+        as_plain(meter)
+    assert as_plain(meter, loosely=True) == {"n": 3, "colour": 1}
+    for odd in (Opaque("os.system", ("ls",)), Opaque("torch.Generator", (1,)), Opaque("utils.Two", (1, 2))):
+        with pytest.raises(NotPlainError, match="class"):
+            as_plain(odd, loosely=True)

@@ -12,8 +12,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME, BY_SAFETENSORS
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Edit, Fill, Reshape
 from ckptdoctor.edits.elements import Elements, Shape, View, reshaped
-from ckptdoctor.edits.kinds import Dequantize
-from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.edits.kinds import Dequantize, Tie
 from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, made, new_keys, place_of, sources, with_new
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.safetensors.header import METADATA

@@ -28,6 +28,7 @@ from ckptdoctor.edits import (
     SetMetadata,
     SetSuffix,
     TakeRoot,
+    TextMetadata,
     Truncate,
 )
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
@@ -45,6 +46,9 @@ _ALIGNMENT = 8
 
 # what keeps a header from being edited: readers disagree about it, or refuse it
 _BROKEN = (NoteKind.HEADER_INVALID, NoteKind.OFFSETS_INVALID, NoteKind.DUPLICATE_KEY, NoteKind.TRUNCATED)
+
+# how the one fault begins that an edit heals (formats.safetensors.header)
+_ODD_METADATA = f"the {METADATA} entry "
 
 _BYTES_OF_THEIR_OWN = "each tensor of a safetensors file has its own bytes, in C order and without gaps"
 
@@ -82,8 +86,9 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
 
 
 def _insist_on_a_sound_header(source: Source, header: Header, edits: Sequence[Edit]) -> None:
+    healed = any(isinstance(edit, TextMetadata) for edit in edits)
     for note in header.notes:
-        if note.kind in _BROKEN:
+        if note.kind in _BROKEN and not (healed and note.message.startswith(_ODD_METADATA)):
             raise UnprovenError(f"The file is not edited, because its header is in doubt: {note.message}.")
     lengths = [edit.length for edit in edits if isinstance(edit, Truncate)]
     if any(length != header.end for length in lengths):
@@ -219,6 +224,24 @@ def _set_metadata(state: _State, edit: SetMetadata) -> _State:
     return replace(state, header=state.header.with_members(members))
 
 
+def _text_metadata(state: _State, edit: TextMetadata) -> _State:
+    """What is no text becomes one. Raises RefusedError where that is not what the edit names."""
+    present = next((member for member in state.header.members if member.key == METADATA), None)
+    inside = cut(present.value) if present is not None and present.value.startswith("{") else None
+    odd = [member for member in inside.members if not member.value.startswith('"')] if inside is not None else []
+    found = tuple([(member.key, None if member.value == "null" else member.value) for member in odd])
+    if present is None or inside is None or found != edit.entries:
+        raise RefusedError("The metadata that is no text is not what was to be made text.")
+    kept = [
+        replace(member, value=_quoted(member.value, state)) if not member.value.startswith('"') else member
+        for member in inside.members
+        if member.value != "null"
+    ]
+    changed = replace(present, value=inside.with_members(kept).text)
+    members = [changed if member is present else member for member in state.header.members]
+    return replace(state, header=state.header.with_members(members))
+
+
 def _with_entry(metadata: Cut, wanted: str, key: str, value: str) -> Cut:
     if all(member.key != wanted for member in metadata.members):
         return metadata.with_last(wanted, value, key)
@@ -253,6 +276,7 @@ _APPLY: dict[type, Callable[[_State, Any], _State]] = {
     Rename: _rename,
     Drop: _drop,
     SetMetadata: _set_metadata,
+    TextMetadata: _text_metadata,
     TakeRoot: _take_root,
     Convert: _convert,
     SetSuffix: _same,

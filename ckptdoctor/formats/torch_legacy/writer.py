@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from weakref import WeakSet
 
 from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Source
-from ckptdoctor.edits import Convert, Edit
+from ckptdoctor.edits import Convert, Edit, Repickle
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages, Place
 from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, read_stream
@@ -45,6 +45,11 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
         from ckptdoctor.formats.torch_legacy.convert import converted
 
         return converted(source, stream, table, contents, edits)
+    if any(isinstance(each, Repickle) for each in edits):
+        raise RefusedError(
+            "The old format is several pickles, which belong together; repair the file with --select C105 first, which "
+            "makes it an archive."
+        )
     plans = edit(stream.saved, contents, edits, renumber=Numbering.KEPT).storages
     if any(plan.new for plan in plans):
         raise RefusedError(

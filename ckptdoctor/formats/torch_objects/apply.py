@@ -10,13 +10,16 @@ from ckptdoctor.edits import (
     Edit,
     Flatten,
     MakeContiguous,
+    MakeTensors,
     MoveToCpu,
     Rename,
     RenameModules,
+    Repickle,
     Replace,
     Retag,
     SetSuffix,
     TakeRoot,
+    Unwrap,
 )
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError
@@ -26,8 +29,11 @@ from ckptdoctor.formats.torch_objects.edit_storages import StorageEdits
 from ckptdoctor.formats.torch_objects.edit_tensors import edit_tensors
 from ckptdoctor.formats.torch_objects.flatten import flatten
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
+from ckptdoctor.formats.torch_objects.make_tensors import make_tensors
 from ckptdoctor.formats.torch_objects.plans import Edited, Numbering
+from ckptdoctor.formats.torch_objects.repickle import repickle
 from ckptdoctor.formats.torch_objects.to_cpu import move_to_cpu
+from ckptdoctor.formats.torch_objects.unwrap import unwrap
 from ckptdoctor.pickles.graph import Pickle
 
 
@@ -62,12 +68,18 @@ def _apply(graph: GraphEdit, storages: StorageEdits, each: Edit) -> None:
         edit_keys.take_root(graph, each)
     elif isinstance(each, Replace):
         edit_keys.replace(graph, each)
+    elif isinstance(each, MakeTensors):
+        make_tensors(graph, storages, each)
+    elif isinstance(each, Repickle):
+        repickle(graph, each)
     elif isinstance(each, Flatten):
         flatten(graph, each)
     elif isinstance(each, Retag):
         storages.retag(each)
     elif isinstance(each, MoveToCpu):
         move_to_cpu(graph, storages, each)
+    elif isinstance(each, Unwrap):
+        unwrap(graph, each)
     elif isinstance(each, Compact):
         storages.compact(each)
     elif isinstance(each, MakeContiguous):

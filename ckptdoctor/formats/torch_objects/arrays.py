@@ -13,6 +13,7 @@ from ckptdoctor.checkpoint import DType
 from ckptdoctor.formats.torch_objects.objects import plain_value
 from ckptdoctor.formats.torch_objects.steps import filling
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items, text
+from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Text, Value
 
 # what NumPy names the function that makes an array, before its state fills it
@@ -32,6 +33,7 @@ _ELEMENTS = {
     "i1": "int8",
     "u1": "uint8",
 }
+_OLD_STRINGS = (op.STRING, op.BINSTRING, op.SHORT_BINSTRING)  # of Python 2, where bytes were text
 _LITTLE = ("<", "|")  # byte orders: "|" where it does not matter
 
 
@@ -87,7 +89,9 @@ def elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | Non
 def _bytes(value: Value) -> bytes | None:
     node = bare(value)
     if isinstance(node, Text):
-        return node.value if isinstance(node.value, bytes) else None
+        if isinstance(node.value, bytes):
+            return node.value
+        return node.value.encode("utf-8") if node.op in _OLD_STRINGS else None
     found = plain_value(node) if isinstance(node, Made) and node.op in CALLS else None
     return found if isinstance(found, bytes) else None
 

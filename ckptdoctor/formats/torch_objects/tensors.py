@@ -251,6 +251,8 @@ class TensorReader:
                     parts.append(found)
                 elif type(bare(value)) is Made:
                     self.hidden = True
+        if not parts:  # whatever it holds lies deeper
+            self.hidden = True
         return tuple(parts)
 
     def _look_into(self, state: Value) -> None:

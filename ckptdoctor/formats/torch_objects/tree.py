@@ -112,7 +112,7 @@ class TreeBuilder:
         for index in range(len(done), len(values)):
             value = values[index]
             kind = type(value)
-            if kind is Text:
+            if kind is Text and value.op != op.BYTEARRAY8:  # type: ignore[union-attr]  # kind says what it is
                 done.append(value.value)  # type: ignore[union-attr,arg-type]  # kind says what it is
             elif kind is int or kind is float or kind is bool or value is None:
                 done.append(value)  # type: ignore[arg-type]  # kind says that it is plain
@@ -139,7 +139,7 @@ class TreeBuilder:
         if isinstance(value, (Made, Tuple)):
             return self._visit(value, path)
         if isinstance(value, Text):
-            return value.value
+            return _bytearray(value) if value.op == op.BYTEARRAY8 else value.value
         if isinstance(value, PersistentId):
             return self._persistent(value, path)
         if isinstance(value, (Global, Extension)):
@@ -262,6 +262,11 @@ class TreeBuilder:
             return Opaque(name, tuple(done[:first]), state, tuple(done[second:third]), entries)
 
         return _Frame(node, path, [*arguments, *states, *found.items, *values], steps, close)
+
+
+def _bytearray(value: Text) -> Opaque:
+    """A byte array, told as the call that makes one in the protocols that cannot write it."""
+    return Opaque("builtins.bytearray", (value.value,) if value.value else ())
 
 
 def attributes(states: list[Value]) -> list[tuple[str, Value]]:

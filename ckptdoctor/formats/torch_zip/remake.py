@@ -129,6 +129,8 @@ def _bytes_of(source: Source, segments: tuple[Segment, ...]) -> Iterator[bytes]:
             stop = segment.offset + segment.length
             for at in range(segment.offset, stop, CHUNK):
                 yield source.read(at, min(CHUNK, stop - at))
+        elif isinstance(segment, Literal):
+            yield segment.data
         elif isinstance(segment, Generated):
             yield from segment.chunks()
 

@@ -78,8 +78,11 @@ def _binbytes8(m: Machine, at: int) -> int:
 
 
 def _either(raw: bytes) -> str | bytes:
-    """A string of Python 2: text where it is ASCII, bytes where only its writer knew the encoding."""
-    return raw.decode("ascii") if raw.isascii() else raw
+    """A string of Python 2: text where it is UTF-8, as torch takes it, else bytes (which encoding, nobody knows)."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return raw
 
 
 def _short_binstring(m: Machine, at: int) -> int:

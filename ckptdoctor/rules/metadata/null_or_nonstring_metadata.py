@@ -16,16 +16,21 @@ How it is found
     that is ``null`` as a whole is read since 0.8, and M971 says what is missing then.
 
 Repair
-    None yet: turn the entry into text (``str(value)``, ``json.dumps(value)``) and write the file again.
+    ``ckptdoctor fix FILE --select M972`` writes the JSON of each such value as text, ``10`` as ``"10"``, and leaves out
+    entries that are ``null``. Safe: the tensors are copied byte for byte. Only metadata at the beginning of the header,
+    where nearly every writer puts it, is repaired.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.header_notes import metadata_notes
-from ckptdoctor.facts.notes import Noted
+from ckptdoctor.checkpoint import Checkpoint, NoteKind
+from ckptdoctor.edits import Fix, Safety, TextMetadata
+from ckptdoctor.facts.header_notes import ENTRY, header_notes, metadata_notes
+from ckptdoctor.facts.odd_metadata import odd_metadata
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
@@ -51,12 +56,24 @@ HEALTHY = (_example("a text", b'"1000" '),)
 
 
 @rule("M972", "null-or-nonstring-metadata", Severity.ERROR)
-def null_or_nonstring_metadata(subject: Noted) -> Iterator[Problem]:
+def null_or_nonstring_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Metadata that is not text."""
+    notes = metadata_notes(checkpoint)
     yield from problems(
-        metadata_notes(subject),
+        notes,
         otherwise="the metadata holds something else than text",
         cause="The metadata was written by a program that does not follow the format. The tensors may well be whole.",
         torch_says=(f"{HEADER}invalid JSON in header",),
         advice="Turn the entry into text with str(value) or json.dumps(value), and write the file again.",
+        fix=_fix(checkpoint) if notes else None,
     )
+
+
+def _fix(checkpoint: Checkpoint) -> Fix | None:
+    """None where more than these entries is wrong with the header, or they are not among its first bytes."""
+    entries, notes = odd_metadata(checkpoint.container), header_notes(checkpoint)
+    sound = len(notes) == len(entries) and all(note.message.startswith(ENTRY) for note in notes)
+    if not sound or any(note.kind is NoteKind.DUPLICATE_KEY for note in checkpoint.notes):
+        return None
+    title = f"make text of {wording.count(len(entries), 'metadata entry', 'metadata entries')}"
+    return Fix(title, (TextMetadata(entries),), Safety.SAFE, "--select M972")

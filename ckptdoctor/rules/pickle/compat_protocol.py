@@ -16,20 +16,21 @@ How it is found
     The first bytes of the pickle. Protocol 3 loads, with a warning, so that is only information.
 
 Repair
-    ``torch.save(torch.load(FILE, weights_only=False), NEW)`` where you trust the file. For a file of nothing but
-    tensors, ``ckptdoctor convert FILE model.safetensors`` needs no trust.
+    ``ckptdoctor fix FILE --select P211`` writes the same values with protocol 2; a file in torch's old format becomes
+    an archive. Safe: no value changes. There is no repair where protocol 2 has no plain word for something, such as a
+    frozenset or a class within a class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Container
+from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.protocols import pickle_protocol
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
 
 _DEFAULT = 2  # torch.serialization.DEFAULT_PROTOCOL
 _KNOWN = 3  # the newest that weights_only reads
@@ -60,9 +61,9 @@ HEALTHY = (
 
 
 @rule("P211", "compat-protocol", Severity.ERROR)
-def compat_protocol(container: Container) -> Iterator[Problem]:
+def compat_protocol(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A protocol that weights_only does not read."""
-    protocol = pickle_protocol(container)
+    protocol = pickle_protocol(checkpoint.container)
     if protocol is None or protocol <= _DEFAULT:
         return
     refused = protocol > _KNOWN
@@ -75,6 +76,7 @@ def compat_protocol(container: Container) -> Iterator[Problem]:
             else "Saved with pickle_protocol=3. torch.load reads it, with a warning since 2.6."
         ),
         torch_says=("Unsupported operand 149", warned) if refused else (warned,),
-        advice=f"Save it with the default protocol. For nothing but tensors: {convert_command(container)}",
+        advice="Save it with the default protocol the next time.",
         severity=Severity.ERROR if refused else Severity.INFO,
+        fix=repickle_fix(checkpoint, "write it with protocol 2", "P211") if can_be_repickled(checkpoint) else None,
     )

@@ -16,8 +16,10 @@ How it is found
     Names in the pickle that belong to packages known to leave such objects. Classes of the user's own code are P205's.
 
 Repair
-    ``ckptdoctor fix FILE --select P210 --unsafe-fixes`` drops those objects that hold no tensors and stand under a key
-    of their own. Unsafe: what they hold is lost in the new file.
+    ``ckptdoctor fix FILE --select P210`` makes plain dicts and lists of configurations of OmegaConf, EasyDict, addict
+    and munch. Safe: no value changes; interpolations stay the text that they are, and types and flags go with the
+    class. ``--unsafe-fixes`` drops other objects that hold no tensors and stand under a key of their own. Unsafe: what
+    they hold is lost in the new file.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Cause, blocked_by, outermost
+from ckptdoctor.edits import Fix
+from ckptdoctor.facts.blocked_globals import Cause, Objects, blocked_by, convertible
 from ckptdoctor.facts.globals import to_install
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import blocked as refused
@@ -58,18 +61,25 @@ HEALTHY = (
 @rule("P210", "needs-package", Severity.ERROR)
 def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes of known packages."""
-    found = [each for each in blocked_by(checkpoint, Cause.FOREIGN) if to_install(each.path)]
-    if not found:
-        return
-    places = outermost(found)
+    found = tuple([each for each in blocked_by(checkpoint, Cause.FOREIGN) if to_install(each.path)])
+    plain, values, rest = convertible(found)
+    if plain.places:
+        title = f"turn {wording.count(len(plain.places), 'object')} into plain data"
+        yield _problem(plain, refused.plain_fix(checkpoint, plain, values, title, "P210"))
+    if rest.blocked:
+        yield _problem(rest, refused.drop_fix(checkpoint, rest.places, "P210"))
+
+
+def _problem(objects: Objects, fix: Fix | None) -> Problem:
+    places, found = objects.places, objects.blocked
     packages = list(dict.fromkeys([name for each in found if (name := to_install(each.path))]))
     stand = f" ({refused.places(places)})" if places else ""
-    yield Problem(
+    return Problem(
         message=f"the file holds {refused.classes(found)}{stand}, and needs {wording.listed(packages)} to load",
         cause="The weights themselves do not need it, but torch loads the file whole or not at all.",
         torch_says=(*refused.lines(found[:1]), not_importable(found[0].path)),
         advice=f"If you trust it: pip install {' '.join(packages)}, and {refused.allow(found)} before torch.load.",
         keys=tuple([place.path for place in places]),
         location=refused.first_use(found),
-        fix=refused.drop_fix(checkpoint, places, "P210"),
+        fix=fix,
     )

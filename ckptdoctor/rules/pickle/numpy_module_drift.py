@@ -71,7 +71,7 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
             message=f"NumPy objects that torch.load refuses: {refused.places(rest.places) or refused.classes(found)}",
             cause="Arrays, dtypes and random states of NumPy are not on torch's list, and their module names drift.",
             torch_says=_lines(rest),
-            advice="Save arrays as tensors (torch.from_numpy). A trusted file loads with weights_only=False.",
+            advice="fix --weights-only-safe makes tensors of arrays. Next time save torch.from_numpy(array) instead.",
             keys=tuple([place.path for place in rest.places]),
             location=refused.first_use(rest.blocked),
         )

@@ -16,8 +16,8 @@ How it is found
     The names in the pickle are compared with the functions of torch 2.13. The old function alone is only information.
 
 Repair
-    Load it with a torch that has the function and save it again. What only names the old one loads with any torch:
-    ``torch.save(torch.load(FILE), NEW)`` writes it as torch does today.
+    Load it with a torch that has the function and save it again. For what only names the old one, ``ckptdoctor fix FILE
+    --select P209`` writes the same tensors as torch does today. Safe: no value changes.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
 
 _OLD = "torch._utils._rebuild_tensor"
 
@@ -73,7 +74,10 @@ def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
         yield Problem(
             message=f"{wording.count(len(old), 'tensor is', 'tensors are')} written as torch 0.3 and before wrote them",
             cause="torch loads them still; other readers often know the way of today (_rebuild_tensor_v2) alone.",
-            advice="torch.save(torch.load(FILE), NEW) writes them as torch does today.",
+            advice="To save it with today's torch does the same.",
             location=Location(member=first.member, offset=first.offset) if first is not None else Location(),
             severity=Severity.INFO,
+            fix=repickle_fix(checkpoint, "write the tensors as torch does today", "P209")
+            if can_be_repickled(checkpoint)
+            else None,
         )

@@ -14,8 +14,9 @@ How it is found
     Protocols 0 to 2 know no bytes, so that bytes in such a pickle are strings of Python 2.
 
 Repair
-    Where you trust the file, load it as what it most likely is, which loses nothing: ``torch.load(FILE,
-    weights_only=False, encoding="latin1")``, and save it again.
+    ``ckptdoctor fix FILE --select P208 --unsafe-fixes`` makes text of them as ``torch.load(FILE, encoding="latin1")``
+    does. Unsafe: no byte is lost, but whether Latin-1 is what was meant, only their writer knew. The values of NumPy
+    arrays and numbers are no text: they become the bytes that they are, which is safe.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.edits import Fix
 from ckptdoctor.facts.old_strings import undecodable
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
 
 
 def _of_python_2(data: bytes) -> bytes:
@@ -57,7 +60,16 @@ def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
         message=f"{wording.count(len(found), 'string')} of Python 2 cannot be read as UTF-8{which}",
         cause="Python 2 wrote them as bytes of an encoding that is not said, and torch.load takes them for UTF-8.",
         torch_says=(found[0].refusal,),
-        advice='If you trust the file: torch.load(FILE, weights_only=False, encoding="latin1"), and save it again.',
+        advice='If you trust the file: torch.load(FILE, weights_only=False, encoding="latin1") reads it.',
         keys=tuple([each.path for each in found]),
         location=Location(path=found[0].path),
+        fix=_fix(checkpoint, all(each.is_number for each in found)),
     )
+
+
+def _fix(checkpoint: Checkpoint, numbers: bool) -> Fix | None:
+    if not can_be_repickled(checkpoint):
+        return None
+    if numbers:
+        return repickle_fix(checkpoint, "make bytes of the values of NumPy arrays", "P208")
+    return repickle_fix(checkpoint, "make text of strings, as Latin-1", "P208", encoding="latin1")

@@ -6,13 +6,17 @@ import json
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from ckptdoctor import formats
+from ckptdoctor.edits import Safety, SetMetadata, TextMetadata
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
+from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.metadata import null_or_nonstring_metadata, pii_or_secret, unaligned_storage
 from tests.builders import build
@@ -157,3 +161,64 @@ def test_files_as_their_libraries_write_them_are_healthy(tmp_path):
     torch.save({"model": {"w": torch.zeros(5)}, "epoch": 3, "args": {"lr": 0.1, "seed": 7}}, tmp_path / "model.pt")
     for name in ("model.safetensors", "model.pt"):
         assert {finding.code for finding in check(str(tmp_path / name)).findings} <= {"W301"}
+
+
+@pytest.mark.parametrize("indent", [None, 2], ids=["compact", "indented"])
+def test_metadata_becomes_text(tmp_path, indent):
+    """Numbers, booleans and lists as their JSON, null not at all; safetensors reads the copy."""
+    metadata = {
+        "format": "pt",
+        "step": 10,
+        "done": True,
+        "none": None,
+        "size": [1, {"a": "é"}],
+        "lr": 1e-3,
+        "name": "é",
+    }
+    entry = {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}
+    text = json.dumps({"__metadata__": metadata, "w": entry}, indent=indent, ensure_ascii=False).encode()
+    path, out = tmp_path / "model.safetensors", tmp_path / "out.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(range(8)))
+    with pytest.raises(Exception, match=r"metadata|expected a string"):
+        safe_open(path, "pt").__enter__()
+    fixes = [finding.fix for finding in found(path, "M972")]
+    assert {fix.safety for fix in fixes} == {Safety.SAFE}
+    repair(plan(FixRequest(str(path), output=str(out), selection=Selection(select=("M972",)))))
+    with safe_open(out, "pt") as made:
+        told = made.metadata()
+        assert {key: told[key] for key in ("format", "step", "done", "lr", "name")} == {
+            "format": "pt", "step": "10", "done": "true", "lr": "0.001", "name": "é"
+        }  # fmt: skip
+        assert json.loads(told["size"]) == metadata["size"]
+        assert "none" not in told
+        assert bytes(made.get_tensor("w").view(torch.uint8).tolist()) == bytes(range(8))
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        '{"__metadata__":{"step":1},"w":{"dtype":"f32","shape":[1],"data_offsets":[0,4]}}',
+        '{"__metadata__":[1],"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+        '{"__metadata__":{"step":1,"step":2},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}',
+    ],
+    ids=["a wrong entry as well", "no object", "twice"],
+)
+def test_no_other_header_is_repaired(tmp_path, header):
+    """Only where nothing else is wrong; the writer refuses the rest, whoever asks."""
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(4))
+    assert all(finding.fix is None for finding in found(path, "M972"))
+    with formats.opened(str(path)) as (source, container):
+        checkpoint = formats.read(source, container)
+        for edits in ([TextMetadata((("step", "1"),))], [SetMetadata("step", "1")]):
+            with pytest.raises((RefusedError, UnprovenError)):
+                formats.rewrite(source, checkpoint, edits)
+
+
+def test_metadata_far_behind_is_left(tmp_path):
+    """What the first bytes of the file do not show is not repaired."""
+    entry = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+    text = json.dumps({"x" * 5000: entry, "__metadata__": {"step": 1}}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
+    assert [finding.fix for finding in found(path, "M972")] == [None]

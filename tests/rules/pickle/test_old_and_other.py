@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 import torch
 
+from ckptdoctor.edits import Safety
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
@@ -12,9 +15,17 @@ from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.findings import Severity
 from ckptdoctor.loading import load
+from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.pickle import needs_package, old_torch_internal_global, py2_strings
 from tests.builders import build
 from tests.rules.examined import find_one, found, loads, torch_error
+
+
+class Outer:
+    """Has a class within."""
+
+    class Inner:
+        """Protocol 2 cannot name it plainly."""
 
 
 @pytest.mark.parametrize("example", py2_strings.SICK, ids=lambda example: example.title)
@@ -24,7 +35,10 @@ def test_strings_of_python_2(tmp_path, example):
     path = build(example, tmp_path)
     assert finding.torch_says[0] in torch_error(path)
     assert finding.torch_says[0] in torch_error(path, weights_only=False)
-    assert "café" in str(torch.load(path, weights_only=False, encoding="latin1"))
+    meant = torch.load(path, weights_only=False, encoding="latin1")
+    assert "café" in str(meant)
+    assert finding.fix.safety is Safety.UNSAFE
+    assert str(loads(cured(path, tmp_path, "P208"))) == str(meant)
 
 
 def test_ascii_and_utf8_load(tmp_path):
@@ -56,20 +70,61 @@ def test_the_function_of_torch_0_3_loads(tmp_path):
     path = build(example, tmp_path)
     assert torch.equal(loads(path)["w"], load(path)["w"])
     assert check(str(path)).checkpoint.tensors[0].rebuild == "torch._utils._rebuild_tensor"
+    assert finding.fix.safety is Safety.SAFE
+    out = cured(path, tmp_path, "P209")
+    assert check(str(out)).checkpoint.tensors[0].rebuild == "torch._utils._rebuild_tensor_v2"
+    assert torch.equal(loads(out)["w"], loads(path)["w"])
+
+
+@pytest.mark.parametrize("odd", [frozenset({1}), Outer.Inner], ids=["frozenset", "inner class"])
+def test_what_protocol_2_has_no_plain_word_for_is_left(tmp_path, odd):
+    """No repair is offered."""
+    path = tmp_path / "model.pt"
+    torch.save({"w": torch.zeros(3), "odd": odd}, path, pickle_protocol=4)
+    assert found(path, "P211")[0].fix is None
+
+
+def test_a_protocol_does_not_matter_to_the_other_cures(tmp_path):
+    """All safe repairs of a file at once, and torch loads it."""
+    path = tmp_path / "model.pt"
+    contents = {"w": torch.zeros(3), "args": argparse.Namespace(lr=0.1), "seen": {1, 2}, "raw": b""}
+    torch.save(contents, path, pickle_protocol=4)
+    out = repair(plan(FixRequest(str(path), output=str(tmp_path / "out.pt")))).plan.output
+    loaded = loads(out)
+    assert (loaded["args"], loaded["seen"], loaded["raw"]) == ({"lr": 0.1}, {1, 2}, b"")
 
 
 def test_objects_of_frameworks(tmp_path):
     """What to install is named; P205 does not say it again, and dropping is the cure."""
     finding = find_one(needs_package.SICK[1], tmp_path, "P210")
     assert "pip install mmengine fairseq" in finding.advice
-    path = build(needs_package.SICK[0], tmp_path)
+    path = build(needs_package.SICK[1], tmp_path)
     assert found(path, "P205") == []
     finding = found(path, "P210")[0]
     assert finding.torch_says[0] in torch_error(path)
-    selection = Selection(select=("P210",))
-    request = FixRequest(str(path), output=str(tmp_path / "out.pt"), selection=selection, unsafe=True)
-    repair(plan(request))
-    assert set(loads(tmp_path / "out.pt")) == {"model"}
+    assert finding.fix is None
+
+
+def test_objects_of_frameworks_are_dropped(tmp_path):
+    """Where plain data cannot say them, and they stand under keys of their own."""
+    path = build(Example("", {"w": T(), "log": Obj("mmengine.logging.HistoryBuffer", {"n": 3})}), tmp_path)
+    assert found(path, "P210")[0].fix.safety is Safety.UNSAFE
+    assert set(loads(cured(path, tmp_path, "P210"))) == {"w"}
+
+
+def test_configurations_become_plain(tmp_path):
+    """What the nodes of OmegaConf hold, safely."""
+    path = build(needs_package.SICK[0], tmp_path)
+    assert found(path, "P205") == []
+    assert found(path, "P210")[0].fix.safety is Safety.SAFE
+    assert loads(cured(path, tmp_path, "P210"))["cfg"] == {"lr": 0.1}
+
+
+def cured(path, folder, code):
+    """The file after the rule's repairs, unsafe ones as well."""
+    out = folder / "out.pt"
+    repair(plan(FixRequest(str(path), output=str(out), selection=Selection(select=(code,)), unsafe=True)))
+    return out
 
 
 @pytest.mark.parametrize("zipped", [True, False], ids=["archive", "old format"])
@@ -86,6 +141,12 @@ def test_other_protocols(tmp_path, zipped, protocol, recwarn):
         assert finding.severity is Severity.ERROR
         assert finding.torch_says[0] in torch_error(path)
     assert any(finding.torch_says[-1] in str(each.message) for each in recwarn.list)
+    recwarn.clear()
+    assert finding.fix.safety is Safety.SAFE
+    out = cured(path, tmp_path, "P211")
+    assert torch.equal(loads(out)["w"], torch.zeros(3))
+    assert found(out, "P211") == []
+    assert not recwarn.list
 
 
 def test_a_history_that_is_longer_than_the_weights(tmp_path):

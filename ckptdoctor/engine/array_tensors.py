@@ -1,0 +1,74 @@
+"""Arrays of NumPy that become tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, show_path
+from ckptdoctor.edits import MakeTensors
+from ckptdoctor.edits.elements import View
+from ckptdoctor.engine.rebuilding import with_tree
+from ckptdoctor.engine.reshaping import missing
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.array_tensors import Held, held_values, tensor_of
+
+
+def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:
+    """The checkpoint with a tensor in the place of each array.
+
+    Raises RefusedError for what is no array of elements that torch has, and where other things than dicts and lists
+    lie around it.
+    """
+    changer = _Changer(edit.paths, lambda held, path: tensor_of(held, path, _key(path)))
+    tree = changer.node(checkpoint.tree, ())
+    changer.insist_on_all()
+    return with_tree(checkpoint, tree)
+
+
+def held_arrays(checkpoint: Checkpoint, edit: MakeTensors) -> Iterator[tuple[str, View]]:
+    """Key of each storage that the edit makes, and its elements as they stand in the pickle."""
+    found: list[tuple[str, View]] = []
+
+    def remember(held: Held, path: KeyPath) -> Node:
+        width = held.dtype.bits // 8
+        found.append((_key(path), View(_key(path), 0, width, (len(held.values) // width,), (1,), held.values)))
+        return None
+
+    _Changer(edit.paths, remember).node(checkpoint.tree, ())
+    yield from found
+
+
+def _key(path: KeyPath) -> str:
+    """What the storage is called here."""
+    return f"array at {show_path(path)}"
+
+
+class _Changer:
+    """Puts something in the place of each array; only what lies on the way is looked into."""
+
+    def __init__(self, paths: tuple[KeyPath, ...], change: Callable[[Held, KeyPath], Node]) -> None:
+        self._wanted = set(paths)
+        self._ways = {path[:end] for path in paths for end in range(len(path))}
+        self._change = change
+
+    def node(self, node: Node, path: KeyPath) -> Node:
+        """The node with what is to be changed in it."""
+        if path in self._wanted:
+            held = held_values(node)
+            if held is None:
+                raise RefusedError(f"{show_path(path)} is no array that can become a tensor.")
+            self._wanted.discard(path)
+            return self._change(held, path)
+        if path not in self._ways:
+            return node
+        if isinstance(node, Mapping):
+            entries = tuple([(part, self.node(child, (*path, part))) for part, child in node.entries])
+            return Mapping(node.kind, entries, node.attributes)
+        if isinstance(node, Sequence):
+            return Sequence(node.kind, tuple([self.node(item, (*path, at)) for at, item in enumerate(node.items)]))
+        return node
+
+    def insist_on_all(self) -> None:
+        """Raises RefusedError for a place that was not reached."""
+        for path in self._wanted:
+            raise missing(path)

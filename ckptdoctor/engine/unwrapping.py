@@ -1,0 +1,31 @@
+"""Tensors that only wrap another one, which then stands in their place."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Tensor, show_path
+from ckptdoctor.edits import Unwrap
+from ckptdoctor.engine.rebuilding import with_tree
+from ckptdoctor.engine.reshaping import mapped
+from ckptdoctor.errors import RefusedError
+
+
+def unwrap(checkpoint: Checkpoint, edit: Unwrap) -> Checkpoint:
+    """The checkpoint without the wrappers. Raises RefusedError for one that wraps more than one tensor, or none."""
+    made = with_tree(checkpoint, unwrapped(checkpoint.tree, edit.classes))
+    gone = frozenset(edit.storages)
+    return replace(made, storages=tuple([each for each in made.storages if each.key not in gone]))
+
+
+def unwrapped(tree: Node, classes: tuple[str, ...]) -> Node:
+    """The tree with what they wrap in place of the tensors of these classes."""
+
+    def change(node: Tensor | Cycle) -> Node:
+        if not isinstance(node, Tensor) or node.subclass not in classes:
+            return node
+        if len(node.parts) != 1:
+            raise RefusedError(f"{show_path(node.path)} wraps {len(node.parts)} tensors, so none can take its place.")
+        return replace(node.parts[0], path=node.path)
+
+    return mapped(tree, change)

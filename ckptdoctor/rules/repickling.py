@@ -1,0 +1,25 @@
+"""What the rules about the way of pickling share: the pickle written anew as a cure."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import Checkpoint, Sequence, walk
+from ckptdoctor.edits import Convert, Edit, Fix, Repickle, Safety
+from ckptdoctor.facts.protocols import can_be_named
+
+_ARCHIVE, _LEGACY = "torch zip", "torch legacy"
+
+
+def can_be_repickled(checkpoint: Checkpoint) -> bool:
+    """Whether protocol 2 has plain words for everything in the file, as far as the tree tells."""
+    if checkpoint.format not in (_ARCHIVE, _LEGACY):
+        return False
+    if not all(can_be_named(each.module, each.name) for each in checkpoint.globals):
+        return False
+    return not any(isinstance(node, Sequence) and node.kind == "frozenset" for _, node in walk(checkpoint.tree))
+
+
+def repickle_fix(checkpoint: Checkpoint, title: str, code: str, *, encoding: str | None = None) -> Fix:
+    """The pickle anew; a file in torch's old format, of which it is one of several, becomes an archive."""
+    edits: list[Edit] = [] if checkpoint.format == _ARCHIVE else [Convert(_ARCHIVE)]
+    safety = Safety.SAFE if encoding is None else Safety.UNSAFE
+    return Fix(title, (*edits, Repickle(encoding)), safety, f"--select {code}")

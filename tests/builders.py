@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import re
 import sys
 import types
@@ -37,7 +38,7 @@ def build(example: Example, folder: Path) -> Path:
     for name, content in example.beside.items():
         (folder / name).write_bytes(content)
     if example.raw is not None:
-        path.write_bytes(example.raw)
+        path.write_bytes(example.raw() if callable(example.raw) else example.raw)
     else:
         save(example.contents, path, container=example.container, metadata=example.metadata)
     if example.damage is not None:
@@ -52,6 +53,8 @@ def build_folder(example: Example, path: Path) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         if isinstance(content, bytes):
             file.write_bytes(content)
+        elif file.suffix == ".json":
+            file.write_text(json.dumps(content))
         elif file.suffix == ".safetensors":
             save(content, file, container="safetensors", metadata={"format": "pt"})
         else:

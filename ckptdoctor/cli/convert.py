@@ -7,7 +7,7 @@ import click
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
-from ckptdoctor.engine.convert_request import ConvertRequest
+from ckptdoctor.engine.convert_request import KINDS, ConvertRequest
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 
 
@@ -15,6 +15,7 @@ from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 @click.argument("path")
 @click.argument("output")
 @click.option("--shard-size", metavar="SIZE", help="Write a folder of files of at most this size each: 5GB.")
+@click.option("--to", type=click.Choice(KINDS), help="What to write, whatever OUTPUT is called; dcp is a folder.")
 @click.option("--root", metavar="KEY", help='Only the part of the file under this key, such as "state_dict".')
 @click.option("--flatten", is_flag=True, help="Every tensor, under its whole path: optimizer/state/0/exp_avg.")
 @click.option(
@@ -31,6 +32,7 @@ def command(
     path: str,
     output: str,
     shard_size: str | None,
+    to: str | None,
     root: str | None,
     flatten: bool,
     keep_ties: str,
@@ -41,13 +43,13 @@ def command(
     """Write a checkpoint in another container.
 
     OUTPUT's suffix says which: .pt, .pth, .ckpt or .bin, .safetensors, or a folder of safetensors shards with their
-    index. PATH is anything that check can read. What are no tensors goes into OUTPUT.extra.json where safetensors has
-    no place for it, and what cannot be kept is refused with a list. The output is verified before it gets its name.
+    index; --to dcp makes a folder of torch.distributed.checkpoint. PATH is anything that check can read. What are no
+    tensors goes into OUTPUT.extra.json where safetensors has no place for it, and what cannot be kept is refused with a
+    list. The output is verified before it gets its name.
     Exit status: 0 converted, 1 refused, 2 the request makes no sense, or the path cannot be read.
     """
-    request = ConvertRequest(
-        (path,), output, shard_size_of(shard_size), root, flatten=flatten, clone=keep_ties == "clone", force=force
-    )
+    size, clone = shard_size_of(shard_size), keep_ties == "clone"
+    request = ConvertRequest((path,), output, size, root, flatten=flatten, clone=clone, force=force, to=to)
     return carried_out(request, style, color)
 
 

@@ -14,7 +14,7 @@ from ckptdoctor.report import salvage as shown
 
 @click.command("salvage", context_settings=SHORT_HELP)
 @click.argument("path")
-@click.option("-o", "--output", metavar="OUT", help="The file to write.  [default: PATH.salvaged.EXT]")
+@click.option("-o", "--output", metavar="OUT", help="The file or folder to write.  [default: PATH.salvaged.EXT]")
 @click.option("--force", is_flag=True, help="Replace an existing output.")
 @as_json
 @color
@@ -22,7 +22,8 @@ def command(path: str, output: str | None, force: bool, style: str, color: str) 
     """Save what is whole of a checkpoint that is cut off or damaged.
 
     Every byte is read: a tensor is saved where all of it is there and matches its checksum, if it has one. What is
-    lost is listed and left out; nothing is ever filled in. The output is verified before it gets its name, and the
+    lost is listed and left out; nothing is ever filled in. A folder of shards becomes another one, with an index of
+    what there is. The output is verified before it gets its name, and the
     original is never touched. Exit status: 0 nothing was lost, 1 something was, or nothing could be saved, 2 the path
     cannot be read.
     """

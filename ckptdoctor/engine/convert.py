@@ -1,11 +1,11 @@
-"""Converts checkpoints: any container that can be read to a torch archive, or to safetensors in one file or more."""
+"""Converts checkpoints: any container that can be read to torch, to safetensors, or to a distributed one."""
 
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import ROOT
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.engine.convert_inputs import inputs
-from ckptdoctor.engine.convert_request import SHARDED, TORCH_ZIP, ConvertRequest
+from ckptdoctor.engine.convert_request import DCP, SHARDED, TORCH_ZIP, ConvertRequest
 from ckptdoctor.engine.roots import find_root
 
 # what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
@@ -21,6 +21,10 @@ def convert(request: ConvertRequest) -> ConvertReport:
     target = request.target
     with inputs(request.paths) as given:
         root = ROOT if request.root is None else find_root(given.tree, request.root)
+        if target == DCP:
+            from ckptdoctor.engine.convert_dcp import to_dcp
+
+            return to_dcp(request, given, root)
         if target != TORCH_ZIP:
             from ckptdoctor.engine.convert_safetensors import to_safetensors
 

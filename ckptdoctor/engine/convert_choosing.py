@@ -11,6 +11,7 @@ from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.aliasing import shared
 from ckptdoctor.formats.compose import pickling
 from ckptdoctor.formats.compose.safetensors import Entry, code_of
 from ckptdoctor.formats.compose.strided import refusal
@@ -247,3 +248,12 @@ def restored(tree: Node, metadata: AnyMapping[str, str]) -> tuple[Node, tuple[tu
     pairs = [(alias, owner) for alias, owner in metadata.items() if alias not in names and owner in own]
     more = [(alias, replace(own[owner], path=(alias,))) for alias, owner in pairs]
     return (replace(tree, entries=(*tree.entries, *more)) if more else tree), tuple(pairs)
+
+
+def doubled(tensors: Iterable[Tensor]) -> int:
+    """Tensors whose elements others view too: each has them for itself in the output."""
+    files: dict[str, list[Tensor]] = {}  # the keys of storages tell them apart in one file only
+    for each in tensors:
+        if each.storage is not None and each.storage.extent is not None:
+            files.setdefault(each.storage.extent.file, []).append(each)
+    return sum(len(group.tensors) for same in files.values() for group in shared(same))

@@ -17,7 +17,9 @@ from ckptdoctor.writing.system import sync_directory
 from ckptdoctor.writing.target import MARK
 
 # files that loaders take for weights, or for the list of them
-_WEIGHTS = re.compile(r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json")
+_WEIGHTS = re.compile(
+    r"model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|__\d+_\d+\.distcp|\.metadata"
+)
 
 
 def publish_folder(parts: Sequence[Part], output: str, *, force: bool, identity: FileIdentity | None) -> float:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileIdentity, Mapping, Node, NoteKind, Part, Source, Tensor, show_part
 from ckptdoctor.engine.convert_proof import same_values
+from ckptdoctor.engine.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
+from ckptdoctor.facts.sharding import whole_dtensors
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
@@ -47,7 +49,7 @@ def inputs(paths: Sequence[str]) -> Iterator[Inputs]:
         yield Inputs(
             tuple(paths),
             checkpoints[0].format,
-            checkpoints[0].tree if len(pairs) == 1 else _merged(checkpoints, swapped.copy().pop()),
+            _plain(checkpoints[0]) if len(pairs) == 1 else _merged(checkpoints, swapped.copy().pop()),
             _metadata(checkpoints),
             swapped.pop(),
             file,
@@ -87,13 +89,20 @@ def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
     return found
 
 
+def _plain(checkpoint: Checkpoint) -> Node:
+    """The contents, with plain tensors in the place of DTensors where these are whole."""
+    wrappers = whole_dtensors(checkpoint)
+    return checkpoint.tree if wrappers is None else unwrapped(checkpoint.tree, wrappers.classes)
+
+
 def _merged(checkpoints: Sequence[Checkpoint], swapped: bool) -> Mapping:
     """One dict with the entries of all. Raises RefusedError for a key with two different values."""
     entries: dict[Part, tuple[Node, str]] = {}
     for each in checkpoints:
-        if not isinstance(each.tree, Mapping):
+        tree = _plain(each)
+        if not isinstance(tree, Mapping):
             raise RefusedError(f"{each.path} is no dict of names, so it cannot be put together with others.")
-        for part, node in each.tree.entries:
+        for part, node in tree.entries:
             if part not in entries:
                 entries[part] = node, each.path
             elif not _same(entries[part][0], node, swapped):

@@ -16,24 +16,31 @@ from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.weights import weights
-from ckptdoctor.errors import WriteError
+from ckptdoctor.errors import RefusedError, WriteError
+from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.writing import Copy, Recipe, Written, publish
 
-_LEGACY_FORMAT = "C105"  # the rule whose cure makes an archive of a legacy file
+# the rules whose cures make an archive of a legacy file, and plain tensors of DTensors
+_LEGACY_FORMAT, _DTENSORS = "C105", "X810"
 
 
 def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
     """Write the archive: the contents, or those at ``root``, with the device tags and objects that they have."""
-    if given.format == TORCH_ZIP and not root:
+    wrapped = whole_dtensors(given.checkpoints[0]) is not None
+    if given.format == TORCH_ZIP and not root and not wrapped:
         return _copied(request, given)
-    selection = Selection((_LEGACY_FORMAT,)) if given.format != TORCH_ZIP else Selection()
+    codes = [*([_LEGACY_FORMAT] if given.format != TORCH_ZIP else []), *([_DTENSORS] if wrapped else [])]
+    selection = Selection(tuple(codes)) if codes else Selection()
     named = FixRequest(
         path=request.paths[0], output=request.output, root=request.root, selection=selection, force=request.force
     )
     planned = plan(named)
     outcome = repair(planned)
-    assert outcome.written is not None
-    assert outcome.proof is not None
+    if outcome.written is None:
+        raise RefusedError(
+            f"{request.paths[0]}: nothing in it can be rewritten, because torch refuses the file as well; "
+            "ckptdoctor check says why."
+        )
     return _report(request, given, planned.expected, root, outcome.written)
 
 

@@ -14,6 +14,8 @@ TORCH = (".pt", ".pth", ".ckpt", ".bin")
 SAFETENSORS = (".safetensors", ".sft")
 
 TORCH_ZIP, SINGLE, SHARDED = "torch zip", "safetensors", "sharded safetensors"
+DCP = "torch distributed checkpoint"
+KINDS = ("torch", "safetensors", "dcp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class ConvertRequest:
 
     ``shard_size`` (bytes) asks for a folder of safetensors files. ``root`` is the part that is wanted; ``flatten``
     takes every tensor, under names made of its whole path. ``clone`` writes tied tensors once for each name. ``force``
-    replaces an existing output.
+    replaces an existing output. ``to`` is one of KINDS, where the output's name does not say what it is to be.
     """
 
     paths: tuple[str, ...]
@@ -32,21 +34,35 @@ class ConvertRequest:
     flatten: bool = False
     clone: bool = False
     force: bool = False
+    to: str | None = None
 
     @property
     def target(self) -> str:
         """The container that the output's name asks for. Raises UsageError where it asks for none."""
         suffix = os.path.splitext(self.output)[1].lower()
+        if self.to == "dcp":
+            return self._distributed(suffix)
+        if self.to == "torch":
+            if self.shard_size is not None or os.path.isdir(self.output):
+                raise UsageError("--to torch writes one file: give its name, and no --shard-size.")
+            return TORCH_ZIP
         if self.shard_size is not None or self.output.endswith(("/", os.sep)) or os.path.isdir(self.output):
             if suffix in TORCH + SAFETENSORS and not os.path.isdir(self.output):
                 raise UsageError(f"With --shard-size the output is a folder of files; {self.output} names one file.")
             return SHARDED
+        if suffix in SAFETENSORS or self.to == "safetensors":
+            return SINGLE
         if suffix in TORCH:
             return TORCH_ZIP
-        if suffix in SAFETENSORS:
-            return SINGLE
         known = ", ".join(TORCH + SAFETENSORS)
         raise UsageError(f"The output's suffix says what it is to be: {known}; a folder gets safetensors in shards.")
+
+    def _distributed(self, suffix: str) -> str:
+        if suffix in TORCH + SAFETENSORS and not os.path.isdir(self.output):
+            raise UsageError(f"With --to dcp the output is a folder; {self.output} names one file.")
+        if self.shard_size is not None:
+            raise UsageError("--shard-size is for safetensors: --to dcp writes one .distcp file.")
+        return DCP
 
     @property
     def beside(self) -> str:

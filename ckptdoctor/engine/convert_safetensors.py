@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.engine.convert_choosing import Chosen, chosen, entries_of, with_owners
+from ckptdoctor.engine.convert_choosing import Chosen, chosen, doubled, entries_of, with_owners
 from ckptdoctor.engine.convert_folder import publish_folder
 from ckptdoctor.engine.convert_inputs import Inputs
 from ckptdoctor.engine.convert_proof import Checksums, Origins, Tally, insist_on_bytes
 from ckptdoctor.engine.convert_request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.errors import CkptDoctorError, WriteError
-from ckptdoctor.facts.aliasing import shared
 from ckptdoctor.formats.compose import safetensors, shards
 from ckptdoctor.formats.compose.safetensors import Entry
 from ckptdoctor.formats.compose.sidecar import sidecar
@@ -53,7 +52,7 @@ def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharde
         identical=tally.identical,
         remade=tally.remade,
         tied=tied,
-        doubled=_doubled(entries),
+        doubled=doubled([each.tensor for each in entries]),
         sidecar=extra[0].output if extra else None,
         kept=found.kept,
         described=found.described,
@@ -103,16 +102,6 @@ def _extra(found: Chosen, request: ConvertRequest, given: Inputs, sharded: bool)
 def _metadata(own: Mapping[str, str], tied: Sequence[tuple[str, str]], names: set[str]) -> dict[str, str]:
     """The metadata of one file: what the source had, and other names of its tensors, as ``save_model`` notes them."""
     return {**_FORMAT, **own, **{alias: owner for alias, owner in tied if owner in names}}
-
-
-def _doubled(entries: Sequence[Entry]) -> int:
-    """Tensors whose elements others view too: each has them for itself now."""
-    files: dict[str, list[Tensor]] = {}  # the keys of storages tell them apart in one file only
-    for each in entries:
-        storage = each.tensor.storage
-        if storage is not None and storage.extent is not None:
-            files.setdefault(storage.extent.file, []).append(each.tensor)
-    return sum(len(group.tensors) for tensors in files.values() for group in shared(tensors))
 
 
 def _proven(path: str, entries: Sequence[Entry], recipe: Recipe, swapped: bool) -> Tally:

@@ -37,10 +37,14 @@ class Salvage:
 def salvage(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:
     """Write what is whole of the checkpoint at ``path`` to ``output`` (None: beside it, ``name.salvaged.ext``).
 
-    The output is verified before it gets its name; the original is never touched. Raises UnreadableError and
-    NotACheckpointError for a file that is none, DamagedError where its headers are lost, RefusedError where no tensor
-    is whole, and WriteError when the output could not be written.
+    Of a folder of shards it makes a folder. The output is verified before it gets its name; the original is never
+    touched. Raises UnreadableError and NotACheckpointError for a file that is none, DamagedError where its headers are
+    lost, RefusedError where no tensor is whole, and WriteError when the output could not be written.
     """
+    if os.path.isdir(path):
+        from ckptdoctor.engine.salvage_folder import salvage_folder
+
+        return salvage_folder(path, output, force=force)
     planned = plan_salvage(path, output or _beside(path), force=force)
     repair(planned.plan)
     return planned.report

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
+from itertools import islice
 
 from ckptdoctor.facts.siblings import folder_of
 
@@ -13,15 +15,24 @@ _SLICES = re.compile(r"(consolidated[._]|model_part-)(\d{1,3})(\.(?:pth|pt|bin|s
 _RANKS = re.compile(
     r"(.*?rank[_-]?)(\d{1,5})((?:[_-]of[_-]\d{1,5})?(?:[_.-][a-z][\w.-]*)?\.(?:pth?|ckpt|bin|safetensors))", re.I
 )
+# folders of what each process saved: rank_3/model.pt, mp_rank_00/model_optim_rng.pt
+_FOLDERS = re.compile(r"(.*?rank[_-]?)(\d{1,5})", re.I)
+_ONLY_RANDOM = re.compile(r"(?:rng|random)", re.IGNORECASE)
+_MOST = 20_000  # names that are looked at in one folder
+_COUNTED = re.compile(r"rank[_-]?\d+[_-]of[_-]\d", re.IGNORECASE)
 _RANDOM = re.compile(r"rng|random", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class RankFiles:
-    """The rank in a file's name, and those of the files that are called alike, its own included."""
+    """The rank in a file's name, and those of the files that are called alike, its own included.
+
+    ``apart`` says that the rank is in the name of its folder, and that the others lie in folders beside that.
+    """
 
     rank: int
     ranks: tuple[int, ...]
+    apart: bool = False
 
 
 def slices(path: str) -> RankFiles | None:
@@ -31,7 +42,31 @@ def slices(path: str) -> RankFiles | None:
 
 def ranks(path: str) -> RankFiles | None:
     """The files of other ranks beside that of one; None: it is called otherwise, or alone."""
-    return None if _RANDOM.search(path.replace("\\", "/").rpartition("/")[2]) else _alike(path, _RANKS)
+    random = _RANDOM.search(path.replace("\\", "/").rpartition("/")[2])
+    beside = None if random else _alike(path, _RANKS)
+    # adapters of several ranks are called so too, but never 0: processes are counted from there
+    if beside is not None and (0 in beside.ranks or _COUNTED.search(folder_of(path).name)):
+        return beside
+    return _in_folders(path)
+
+
+def _in_folders(path: str) -> RankFiles | None:
+    """The file of one rank in a folder of its own, where the folders of other ranks have one of the same name."""
+    folder = folder_of(path)
+    if not folder.name or _ONLY_RANDOM.match(folder.name):
+        return None
+    above, own = os.path.split(os.path.abspath(folder.path))
+    match = _FOLDERS.fullmatch(own)
+    if match is None:
+        return None
+    try:
+        with os.scandir(above) as entries:
+            names = [entry.name for entry in islice(entries, _MOST) if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # not ours to list
+        return None
+    found = [other for name in names if (other := _FOLDERS.fullmatch(name)) is not None and other[1] == match[1]]
+    there = {int(other[2]) for other in found if os.path.isfile(os.path.join(above, other[0], folder.name))}
+    return RankFiles(int(match[2]), tuple(sorted(there)), apart=True) if len(there) > 1 and 0 in there else None
 
 
 def _alike(path: str, pattern: re.Pattern[str]) -> RankFiles | None:

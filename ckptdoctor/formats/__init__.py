@@ -36,7 +36,8 @@ HEAD_BYTES = 4096
 
 # what is looked into for a checkpoint (``formats.wrapped``)
 PACKED = frozenset(
-    {"gzip file", "bzip2 file", "xz file", "zstd file", "zip archive", "tar archive", "TorchServe archive"}
+    {"gzip file", "bzip2 file", "xz file", "zstd file", "zlib file", "lzma file"}
+    | {"zip archive", "tar archive", "TorchServe archive"}
 )
 
 # the built-in formats that are written as well as read: ``rewrite`` and ``salvage`` give a file of the same format

@@ -80,6 +80,8 @@ def _next(report: ConvertReport) -> str:
         steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
         plain = all(isinstance(part, (str, int)) for part in report.weights or ())
         return f"torch.load({_literal(report.output)}){steps if plain else ''}"
+    if report.format == "torch distributed checkpoint":
+        return f"torch.distributed.checkpoint.load(state_dict, checkpoint_id={_literal(report.output)})"
     if report.format == "safetensors":
         return f"safetensors.torch.load_file({_literal(report.output)})"
     return f"AutoModel.from_pretrained({_literal(os.path.join(report.output, ''))}), with its config.json there"

@@ -27,7 +27,8 @@ def in_short(pairs: Sequence[Pair]) -> list[Pair]:
     olds, news = [old for old, _ in pairs], [new for _, new in pairs]
     before, after = pattern(olds), pattern(news)
     kinds = dict.fromkeys([_change(tuple(old.split(".")), tuple(new.split("."))) for old, new in pairs])
-    if before != after and all(start <= _told(olds) for start, *_ in kinds):
+    told = _told(olds)
+    if before != after and all(start <= told for start, *_ in kinds):
         return [(before, after)]
     shown = list(dict.fromkeys([_tokens(kind) for kind in kinds]))
     return [*shown[:_KINDS], ("…", "")] if len(shown) > _KINDS else shown

@@ -15,6 +15,7 @@ from ckptdoctor.report.wrapping import abridged
 
 _LISTED = 20  # tensors that are named one by one
 _NAME = 60  # characters of a name
+_REASON = 120  # characters of what is wrong with it
 
 
 def render(report: SalvageReport, paint: Paint | None = None) -> str:
@@ -45,8 +46,8 @@ def as_json(report: SalvageReport, version: str) -> str:
 def _entry(lost: LostTensor) -> dict[str, object]:
     return {
         "key": show_path(lost.path),
-        "dtype": lost.dtype,
-        "shape": list(lost.shape),
+        "dtype": lost.dtype or None,
+        "shape": list(lost.shape) if lost.dtype else None,
         "bytes": lost.nbytes,
         "share": round(lost.share, 6),
         "damage": lost.damage or None,
@@ -58,13 +59,15 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
     lost_bytes = sum(each.nbytes for each in report.lost)
     share = _percent(report.recovered_bytes, report.recovered_bytes + lost_bytes)
     whole = f"{report.recovered:,} of {plural(total, 'tensor')} saved"
-    yield f"{escape(report.path)} · {report.format} · {whole}, {share} of the values"
+    known = all(each.dtype for each in report.lost)  # of what only an index names nothing is known
+    yield f"{escape(report.path)} · {report.format} · {whole}{f', {share} of the values' if known else ''}"
     yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {_vouched(report)}"
     useless = [each for each in report.lost if each.share == 1]
     gone = [each for each in report.lost if not each.share]
     for name, some in (("left out", useless), ("partial", report.partial), ("lost", gone)):
         if some:
-            yield f"  {name:<9}  {plural(len(some), 'tensor')}   {size(sum(each.nbytes for each in some))}"
+            amount = size(sum(each.nbytes for each in some)) if all(each.dtype for each in some) else ""
+            yield f"  {name:<9}  {plural(len(some), 'tensor')}   {amount}".rstrip()
     yield from _table(report)
     yield f"{paint.strong('wrote')} {escape(report.output)}; the original is untouched"
     yield "verified · everything in it is equal to what is in the original"
@@ -86,7 +89,8 @@ def _table(report: SalvageReport) -> Iterator[str]:
     names = [abridged(escape(show_path(each.path)), _NAME) for each in listed]
     room = max((len(name) for name in names), default=0)
     for name, each in zip(names, listed, strict=True):
-        yield f"    {name:<{room}}   {each.dtype} {shape(each.shape)}   {_state(each)}"
+        kind = f"{each.dtype} {shape(each.shape)}   " if each.dtype else ""
+        yield f"    {name:<{room}}   {kind}{_state(each)}"
     if len(report.lost) > len(listed):
         yield f"    and {len(report.lost) - len(listed):,} more; --format json lists them all"
 
@@ -95,7 +99,7 @@ def _state(lost: LostTensor) -> str:
     if lost.share == 1:
         return "whole, but the rest of its optimizer state is lost"
     if lost.damage:
-        return lost.damage
+        return abridged(escape(lost.damage), _REASON)
     return f"{_percent(int(lost.share * 1000), 1000)} is there" if lost.share else "nothing of it is there"
 
 
@@ -115,4 +119,6 @@ def _percent(part: int, whole: int) -> str:
 
 def _next(report: SalvageReport) -> str:
     name = json.dumps(report.output, ensure_ascii=escape(report.output) != report.output)
+    if report.format.startswith("sharded"):
+        return f"AutoModel.from_pretrained({name}), with its config.json there"
     return f"safetensors.torch.load_file({name})" if report.format == "safetensors" else f"torch.load({name})"

@@ -51,10 +51,10 @@ class Example:
     """One example file.
 
     ``contents`` is saved as ``container`` ("torch zip", "torch legacy", "safetensors"), then ``damage`` changes its
-    bytes; or ``raw`` is the whole file. ``like`` is the contents of the reference file, for rules that compare.
-    ``deep`` examples are checked with ``--deep``. ``name`` is the file's own name where it matters ("1/model.pt"), and
-    ``beside`` are files around it, by their paths from the folder that the example is made in. With ``files`` it is a
-    folder: its files by their paths, as bytes or as contents that are saved as their suffix says.
+    bytes; or ``raw`` is the whole file, or what makes it. ``like`` is the contents of the reference file, for rules
+    that compare. ``deep`` examples are checked with ``--deep``. ``name`` is the file's own name where it matters
+    ("1/model.pt"), and ``beside`` are files around it, by their paths from the folder that the example is made in. With
+    ``files`` it is a folder: its files by their paths, as bytes or as contents that are saved as their suffix says.
     """
 
     title: str
@@ -62,7 +62,7 @@ class Example:
     container: str = "torch zip"
     suffix: str = ".pt"
     metadata: dict[str, str] | None = None
-    raw: bytes | None = None
+    raw: bytes | Callable[[], bytes] | None = None
     damage: Callable[[bytes], bytes] | None = None
     like: object = None
     deep: bool = False

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import struct
-import zipfile
 
 _HOOKS = b"ccollections\nOrderedDict\n)R"
 _WIDTHS = {"QInt8Storage": 1, "FloatStorage": 4, "DoubleStorage": 8, "LongStorage": 8}
@@ -71,6 +69,9 @@ def converted(by_channel: bool) -> bytes:
     entries["fc._packed_params.dtype"] = b"ctorch\nqint8\n"
     entries["fc._packed_params._packed_params"] = saved.weight((6, 4), by_channel) + bias + b"\x86"
     items = b"".join([_text(key) + value for key, value in entries.items()])
+    import io
+    import zipfile
+
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02}(" + items + b"u.")

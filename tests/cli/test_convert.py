@@ -79,3 +79,20 @@ def test_hostile_names_stay_text(tmp_path: Path):
         assert done.returncode in (0, 1)
         assert files.printable(done.stdout)
         assert files.printable(done.stderr)
+
+
+def test_a_folder_for_many_processes(tmp_path: Path):
+    """--to says what the name of a folder does not; other kinds may be asked for too, whatever the suffix."""
+    torch.save({"a": torch.ones(2), "step": 3}, tmp_path / "model.pt")
+    status, out, _ = run("convert", "model.pt", "out", "--to", "dcp", cwd=tmp_path)
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0] == "model.pt · torch zip → torch distributed checkpoint · 1 tensor, 8 bytes"
+    assert lines[-1] == 'next · torch.distributed.checkpoint.load(state_dict, checkpoint_id="out")'
+    assert run("convert", "out", "weights.model", "--to", "safetensors", cwd=tmp_path)[0] == 0
+    assert run("convert", "out", "weights.old", "--to", "torch", cwd=tmp_path)[0] == 0
+    assert torch.load(tmp_path / "weights.old")["step"] == 3
+    status, _, error = run("convert", "model.pt", "out.pt", "--to", "dcp", cwd=tmp_path)
+    assert (status, "--to dcp" in error) == (2, True)
+    status, _, error = run("convert", "model.pt", "out", "--to", "torch", cwd=tmp_path)
+    assert (status, "--to torch" in error) == (2, True)

@@ -19,6 +19,7 @@ FOLDERS = [
     ("sharded Hugging Face checkpoint", ["config.json", "pytorch_model.bin.index.json"]),
     ("Hugging Face Trainer checkpoint", ["trainer_state.json", "optimizer.pt", "model.safetensors", "config.json"]),
     ("Hugging Face model folder", ["config.json", "model.safetensors"]),
+    ("folder of distributed safetensors pieces", ["config.json", "shard-00001-model-00001-of-00001.safetensors"]),
     ("TensorFlow SavedModel", ["saved_model.pb", "variables/variables.index"]),
     ("TensorFlow checkpoint", ["checkpoint", "model.ckpt-1.index", "model.ckpt-1.data-00000-of-00001"]),
     ("Orbax checkpoint", ["_CHECKPOINT_METADATA", "manifest.ocdbt"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ckptdoctor.formats.compose.safetensors import Entry
@@ -48,5 +48,10 @@ def index_of(shards: Sequence[Shard]) -> bytes:
     """``model.safetensors.index.json`` as transformers writes it."""
     total = sum(entry.nbytes for shard in shards for entry in shard.entries)
     where = {entry.name: shard.name for shard in shards for entry in shard.entries}
+    return index_text(where, total)
+
+
+def index_text(where: Mapping[str, str], total: int) -> bytes:
+    """The same of a table from keys to files, and the bytes of all tensors."""
     text = json.dumps({"metadata": {"total_size": total}, "weight_map": where}, indent=2, sort_keys=True)
     return (text + "\n").encode()

@@ -20,6 +20,8 @@ def refusal(tensor: Tensor) -> str | None:
     """Why the tensor is no plain run of elements that another container could hold; None where it is one."""
     if tensor.rebuild.endswith("Storage"):
         return "is a storage that was saved on its own"
+    if (tensor.subclass or "").endswith(".DTensor"):
+        return "is a DTensor of which other processes have a part: save whole tensors (ckptdoctor explain X810)"
     if tensor.subclass not in _PLAIN_CLASSES:
         return f"is a {tensor.subclass}"
     if tensor.layout != "strided":

@@ -112,15 +112,20 @@ def recipe(tree: Node, folder: str, source: str, storages: Storages) -> Recipe:
     Values without a known checksum are read for theirs.
     """
     head = pickled(tree, storages)
+    sums = iter(checksums([each.data for each in storages.found if each.crc is None]))
+    return Recipe(source, archive(folder, head, storages.found, sums))
+
+
+def archive(folder: str, head: bytes, found: Sequence[Stored], sums: Iterator[int]) -> tuple[Segment, ...]:
+    """An archive of a pickle and its storages; ``sums`` are the checksums of those without a known one, in turn."""
     items = [_word(folder, "data.pkl", head), _word(folder, ".format_version", b"1")]
     items += [_word(folder, ".storage_alignment", str(DEFAULT_ALIGNMENT).encode())]
-    items += [_word(folder, "byteorder", b"little"), *_records(folder, storages.found)]
+    items += [_word(folder, "byteorder", b"little"), *_records(folder, found, sums)]
     items += [_word(folder, "version", b"3\n"), _word(folder, ".data/serialization_id", _identity(head, items))]
-    return Recipe(source, lay_out(items))
+    return lay_out(items)
 
 
-def _records(folder: str, found: Sequence[Stored]) -> Iterator[Item]:
-    sums = iter(checksums([each.data for each in found if each.crc is None]))
+def _records(folder: str, found: Sequence[Stored], sums: Iterator[int]) -> Iterator[Item]:
     for each in found:
         crc = next(sums) if each.crc is None else each.crc
         yield Item(f"{folder}/data/{each.key}", each.nbytes, crc, each.data)

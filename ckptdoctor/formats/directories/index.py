@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import FolderSource
 from ckptdoctor.errors import DamagedError, HostileError
 
 # half a million entries of 130 bytes
-_LONGEST = 64 << 20
+LONGEST = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Index:
 def read_index(folder: FolderSource, name: str) -> Index:
     """The index ``name``. Raises DamagedError when it is none, and UnreadableError when it cannot be opened."""
     source = folder.open(name)
-    if source.size > _LONGEST:
+    if source.size > LONGEST:
         raise HostileError(f"{name} has {source.size:,} bytes; no index of a checkpoint is that long.", member=name)
     try:
         said = json.loads(source.read(0, source.size))

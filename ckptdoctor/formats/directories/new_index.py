@@ -1,4 +1,4 @@
-"""Writes the index of shards anew, from what their headers say; and reads a folder as it will be with it."""
+"""Writes the index of shards anew, from what their headers say."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource, FolderSource, NoteKind, Source, Tensor
+from ckptdoctor.checkpoint import Checkpoint, FolderSource, NoteKind, Source, Tensor
 from ckptdoctor.edits import Edit, WriteIndex
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of
+from ckptdoctor.formats.directories.index import LONGEST
 from ckptdoctor.formats.directories.refusing import refusal
 from ckptdoctor.formats.directories.union import Parts
 from ckptdoctor.formats.directories.weights import Weights, weights_in
@@ -25,18 +26,6 @@ _IN_THE_WAY = (
 )
 
 
-class WithIndex(FolderSource):
-    """A folder in which the file at ``replacement`` stands for ``name``."""
-
-    def __init__(self, path: str, name: str, replacement: str) -> None:
-        super().__init__(path)
-        self._name, self._replacement = name, replacement
-
-    def open(self, name: str) -> FileSource:
-        """The file ``name``, or what stands for it."""
-        return self._opened(self._replacement) if name == self._name else super().open(name)
-
-
 def rewrite_index(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
     """How to write the new index. Raises RefusedError for every other edit, and where the shards do not tell."""
     from ckptdoctor.writing.recipe import Literal, Recipe
@@ -47,7 +36,10 @@ def rewrite_index(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit])
     if len(names) != 1 or any(not isinstance(edit, WriteIndex) for edit in edits) or weights is None:
         raise refusal(checkpoint)
     (name,) = names
-    text = json.dumps(_index(folder, name, _parts(folder, weights)), indent=2, sort_keys=True)
+    try:
+        text = json.dumps(_index(folder, name, _parts(folder, weights)), indent=2, sort_keys=True)
+    except RecursionError as error:
+        raise RefusedError(f"{name} is nested too deep to be kept beside the new table; delete it first.") from error
     return Recipe(os.path.join(folder.path, name), (Literal(f"{text}\n".encode()),))
 
 
@@ -82,7 +74,7 @@ def _index(folder: FolderSource, name: str, parts: Parts) -> dict[str, object]:
 def _old(folder: FolderSource, name: str) -> dict[str, object]:
     try:
         source = folder.open(name)
-        said = json.loads(source.read(0, source.size))
+        said = json.loads(source.read(0, source.size)) if source.size <= LONGEST else {}
     except (CkptDoctorError, ValueError, RecursionError):  # that is why it is written anew
         return {}
     return said if isinstance(said, dict) else {}

@@ -70,12 +70,19 @@ class Parts:
         if twice:
             files = sorted({file for key in twice for file in self.holders[key]})
             message = f"{_listed(files)} {'both ' if len(files) == 2 else ''}hold {_listed(twice)}"
+            unlike = [key for key in twice if self._unlike(key)]
+            message += f", with another dtype or shape in each: {_listed(unlike)}" if unlike else ""
             self.gathering.note(NoteKind.KEY_IN_TWO_FILES, message, files[0])
         if self.index is not None:
             self._stale(self.index)
             self._misplaced(self.index)
             self._omitted(self.index)
             self._size(self.index)
+
+    def _unlike(self, key: Part) -> bool:
+        """Whether the files that have the key have tensors of several kinds under it."""
+        nodes = [self.entries[file][key] for file in self.holders[key]]
+        return len({(node.dtype.name, node.shape) for node in nodes if isinstance(node, Tensor)}) > 1
 
     def _stale(self, index: Index) -> None:
         """An index of another save: it names files that are not there, and all of them are numbered otherwise."""

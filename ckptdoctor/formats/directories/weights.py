@@ -29,6 +29,10 @@ class Weights:
     trouble: DamagedError | None = None
 
 
+# shard-00001-model-00001-of-00002.safetensors holds a piece of each tensor, not some of the tensors
+# (torch.distributed.checkpoint.HuggingFaceStorageWriter with save_distributed=True)
+_PIECES = "shard-0"
+
 _found: WeakKeyDictionary[FolderSource, Weights | None] = WeakKeyDictionary()
 
 
@@ -43,7 +47,7 @@ def _look(folder: FolderSource) -> Weights | None:
     names = frozenset(folder.names)
     single = next((name for name in SINGLE if name in names), "")
     listed = indexes(names)
-    sets = shard_sets(folder.names)
+    sets = [each for each in shard_sets(folder.names) if not each.stem.startswith(_PIECES)]
     # transformers takes model.safetensors before an index, and an index before pytorch_model.bin
     if single.endswith(".safetensors") or (single and not listed and not sets):
         return Weights((single,), single=single, others=(*listed, *[name for name in SINGLE if name in names][1:]))
@@ -51,7 +55,9 @@ def _look(folder: FolderSource) -> Weights | None:
         others = (*listed[1:], *([single] if single else []))
         return _indexed(folder, listed[0], others, sets)
     if sets:
-        return Weights(tuple(sets[0].present.values()), shards=sets[0], others=(single,) if single else ())
+        further = [file for each in sets[1:] for file in each.present.values()]
+        others = (*further, *([single] if single else []))
+        return Weights(tuple(sets[0].present.values()), shards=sets[0], others=others)
     return None
 
 

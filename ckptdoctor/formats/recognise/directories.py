@@ -93,6 +93,12 @@ _KINDS: tuple[tuple[str, _Fits, str], ...] = (
         "Open the files in it: model.safetensors or pytorch_model.bin, optimizer.pt, scheduler.pt, rng_state.pth.",
     ),
     (
+        "folder of distributed safetensors pieces",
+        lambda folder: folder.has(r"^shard-\d+-.*\.safetensors$"),
+        "Each file holds a piece of every tensor: "
+        "torch.distributed.checkpoint._consolidate_hf_safetensors.consolidate_safetensors_files puts them together.",
+    ),
+    (
         "Hugging Face model folder",
         lambda folder: "config.json" in folder.names and folder.has(r"^(?:.*\.safetensors|pytorch_model\.bin)$"),
         "Open the model.safetensors or pytorch_model.bin in it.",

@@ -27,7 +27,6 @@ Repair
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
@@ -78,6 +77,8 @@ def _one(layer: Layer) -> str:
 
 
 def _config(layers: Sequence[Layer]) -> str:
+    import json  # only where there is something to say
+
     return json.dumps(
         {
             "quant_method": "bitsandbytes",

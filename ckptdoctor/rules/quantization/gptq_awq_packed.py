@@ -26,7 +26,6 @@ Repair
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -83,6 +82,8 @@ def _one(layer: Layer) -> str:
 
 def _config(layers: Sequence[Layer]) -> str:
     """That of the most common kind of layer."""
+    import json  # only where there is something to say
+
     ((scheme, bits, block), _), *_ = Counter(
         [(layer.scheme, layer.bits, layer.block) for layer in layers]
     ).most_common()

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Drop, Edit, Fix, Safety
@@ -48,9 +49,9 @@ from ckptdoctor.rules.quantized_samples import converted
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "fc.weight": T((6, 4)), "fc.bias": T((6,))}
 SICK = (
-    Example("a file by itself", raw=converted(False)),
-    Example("one scale for each weight", raw=converted(False), like=_PLAIN),
-    Example("a scale for each channel", raw=converted(True), like=_PLAIN),
+    Example("a file by itself", raw=partial(converted, False)),
+    Example("one scale for each weight", raw=partial(converted, False), like=_PLAIN),
+    Example("a scale for each channel", raw=partial(converted, True), like=_PLAIN),
 )
 HEALTHY = (
     Example("plain weights", _PLAIN),

@@ -16,26 +16,29 @@ How it is found
     one process, or the tensor was replicated.
 
 Repair
-    ``ckptdoctor convert FILE model.pt`` unwraps those that are whole. Split ones are joined by saving with
+    ``ckptdoctor fix FILE --select X810`` puts the local part in the place of each, where all of them are whole; so does
+    ``ckptdoctor convert``. Split ones are joined by saving with
     ``torch.distributed.checkpoint.state_dict.get_model_state_dict`` and ``full_state_dict=True``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
-from ckptdoctor.facts.sharding import dtensors
+from ckptdoctor.edits import Fix, Safety, Unwrap
+from ckptdoctor.facts.sharding import dtensors, whole_dtensors
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.sharding.saved import wrapped
+from ckptdoctor.rules.sharded_samples import wrapped
 
 _CLASS = ("torch.distributed.tensor", "DTensor")
 SICK = (
-    Example("saved by the only process", raw=wrapped(*_CLASS, local=4)),
-    Example("half of a tensor", raw=wrapped(*_CLASS, local=2)),
+    Example("saved by the only process", raw=partial(wrapped, *_CLASS, local=4)),
+    Example("half of a tensor", raw=partial(wrapped, *_CLASS, local=2)),
 )
 HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
@@ -44,12 +47,14 @@ HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 def dtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that are spread over processes."""
     found = dtensors(checkpoint)
+    fix = _unwrapping(checkpoint)
     if found.whole:
         yield _problem(
             found.whole,
             "all of whose elements are here",
             "They were saved from one process, or every process had all of each.",
-            "“ckptdoctor convert FILE model.pt” makes plain tensors of them.",
+            "" if fix is not None else "Leave the split ones out, or save whole tensors.",
+            fix,
         )
     if found.partial:
         yield _problem(
@@ -60,7 +65,7 @@ def dtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
         )
 
 
-def _problem(tensors: Sequence[Tensor], what: str, cause: str, advice: str) -> Problem:
+def _problem(tensors: Sequence[Tensor], what: str, cause: str, advice: str, fix: Fix | None = None) -> Problem:
     are = "is a DTensor" if len(tensors) == 1 else "are DTensors"
     return Problem(
         message=f"{wording.count(len(tensors), 'tensor')} {are}, {what}",
@@ -68,4 +73,14 @@ def _problem(tensors: Sequence[Tensor], what: str, cause: str, advice: str) -> P
         torch_says=("``torch.distributed.tensor`` must be imported to load DTensors",),
         advice=advice,
         keys=tuple([tensor.path for tensor in tensors]),
+        fix=fix,
     )
+
+
+def _unwrapping(checkpoint: Checkpoint) -> Fix | None:
+    """The repair: the local part in the place of each."""
+    found = whole_dtensors(checkpoint)
+    if found is None:
+        return None
+    title = "put the local part in the place of each DTensor"
+    return Fix(title, (Unwrap(found.classes, found.storages),), Safety.SAFE, "--select X810")

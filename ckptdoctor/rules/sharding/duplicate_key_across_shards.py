@@ -11,7 +11,8 @@ What you see
     Nothing: one of the two is used.
 
 How it is found
-    The names in the headers of all shards, and of further files that are called like shards.
+    The names in the headers of all shards, and of further files that are called like shards. Where the dtypes or the
+    shapes differ, that is said: then one of the files is of another model, or is quantised.
 
 Repair
     None: find out which file is the right one, and move the other out of the folder.
@@ -19,7 +20,6 @@ Repair
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
@@ -28,28 +28,17 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
 
-_ONE: dict[str, object] = {"a.weight": T((2, 2)), "a.bias": T((2,))}
-_TWO: dict[str, object] = {"b.weight": T((2, 2)), "b.bias": T((2,))}
-_FIRST, _SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-
-
-def _index(total: int = 48, **files: str) -> bytes:
-    """An index: "a.weight" in _FIRST and so on, but for what ``files`` says."""
-    table = dict.fromkeys(_ONE, _FIRST) | dict.fromkeys(_TWO, _SECOND)
-    table |= {key.replace("_", "."): file for key, file in files.items()}
-    return json.dumps({"metadata": {"total_size": total}, "weight_map": table}).encode()
-
+_FIRST, _SECOND = shard(1), shard(2)
 
 SICK = (
     Example(
         "a tensor in both shards",
-        files={"model.safetensors.index.json": _index(), _FIRST: _ONE | {"b.bias": T((2,))}, _SECOND: _TWO},
+        files={INDEX: index(), _FIRST: ONE | {"b.bias": T((2,))}, _SECOND: TWO},
     ),
 )
-HEALTHY = (
-    Example("an index that fits", files={"model.safetensors.index.json": _index(), _FIRST: _ONE, _SECOND: _TWO}),
-)
+HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
 
 
 @rule("X806", "duplicate-key-across-shards", Severity.WARNING)

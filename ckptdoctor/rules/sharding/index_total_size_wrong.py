@@ -20,38 +20,26 @@ Repair
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.index_repair import new_index
 from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.sharding.index_repair import new_index
+from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
 
-_ONE: dict[str, object] = {"a.weight": T((2, 2)), "a.bias": T((2,))}
-_TWO: dict[str, object] = {"b.weight": T((2, 2)), "b.bias": T((2,))}
-_FIRST, _SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
-
-
-def _index(total: int = 48, **files: str) -> bytes:
-    """An index: "a.weight" in _FIRST and so on, but for what ``files`` says."""
-    table = dict.fromkeys(_ONE, _FIRST) | dict.fromkeys(_TWO, _SECOND)
-    table |= {key.replace("_", "."): file for key, file in files.items()}
-    return json.dumps({"metadata": {"total_size": total}, "weight_map": table}).encode()
-
+_FIRST, _SECOND = shard(1), shard(2)
 
 SICK = (
     Example(
         "a count from before casting",
-        files={"model.safetensors.index.json": _index(96), _FIRST: _ONE, _SECOND: _TWO},
+        files={INDEX: index(96), _FIRST: ONE, _SECOND: TWO},
     ),
 )
-HEALTHY = (
-    Example("an index that fits", files={"model.safetensors.index.json": _index(), _FIRST: _ONE, _SECOND: _TWO}),
-)
+HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
 
 
 @rule("X807", "index-total-size-wrong", Severity.INFO)

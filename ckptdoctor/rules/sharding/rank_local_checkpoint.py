@@ -1,8 +1,9 @@
 """The file is what one rank of several saved.
 
 What it means
-    Its name says a rank, and files of other ranks lie beside it. Where the model was split over the ranks (FSDP, a
-    pipeline, tensor parallelism), each has a part; where every rank had all of it (DDP), they are the same.
+    Its name, or that of its folder, says a rank, and there are files of other ranks. Where the model was split over the
+    ranks (FSDP, a pipeline, tensor parallelism), each has a part; where every rank had all of it (DDP), they are the
+    same.
 
 Why it matters
     One part alone lacks layers or has tensors that are too small.
@@ -11,8 +12,8 @@ What you see
     Missing key(s) in state_dict
 
 How it is found
-    The names in the folder. Layers that begin above 0 show that this is a later stage of a pipeline: then it is a
-    warning.
+    The names in the folder, or of the folders beside it (``rank_0/model.pt``, ``rank_1/model.pt``), one of which says
+    0. Layers that begin above 0 show that this is a later stage of a pipeline: then it is a warning.
 
 Repair
     None: whether the parts are joined by names or along a side depends on how the model was split.
@@ -37,6 +38,7 @@ SICK = (
     Example("a rank of unknown kind", _WHOLE, name="model_rank_0.pt", beside={"model_rank_1.pt": b"PK"}),
 )
 HEALTHY = (
+    Example("adapters of two ranks", _WHOLE, name="lora_rank_8.pt", beside={"lora_rank_16.pt": b"PK"}),
     Example("the only rank", _WHOLE, name="model_rank_0.pt"),
     Example("states of random generators", {"cpu": T((4,))}, name="rng_rank_0.pt", beside={"rng_rank_1.pt": b"PK"}),
 )
@@ -52,8 +54,9 @@ def rank_local_checkpoint(checkpoint: Checkpoint) -> Iterator[Problem]:
     first = f" Its {late[0].name} begin with number {late[0].present[0]}." if late else ""
     others = len(found.ranks) - 1
     beside = "that of another lies" if others == 1 else f"those of {others:,} others lie"
+    where = "in the folder beside its own" if others == 1 else "in the folders beside its own"
     yield Problem(
-        message=f"this is the file of rank {found.rank}, and {beside} beside it",
+        message=f"this is the file of rank {found.rank}, and {beside} {where if found.apart else 'beside it'}",
         cause=f"Where the model was split over the ranks, one file is a part of it.{first}",
         advice="Join the parts with the program that split it; where every rank had the whole model, any file will do.",
         severity=Severity.WARNING if late else Severity.INFO,

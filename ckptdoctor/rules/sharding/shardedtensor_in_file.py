@@ -20,6 +20,7 @@ Repair
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.sharding import sharded_tensors
@@ -27,11 +28,11 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.sharding.saved import wrapped
+from ckptdoctor.rules.sharded_samples import wrapped
 
 _SAYS = 'Need to initialize default process group using "init_process_group" before loading ShardedTensor'
 _CLASS = ("torch.distributed._shard.sharded_tensor.api", "ShardedTensor")
-SICK = (Example("one rank's part", raw=wrapped(*_CLASS)),)
+SICK = (Example("one rank's part", raw=partial(wrapped, *_CLASS)),)
 HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
 

@@ -86,6 +86,28 @@ def test_slices(name, tmp_path):
     assert "split into 2" in finding.message
 
 
+def test_a_folder_for_each_rank(tmp_path):
+    """Files that are called alike, in folders that are called by ranks; adapters of several ranks are no such thing."""
+    inner = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")
+    for rank in (0, 1, 2):
+        (tmp_path / f"rank_{rank}").mkdir()
+        stage = {f"layers.{4 * rank + number}.{name}": torch.ones(2) for number in range(4) for name in inner}
+        torch.save(stage, tmp_path / f"rank_{rank}" / "model.pt")
+    (finding,) = found(tmp_path / "rank_1" / "model.pt", "X812")
+    assert finding.message == "this is the file of rank 1, and those of 2 others lie in the folders beside its own"
+    assert finding.severity is Severity.WARNING
+    os.rename(tmp_path / "rank_0", tmp_path / "rank_8")
+    assert found(tmp_path / "rank_1" / "model.pt", "X812") == []
+
+
+def test_a_duplicate_of_another_kind(tmp_path):
+    """The finding says where two files have different tensors of one name."""
+    save_file({"a": torch.ones(2), "b": torch.ones(2)}, tmp_path / "model-00001-of-00002.safetensors")
+    save_file({"a": torch.ones(2), "b": torch.ones(3)}, tmp_path / "model-00002-of-00002.safetensors")
+    (finding,) = found(tmp_path, "X806")
+    assert finding.message.endswith("both hold a, b, with another dtype or shape in each: b")
+
+
 def test_shards_that_are_sorted_by_name_have_gaps(tmp_path):
     """A shard by itself says nothing of its layers."""
     inner = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")

@@ -1,0 +1,148 @@
+"""Lays out folders of torch.distributed.checkpoint: one ``.distcp`` file, and ``.metadata``, which says what is where.
+
+Each value is an archive of its own in the file, as ``torch.save`` writes it; tensors hold just their own elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping as AnyMapping
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Tensor, walk
+from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.formats.compose.checksums import checksums
+from ckptdoctor.formats.compose.dcp_flat import Flat, Steps, Value, flat
+from ckptdoctor.formats.compose.dcp_metadata import Saved, metadata
+from ckptdoctor.formats.compose.pickling import dtype_of, pickled
+from ckptdoctor.formats.compose.strided import length, segments
+from ckptdoctor.formats.compose.torch_zip import Storages, Stored, archive, torch_tensor
+from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
+
+DATA, METADATA = "__0_0.distcp", ".metadata"
+
+_FOLDER = "archive"  # what torch.save calls it where it writes into no file
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """One value of the file: what it is as it is written, and the storages that it got."""
+
+    value: Value
+    node: Node
+    storages: OwnElements
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How to write a folder. ``values`` are in their order in the file; ``apart`` says what could not be kept."""
+
+    data: Recipe
+    metadata: Recipe
+    values: tuple[Written, ...]
+    apart: Flat
+
+
+class OwnElements(Storages):
+    """Storages that hold the elements of one tensor each, and nothing else.
+
+    They are asked for with tensors as they are written; ``originals`` are what these were, by their paths.
+    """
+
+    def __init__(self, originals: AnyMapping[KeyPath, Tensor], swapped: bool) -> None:
+        super().__init__(swapped)
+        self._originals = originals
+
+    def _identity(self, tensor: Tensor) -> object:
+        return tensor.path
+
+    def _stored(self, tensor: Tensor, key: str) -> Stored:
+        original = self._originals[tensor.path]
+        data = segments(original, self._swapped)
+        return Stored(key, length(original), data, _known(original, data), original)
+
+
+def _known(tensor: Tensor, data: Sequence[Segment]) -> int | None:
+    """The checksum of the elements where it is that of the whole storage."""
+    storage = tensor.storage
+    if storage is None or storage.extent is None or storage.compressed or len(data) != 1:
+        return None
+    (only,) = data
+    whole = isinstance(only, Copy) and (only.offset, only.length) == (storage.extent.offset, storage.extent.length)
+    return storage.crc32 if whole else None
+
+
+def layout(tree: Node, root: KeyPath, source: str, swapped: bool = False) -> Layout:
+    """How to write the contents. Raises RefusedError for what has no place in such a folder.
+
+    Values without a known checksum are read for theirs.
+    """
+    apart = flat(tree, root)
+    written = [_written(value, swapped) for value in apart.values]
+    heads = [pickled(each.node, each.storages) for each in written]
+    unknown = [stored.data for each in written for stored in each.storages.found if stored.crc is None]
+    sums = iter(checksums(unknown))
+    data: list[Segment] = []
+    saved: list[Saved] = []
+    at = 0
+    for each, head in zip(written, heads, strict=True):
+        made = archive(_FOLDER, head, each.storages.found, sums)
+        size = sum(segment.length for segment in made)
+        data += made
+        saved.append(_saved(each, at, size))
+        at += size
+    said = metadata(saved)
+    return Layout(Recipe(source, tuple(data)), Recipe(source, (Literal(said),)), tuple(written), apart)
+
+
+def _written(value: Value, swapped: bool) -> Written:
+    originals = {node.path: node for _, node in walk(value.node) if isinstance(node, Tensor)}
+    return Written(value, _plain(value.node), OwnElements(originals, swapped))
+
+
+def _plain(node: Node) -> Node:
+    """The value as it is written: tensors in C order, on the CPU, without gradients."""
+    if isinstance(node, Tensor):
+        made = replace(node, is_parameter=False, requires_grad=False)
+        return replace(torch_tensor(made), stride=contiguous_stride(node.shape), offset=0)
+    if isinstance(node, Mapping):
+        return replace(node, entries=tuple([(part, _plain(child)) for part, child in node.entries]))
+    if isinstance(node, Items):
+        return replace(node, items=tuple([_plain(child) for child in node.items]))
+    return node
+
+
+def _saved(each: Written, offset: int, size: int) -> Saved:
+    value, node = each.value, each.node
+    if isinstance(node, Tensor):
+        return Saved(value.key, value.steps, DATA, offset, size, dtype_of(node), node.shape)
+    return Saved(value.key, value.steps, DATA, offset, size)
+
+
+def nested(values: Sequence[tuple[Steps, Node]]) -> Node:
+    """The contents as they are put together again: dicts by text, lists by number, None for what a list lost."""
+    top: dict[str | int, object] = {}
+    for steps, node in values:
+        level = top
+        for step in steps[:-1]:
+            level = level.setdefault(step, {})  # type: ignore[assignment]  # a leaf is no dict: its key would be twice there
+        level[steps[-1]] = _Leaf(node)
+    return _joined(top)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    node: Node
+
+
+def _joined(level: object) -> Node:
+    if isinstance(level, _Leaf):
+        return level.node
+    assert isinstance(level, dict)
+    if all(isinstance(step, int) for step in level):
+        items: list[Node] = [None] * (max(level) + 1)
+        for step, below in level.items():
+            items[step] = _joined(below)
+        return Items("list", tuple(items))
+    return Mapping("dict", tuple([(step, _joined(below)) for step, below in level.items()]))

@@ -6,6 +6,7 @@
     report = ckptdoctor.check("model.pt")         # findings, worst first
     repaired = ckptdoctor.fix("model.pt")         # a new file beside it, verified
     ckptdoctor.convert("model.pt", "model.safetensors")     # the same tensors in another container
+    difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
     contents = ckptdoctor.load("model.pt")        # plain Python with CPU tensors
     weights = ckptdoctor.load_state_dict("model.pt", net)   # what net.load_state_dict takes, or why there is none
 
@@ -18,9 +19,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ckptdoctor.api import check, convert, fix, open
+    from ckptdoctor.api import check, convert, diff, fix, open
     from ckptdoctor.checkpoint import Checkpoint, Tensor
     from ckptdoctor.checkpoint.expectation import Expected, Reference
+    from ckptdoctor.differences import Difference
     from ckptdoctor.edits.conversion import ConvertReport
     from ckptdoctor.errors import CkptDoctorError
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, Severity
@@ -33,6 +35,7 @@ __all__ = [
     "Checkpoint",
     "CkptDoctorError",
     "ConvertReport",
+    "Difference",
     "Expected",
     "FileReport",
     "Finding",
@@ -44,6 +47,7 @@ __all__ = [
     "__version__",
     "check",
     "convert",
+    "diff",
     "fix",
     "load",
     "load_state_dict",
@@ -55,6 +59,7 @@ _HOMES = {
     "Checkpoint": "ckptdoctor.checkpoint",
     "CkptDoctorError": "ckptdoctor.errors",
     "ConvertReport": "ckptdoctor.edits.conversion",
+    "Difference": "ckptdoctor.differences",
     "Expected": "ckptdoctor.checkpoint.expectation",
     "FileReport": "ckptdoctor.findings",
     "Finding": "ckptdoctor.findings",
@@ -65,6 +70,7 @@ _HOMES = {
     "Tensor": "ckptdoctor.checkpoint",
     "check": "ckptdoctor.api",
     "convert": "ckptdoctor.api",
+    "diff": "ckptdoctor.api",
     "fix": "ckptdoctor.api",
     "load": "ckptdoctor.loading",
     "load_state_dict": "ckptdoctor.loading.state_dict",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Union
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.differences import Difference
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.findings import FileReport, RepairReport
 
@@ -52,7 +53,10 @@ def check(
     selection = Selection(None if select is None else tuple(select), tuple(ignore))
     wanted = os.fspath(like) if like is not None else None
     settings = Settings(selection, deep=deep, like=wanted, root=root)
-    return diagnose.check(os.fspath(path), settings, None if reference is None else as_reference(reference))
+    report = diagnose.check(os.fspath(path), settings, None if reference is None else as_reference(reference))
+    if report.interrupted:
+        raise KeyboardInterrupt
+    return report
 
 
 def fix(
@@ -109,11 +113,13 @@ def convert(
     flatten: bool = False,
     clone_ties: bool = False,
     force: bool = False,
+    to: str | None = None,
 ) -> ConvertReport:
     """Write a checkpoint, or several files with keys of their own, in another container: what ``output`` is called.
 
     ``.pt``, ``.pth``, ``.ckpt`` and ``.bin`` are archives of torch; ``.safetensors`` is one file, and with
-    ``shard_size`` ("5GB", or bytes) a folder of them. The options do what those of ``ckptdoctor convert`` do.
+    ``shard_size`` ("5GB", or bytes) a folder of them. ``to`` ("torch", "safetensors", "dcp") says what to write where
+    the name does not. The options do what those of ``ckptdoctor convert`` do.
     Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError;
     then nothing has changed.
     """
@@ -123,5 +129,33 @@ def convert(
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     size = size_of(shard_size) if isinstance(shard_size, str) else shard_size
     named = tuple([os.fspath(each) for each in paths])
-    request = ConvertRequest(named, os.fspath(output), size, root, flatten, clone_ties, force)
+    request = ConvertRequest(named, os.fspath(output), size, root, flatten, clone_ties, force, to)
     return converting.convert(request)
+
+
+def diff(
+    a: Path,
+    b: Path,
+    *,
+    values: bool = False,
+    root: str | None = None,
+    root_b: str | None = None,
+    rtol: float = 0.0,
+    atol: float = 0.0,
+) -> Difference:
+    """How two checkpoints differ, in any containers: names, shapes, dtypes, device tags, and what is beside tensors.
+
+    ``values`` compares the values too, and measures those that differ; so do the tolerances, which say what does not
+    count. ``root`` is the part that matters ("state_dict"), ``root_b`` that of ``b`` where it is another.
+    ``Difference.same`` is the answer in one word, ``Difference.summary`` in one sentence.
+    Raises UsageError, UnreadableError, NotACheckpointError, or DamagedError.
+    """
+    from ckptdoctor.engine import diff as comparing
+    from ckptdoctor.engine.diff_request import DiffRequest
+
+    request = DiffRequest(os.fspath(a), os.fspath(b), root, root_b, rtol, atol)
+    if not (values or rtol or atol):
+        return comparing.diff(request)
+    from ckptdoctor.values.differences import compare_values
+
+    return comparing.diff(request, compare_values)

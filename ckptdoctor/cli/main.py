@@ -24,6 +24,7 @@ COMMANDS = {
     "check": "ckptdoctor.cli.check",
     "fix": "ckptdoctor.cli.fix",
     "show": "ckptdoctor.cli.show",
+    "diff": "ckptdoctor.cli.diff",
     "convert": "ckptdoctor.cli.convert",
     "merge": "ckptdoctor.cli.merge",
     "salvage": "ckptdoctor.cli.salvage",

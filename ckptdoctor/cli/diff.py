@@ -1,0 +1,76 @@
+"""``ckptdoctor diff``: how do these two checkpoints differ?"""
+
+from __future__ import annotations
+
+import click
+
+from ckptdoctor.cli.console import emit, paint, width
+from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.cli.options import SHORT_HELP, color
+from ckptdoctor.differences import Difference
+from ckptdoctor.engine.diff import Measure, diff
+from ckptdoctor.engine.diff_request import DiffRequest
+
+_STYLES = ["full", "concise", "json", "markdown"]
+
+
+@click.command("diff", context_settings=SHORT_HELP)
+@click.argument("a", metavar="A")
+@click.argument("b", metavar="B")
+@click.option("--values", is_flag=True, help="Also compare the values of all tensors, and measure those that differ.")
+@click.option("--rtol", default=0.0, help="With --values: differences up to this times |b| do not count.")
+@click.option("--atol", default=0.0, help="With --values: differences up to this do not count.")
+@click.option("--root", metavar="KEY", help='Only the part under this key, such as "state_dict".')
+@click.option("--root-b", metavar="KEY", help="The part of B.  [default: that of --root]")
+@click.option("--all", "every", is_flag=True, help="Name every tensor instead of patterns.")
+@click.option(
+    "--format", "style", type=click.Choice(_STYLES), default="full", show_default=True, help="How to print it."
+)
+@color
+def command(
+    a: str,
+    b: str,
+    values: bool,
+    rtol: float,
+    atol: float,
+    root: str | None,
+    root_b: str | None,
+    every: bool,
+    style: str,
+    color: str,
+) -> ExitStatus:
+    """Say how two checkpoints differ.
+
+    A and B are files, folders or addresses in any containers. Compared are names, shapes, dtypes, device tags and what
+    lies beside the tensors, by the headers; nothing in either is ever run. State dicts with one obvious counterpart
+    are taken for the same wherever they lie, and names that wrappers changed are brought together. Exit status: 0 they
+    are the same as far as was compared, 1 they differ, 2 one cannot be read or the request makes no sense.
+    """
+    found = diff(DiffRequest(a, b, root, root_b, rtol, atol), _measure() if values or rtol or atol else None)
+    emit(_rendered(found, style, color, every))
+    return ExitStatus.CLEAN if found.same else ExitStatus.FINDINGS
+
+
+def _measure() -> Measure:
+    from ckptdoctor.values.differences import compare_values
+
+    return compare_values
+
+
+def _rendered(found: Difference, style: str, color: str, every: bool) -> str:
+    if style == "json":
+        from ckptdoctor import __version__
+        from ckptdoctor.report import diff_json
+
+        return diff_json.render(found, __version__, every)
+    if style == "concise":
+        from ckptdoctor.report import diff_concise
+
+        return diff_concise.render(found, every)
+    if style == "markdown":
+        from ckptdoctor.report import diff_markdown
+
+        return diff_markdown.render(found, every)
+    from ckptdoctor.report import diff_text
+
+    return diff_text.render(found, paint(color), width(), every)

@@ -1,0 +1,161 @@
+"""Holds two checkpoints against each other by their headers: which tensors and other contents are in both, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from time import perf_counter
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, Tensor, addresses, show_path
+from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.differences import Difference, Pair, Section, Side, Single
+from ckptdoctor.engine.diff_names import Renaming, renaming
+from ckptdoctor.engine.diff_others import other_differences
+from ckptdoctor.engine.diff_request import DiffRequest
+from ckptdoctor.engine.diff_sections import Counterparts, counterparts
+from ckptdoctor.engine.diff_summary import summary
+from ckptdoctor.engine.roots import find_root
+
+# compares the values as well: what is known from the headers, and where the bytes of both are
+Measure = Callable[[Difference, Source, Source], Difference]
+
+
+def diff(request: DiffRequest, measure: Measure | None = None) -> Difference:
+    """How two checkpoints differ: by their headers, and by their values where ``measure`` compares those.
+
+    Raises UsageError when there is no such root, and what ``formats.open_checkpoint`` does.
+    """
+    start = perf_counter()
+    with formats.opened(request.a) as (one, first), formats.opened(request.b) as (other, second):
+        root_b = request.root if request.root_b is None else request.root_b
+        a = _side(request.a, formats.read(one, first), request.root)
+        b = _side(request.b, formats.read(other, second), root_b)
+        found = replace(held_against(a, b), rtol=request.rtol, atol=request.atol)
+        if measure is not None:
+            found = replace(measure(found, one, other), compared=True)
+    return replace(found, summary=summary(found), seconds=perf_counter() - start)
+
+
+def _side(path: str, checkpoint: Checkpoint, root: str | None) -> Side:
+    return Side(addresses.shown(path), checkpoint, find_root(checkpoint.tree, root) if root is not None else ())
+
+
+@collector_paused()
+def held_against(a: Side, b: Side) -> Difference:
+    """How two checkpoints differ by their headers."""
+    matched = counterparts(a, b)
+    here, there = _Names(a, matched, 0), _Names(b, matched, 1)
+    mine, its = here.tensors(), there.tensors()
+    renamings = list(_renamings(a, b, matched, mine, its))
+    names = {old: new for each in renamings for old, new in each.pairs.items()}
+    unsure = {old for each in renamings for old in each.unsure}
+    pairs, removed, found = [], [], set()
+    for address, tensor in mine.items():
+        goal = address if address in its else names.get(address)
+        if goal is None:
+            removed.append(Single(here.name(address), tensor, here.holds_weights(address)))
+            continue
+        found.add(goal)
+        name = here.name(address)
+        name_b = name if goal == address else here.name(goal)
+        weights = here.holds_weights(address)
+        pairs.append(Pair(name, name_b, tensor, its[goal], weights, address not in unsure))
+    added = [
+        Single(there.name(address), tensor, there.holds_weights(address))
+        for address, tensor in its.items()
+        if address not in found
+    ]
+    return Difference(
+        a=a,
+        b=b,
+        pairs=tuple(pairs),
+        removed=tuple(removed),
+        added=tuple(added),
+        others=tuple(other_differences(a, b, matched, renamed=bool(names))),
+        sections=tuple([Section(one.role, one.path, other.path) for one, other in matched.pairs]),
+        steps=tuple(dict.fromkeys([step for each in renamings for step in each.steps])),
+        notes=tuple(_notes(a, b)),
+    )
+
+
+def _renamings(
+    a: Side, b: Side, matched: Counterparts, mine: dict[Address, Tensor], its: dict[Address, Tensor]
+) -> Iterator[Renaming[Address]]:
+    """For each pair of state dicts that are weights: the names that only one has, brought together."""
+    for index, (one, other) in enumerate(matched.pairs):
+        if one.role not in WEIGHTS or other.role not in WEIGHTS:
+            continue
+        left = [tensor for key, tensor in _direct(mine, index) if (index, (key,)) not in its]
+        wanted = [tensor for key, tensor in _direct(its, index) if (index, (key,)) not in mine]
+        if left and wanted:
+            found = renaming(a.checkpoint, replace(one, tensors=tuple(left)), b.checkpoint, other, wanted)
+            yield Renaming(
+                {(index, (old,)): (index, (new,)) for old, new in found.pairs.items()},
+                frozenset([(index, (old,)) for old in found.unsure]),
+                found.steps,
+            )
+
+
+def _direct(tensors: dict[Address, Tensor], section: int) -> list[tuple[str, Tensor]]:
+    """The direct entries of a section under text keys."""
+    return [
+        (path[0], tensor)
+        for (index, path), tensor in tensors.items()
+        if index == section and len(path) == 1 and isinstance(path[0], str)
+    ]
+
+
+# the number of a pair of state dicts (-1: outside of all) and the path in it, which is the same for counterparts
+Address = tuple[int, KeyPath]
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The addresses of the tensors of one side, and what people call them."""
+
+    side: Side
+    matched: Counterparts
+    index: int
+
+    def tensors(self) -> dict[Address, Tensor]:
+        """Every tensor in the part that is compared, in file order."""
+        roots = {pair[self.index].path: number for number, pair in enumerate(self.matched.pairs)}
+        depths = sorted({len(path) for path in roots}, reverse=True)
+        skip = len(self.side.root)
+        found: dict[Address, Tensor] = {}
+        for tensor in self.side.checkpoint.tensors:
+            path = tensor.path
+            if path[:skip] != self.side.root:
+                continue
+            for depth in depths:
+                number = roots.get(path[:depth])
+                if number is not None and depth < len(path):
+                    found[number, path[depth:]] = tensor
+                    break
+            else:
+                found[-1, path[skip:]] = tensor
+        return found
+
+    def name(self, address: Address) -> str:
+        """The key in the first set of weights; elsewhere the path, which begins as it does in A."""
+        number, path = address
+        if number == -1:
+            return show_path(path)
+        if number == self.matched.main:
+            return show_path(path)
+        where = self.matched.pairs[number][0].path[len(self.side.root) if self.index == 0 else 0 :]
+        return show_path((*where, *path))
+
+    def holds_weights(self, address: Address) -> bool:
+        """Whether it is a model's weight."""
+        return address[0] != -1 and self.matched.pairs[address[0]][0].role in WEIGHTS
+
+
+def _notes(a: Side, b: Side) -> Iterator[str]:
+    """What of either file was not looked at."""
+    for name, side in (("A", a), ("B", b)):
+        for note in side.checkpoint.notes:
+            if note.kind is NoteKind.NOT_EXAMINED:
+                yield f"{name}: {note.message}"

@@ -1,0 +1,26 @@
+"""What is to be compared, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+
+from ckptdoctor.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class DiffRequest:
+    """Two paths, the part of each that matters, and tolerances for values. ``root_b`` None is ``root``."""
+
+    a: str
+    b: str
+    root: str | None = None
+    root_b: str | None = None
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("rtol", "atol"):
+            number = getattr(self, name)
+            if not (isfinite(number) and number >= 0):
+                raise UsageError(f"--{name} must be a number that is not negative, not {number}.")

@@ -1,0 +1,216 @@
+"""A difference in one sentence, which says no more than was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.differences import Difference, Numbers, Pair, Verdict
+from ckptdoctor.facts.parameters import BUFFERS
+from ckptdoctor.facts.shapes.kinds import is_head
+
+_NAMED = 4  # modules that are named one by one
+_ATTENTION = (
+    "attn",
+    "attention",
+    "q_proj",
+    "k_proj",
+    "v_proj",
+    "o_proj",
+    "qkv",
+    "query",
+    "key",
+    "value",
+    "to_q",
+    "to_k",
+)
+_STATISTICS = BUFFERS - {"inv_freq"}
+
+
+def summary(found: Difference) -> str:
+    """What differs, the most telling thing first; values are spoken of only where they were compared."""
+    weights = [pair for pair in found.pairs if pair.weights] or list(found.pairs)
+    said = _weights(found, weights)
+    beside = list(_beside(found, weights))
+    if said and beside:
+        return f"{said}; {', '.join(beside)}"
+    return said or ", ".join(beside) or "nothing in common"
+
+
+def _weights(found: Difference, weights: Sequence[Pair]) -> str:
+    """What became of the tensors that both have, first of all the weights."""
+    if not weights:
+        return "" if found.removed or found.added else "no tensors in either"
+    if found.compared:
+        return _told(found, weights)
+    ways = _ways(found, weights)
+    reshaped = [pair for pair in weights if pair.reshaped]
+    if reshaped:
+        where = _where([pair.name for pair in reshaped])
+        text = f"{where} {_has(len(reshaped))} another shape"
+        return f"{text}, the rest {'has ' + _listed(ways) if ways else 'fits'}; values were not compared"
+    if ways:
+        return f"the same tensors, but {_listed(ways)}; values were not compared"
+    return "the same names, shapes and dtypes; values were not compared"
+
+
+def _told(found: Difference, weights: Sequence[Pair]) -> str:
+    """The same where the values are known."""
+    apart = [pair for pair in weights if not pair.settled or pair.reshaped]
+    unknown = [pair for pair in apart if pair.values is None or pair.values.verdict is Verdict.NOT_COMPARED]
+    unknown = [pair for pair in unknown if not pair.reshaped]
+    ways = _ways(found, weights)
+    if not apart:
+        return _same(weights, ways)
+    if unknown:
+        text = f"{len(unknown):,} of {len(weights):,} tensors could not be compared"
+        changed = len(apart) - len(unknown)
+        return f"{text}, {changed:,} changed" if changed else text
+    tail = f" ({_listed(ways)} as well)" if ways else ""
+    return f"{_shape_of_change(found, weights, apart)}{tail}"
+
+
+def _same(weights: Sequence[Pair], ways: Sequence[str]) -> str:
+    """Where no value changed."""
+    verdicts = {pair.values.verdict for pair in weights if pair.values is not None}
+    close = Verdict.CLOSE in verdicts
+    if not ways:
+        return "equal within the tolerances" if close else "identical, bit for bit"
+    exact = ", within the tolerances" if close else ", exactly converted" if Verdict.ROUNDED in verdicts else ""
+    return f"same weights, {_listed(ways)}{exact}"
+
+
+def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequence[Pair]) -> str:
+    """Which part changed: the head, the statistics, whole modules, everything; and whether by a low rank."""
+    names = [pair.name for pair in changed]
+    rest = "the rest is bit-equal" if _exact(weights, changed) else "the rest is the same"
+    if len(changed) < len(weights):
+        if all(is_head(name) for name in names) and len(_modules(names)) <= _NAMED:
+            return f"identical but for the head ({_listed(_modules(names))})"
+        if all(name.rpartition(".")[2] in _STATISTICS for name in names):
+            return f"identical but for running statistics and counters ({len(names):,} tensors)"
+    low = _low_rank(found, names)
+    if low:
+        return low if len(changed) == len(weights) else f"{low}; {rest}"
+    if len(changed) == len(weights):
+        every = f"all {len(weights):,} tensors" if len(weights) > 1 else names[0]
+        return f"{every} changed{_how_far(changed)}"
+    whole = _whole({pair.name for pair in weights}, set(names))
+    if whole is not None and len(whole) <= _NAMED:
+        return f"all of {_listed(whole)} changed; {rest}"
+    return f"{len(changed):,} of {len(weights):,} tensors changed, {_where(names)}; {rest}"
+
+
+def _how_far(changed: Sequence[Pair]) -> str:
+    """How far apart all of them are, where that could be measured."""
+    measured = [pair.values.numbers for pair in changed if pair.values is not None and pair.values.numbers is not None]
+    if len(measured) < len(changed):
+        return ""
+    numbers = sum(measured, Numbers())
+    if numbers.odd:
+        return f" ({numbers.odd:,} values are NaN on one side only)"
+    return f" (relative L2 {numbers.relative:.3g}, cosine {numbers.cosine:.6f})"
+
+
+def _exact(weights: Sequence[Pair], changed: Sequence[Pair]) -> bool:
+    apart = {id(pair) for pair in changed}
+    return all(
+        pair.values is not None and pair.values.verdict is Verdict.EQUAL for pair in weights if id(pair) not in apart
+    )
+
+
+def _low_rank(found: Difference, names: Sequence[str]) -> str:
+    """A low rank is claimed only where every matrix that was looked at has one."""
+    ranks = found.ranks
+    if ranks is None or not ranks.low or ranks.full:
+        return ""
+    most = max(rank.rank for rank in ranks.low)
+    looked = f"rank {most} at most in the {len(ranks.low):,} largest" if len(ranks.low) > 1 else f"rank {most}"
+    where = "attention projections" if all(_in_attention(name) for name in names) else _where(names)
+    return f"low-rank change in {where} ({len(names):,} tensors; {looked}, told by a randomized sketch)"
+
+
+def _in_attention(name: str) -> bool:
+    tokens = name.lower().split(".")[:-1]
+    return any(word in token for token in tokens[-3:] for word in _ATTENTION)
+
+
+def _ways(found: Difference, weights: Sequence[Pair]) -> list[str]:
+    """In what else than their values they differ."""
+    ways = []
+    if any(pair.renamed for pair in weights):
+        ways.append("other names")
+    casts = {(pair.a.dtype.name, pair.b.dtype.name): None for pair in weights if pair.recast}
+    if casts:
+        ways.append("other dtype" + (" ({} → {})".format(*next(iter(casts))) if len(casts) == 1 else "s"))
+    if any(pair.retagged for pair in weights):
+        ways.append("other device tags")
+    if any(pair.remade for pair in weights):
+        ways.append("another kind of tensor")
+    if found.moved:
+        ways.append(f"another place ({show_path(found.moved[0].a)} → {show_path(found.moved[0].b)})")
+    return ways
+
+
+def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
+    """What else there is, in a few words each."""
+    if found.removed:
+        yield f"{len(found.removed):,} {_tensors(len(found.removed))} only in A"
+    if found.added:
+        yield f"{len(found.added):,} {_tensors(len(found.added))} only in B"
+    rest = [pair for pair in found.pairs if not pair.weights] if weights and weights[0].weights else []
+    apart = [pair for pair in rest if not pair.alike]
+    if apart:
+        yield f"{len(apart):,} of {len(rest):,} tensors beside the weights differ"
+    if found.others:
+        yield "other contents differ"
+
+
+def _tensors(count: int) -> str:
+    return "tensor" if count == 1 else "tensors"
+
+
+def _has(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _where(names: Sequence[str]) -> str:
+    """The modules, when they are few; else what all have in common, or how many."""
+    modules = _modules(names)
+    if len(modules) <= _NAMED:
+        return _listed(modules)
+    tops = list(dict.fromkeys([name.split(".")[0] for name in modules]))
+    return _listed(tops) if len(tops) <= _NAMED else f"{len(modules):,} modules"
+
+
+def _modules(names: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys([name.rpartition(".")[0] or name for name in names]))
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _whole(every: set[str], changed: set[str]) -> list[str] | None:
+    """The outermost modules all of whose tensors changed; None where a tensor changed beside them."""
+    total, apart = _counts(every), _counts(changed)
+    found: dict[str, None] = {}
+    for name in sorted(changed):
+        tokens = name.split(".")
+        prefixes = [".".join(tokens[:end]) for end in range(1, len(tokens))]
+        whole = next((prefix for prefix in prefixes if apart[prefix] == total[prefix]), None)
+        if whole is None:
+            return None
+        found[whole] = None
+    return list(found)
+
+
+def _counts(names: set[str]) -> dict[str, int]:
+    """How many of the names lie in each module."""
+    counts: dict[str, int] = {}
+    for name in names:
+        tokens = name.split(".")
+        for end in range(1, len(tokens)):
+            prefix = ".".join(tokens[:end])
+            counts[prefix] = counts.get(prefix, 0) + 1
+    return counts

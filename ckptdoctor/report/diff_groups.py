@@ -1,0 +1,261 @@
+"""A difference as a few lines, whatever its size: what is the same, and each way of being different with its names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeVar
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Single, Verdict
+from ckptdoctor.report.abbreviating import pattern
+from ckptdoctor.report.contents import value
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.grouping import grouped, in_short
+from ckptdoctor.report.numbers import shape
+from ckptdoctor.report.wrapping import abridged
+
+NAME = 64  # characters of a name or pattern
+_MOST = 12  # lines of one kind before the rest is counted
+_ROWS = 16  # modules in a table
+_PATTERNS = 3  # of one line
+_COMPARED = 5000  # names for which exact patterns are looked for
+
+Kind = TypeVar("Kind", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One line: ``label`` is what these differ in, ``count`` how many tensors (0: no tensors), ``text`` which."""
+
+    label: str
+    count: int
+    text: str
+    remark: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A module, or a tensor: how many of its tensors changed, and how far all of them are apart."""
+
+    name: str
+    changed: int
+    tensors: int
+    numbers: Numbers
+
+
+def groups(found: Difference, every: bool = False) -> list[Group]:
+    """What is the same, and what is not; ``every`` names each tensor and value."""
+    made = [*_same(found), *_places(found), *_renamed(found, every)]
+    for label, chosen, kind in _KINDS:
+        made += _by_kind(label, [pair for pair in found.pairs if chosen(pair)], kind, every)
+    made += _values(found, every)
+    made += _singles("only in A", found.removed, every)
+    made += _singles("only in B", found.added, every)
+    made += _others(found.others, every)
+    return made
+
+
+def rows(found: Difference, every: bool = False) -> list[Row]:
+    """The modules with changed tensors, so many levels deep as there is room; with ``every`` each changed tensor."""
+    measured = [pair for pair in found.pairs if pair.values is not None and pair.values.numbers is not None]
+    changed = [pair for pair in measured if pair.values is not None and pair.values.verdict is Verdict.CHANGED]
+    if not changed:
+        return []
+    if every:
+        return [Row(pair.name, 1, 1, _numbers(pair)) for pair in changed]
+    totals, apart = [pair.name for pair in found.pairs], [pair.name for pair in changed]
+    depth = 1
+    while len({_module(name, depth + 1) for name in apart}) <= _ROWS and depth < max(map(_depth, apart)):
+        depth += 1
+    counts = _tally(totals, depth)
+    sums: dict[str, list[Numbers]] = {}
+    for pair in changed:
+        sums.setdefault(_module(pair.name, depth), []).append(_numbers(pair))
+    made = [Row(name, len(each), counts[name], sum(each, Numbers())) for name, each in sums.items()]
+    return sorted(made, key=lambda row: -_far(row.numbers))[:_ROWS] if len(made) > _ROWS else made
+
+
+def short(names: Sequence[str]) -> str:
+    """Names in a few patterns, safe to print; paths keep their slashes."""
+    paths = all("/" in name for name in names)
+    dotted = [name.replace(".", "\0").replace("/", ".") for name in names] if paths else list(names)
+    shown = _exactly(dotted) or [pattern(dotted)]
+    if paths:
+        shown = [each.replace("..", "\1").replace(".", "/").replace("\1", "..").replace("\0", ".") for each in shown]
+    return ", ".join([abridged(escape(each), NAME) for each in shown])
+
+
+def _exactly(names: Sequence[str]) -> list[str]:
+    """Patterns that stand for exactly these names; none where it would take many."""
+    if len(names) > _COMPARED:
+        return []
+    found = list(islice(grouped([(name, name) for name in names]), _PATTERNS + 1))
+    return [before for before, _, _ in found] if len(found) <= _PATTERNS else []
+
+
+def _numbers(pair: Pair) -> Numbers:
+    assert pair.values is not None and pair.values.numbers is not None
+    return pair.values.numbers
+
+
+def _far(numbers: Numbers) -> float:
+    return numbers.relative if numbers.relative == numbers.relative else float("inf")
+
+
+def _depth(name: str) -> int:
+    return max(1, name.count("."))
+
+
+def _module(name: str, depth: int) -> str:
+    """The module that holds a tensor, so many levels deep; a path outside of modules up to its last step."""
+    if "/" in name:
+        return name.split("/")[0]
+    tokens = name.split(".")
+    return ".".join(tokens[: max(1, min(depth, len(tokens) - 1))])
+
+
+def _tally(names: Iterable[str], depth: int) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for name in names:
+        module = _module(name, depth)
+        counts[module] = counts.get(module, 0) + 1
+    return counts
+
+
+def _same(found: Difference) -> Iterator[Group]:
+    same = [pair for pair in found.pairs if pair.alike and not (pair.renamed or pair.retagged)]
+    close = sum([pair.values is not None and pair.values.verdict is not Verdict.EQUAL for pair in same])
+    if same:
+        told = "equal, bit for bit" if not close else "equal, bit for bit or within the tolerances"
+        yield Group("same", len(same), "", told if found.compared else "same name, shape and dtype")
+
+
+def _places(found: Difference) -> Iterator[Group]:
+    for each in found.moved:
+        yield Group("moved", 0, f"{escape(show_path(each.a))} → {escape(show_path(each.b))}", each.role.value)
+
+
+def _renamed(found: Difference, every: bool) -> Iterator[Group]:
+    pairs = [pair for pair in found.pairs if pair.renamed]
+    ways = {
+        "": [pair for pair in pairs if pair.sure and not pair.by_content],
+        "a guess: names and shapes allow others": [pair for pair in pairs if not pair.sure],
+        "the same contents": [pair for pair in pairs if pair.by_content],
+    }
+    for remark, each in ways.items():
+        names = [(pair.name, pair.name_b) for pair in each]
+        lines = names if every or not names else _in_short(names)
+        remark = remark or escape(", ".join(found.steps))
+        for number, (old, new) in enumerate(lines):
+            text = f"{abridged(escape(old), NAME)} → {abridged(escape(new), NAME)}" if new else "…"
+            yield Group("renamed", 1 if every else len(each) if number == 0 else 0, text, remark if not number else "")
+
+
+def _in_short(names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Renamings in few words; where nearly each is one of its own there are none but the patterns of both sides."""
+    if len({_differing(*each) for each in names}) > _MOST:
+        return [(pattern([old for old, _ in names]), pattern([new for _, new in names]))]
+    return in_short(names)
+
+
+def _differing(old: str, new: str) -> tuple[str, str]:
+    """What of two names is not the same, without what they end in."""
+    before, after = old.split("."), new.split(".")
+    while before and after and before[-1] == after[-1]:
+        before.pop()
+        after.pop()
+    while before and after and before[0] == after[0]:
+        del before[0], after[0]
+    return ".".join(before), ".".join(after)
+
+
+def _shapes(pair: Pair) -> str:
+    return f"{shape(pair.a.shape)} → {shape(pair.b.shape)}"
+
+
+def _dtypes(pair: Pair) -> str:
+    return f"{pair.a.dtype.name} → {pair.b.dtype.name}"
+
+
+def _devices(pair: Pair) -> str:
+    return f"{escape(pair.a.device)} → {escape(pair.b.device)}"
+
+
+def _made(pair: Pair) -> str:
+    one, other = (each.subclass or each.layout for each in (pair.a, pair.b))
+    return f"{escape(one)} → {escape(other)}"
+
+
+_KINDS: tuple[tuple[str, Callable[[Pair], bool], Callable[[Pair], str]], ...] = (
+    ("reshaped", lambda pair: pair.reshaped, _shapes),
+    ("recast", lambda pair: pair.recast, _dtypes),
+    ("retagged", lambda pair: pair.retagged, _devices),
+    ("remade", lambda pair: pair.remade, _made),
+)
+
+_WORDS = {
+    Verdict.ROUNDED: ("converted", "exactly what converting gives"),
+    Verdict.CLOSE: ("close", "within the tolerances"),
+    Verdict.CHANGED: ("changed", ""),
+    Verdict.OTHER_BYTES: ("changed", "other bytes"),
+    Verdict.NOT_COMPARED: ("unknown", "not compared"),
+}
+
+
+def _values(found: Difference, every: bool) -> Iterator[Group]:
+    for verdict, (label, told) in _WORDS.items():
+        pairs = [pair for pair in found.pairs if pair.values is not None and pair.values.verdict is verdict]
+        if verdict is Verdict.NOT_COMPARED:  # another shape is told already
+            pairs = [pair for pair in pairs if not pair.reshaped]
+        yield from _by_kind(label, pairs, lambda pair, told=told: _why(pair, told), every)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+
+
+def _why(pair: Pair, told: str) -> str:
+    why = pair.values.why if pair.values is not None else ""
+    return f"{told}: {escape(why)}" if why else told
+
+
+def _by_kind(label: str, pairs: Sequence[Pair], kind: Callable[[Pair], str], every: bool) -> Iterator[Group]:
+    if every:
+        yield from (Group(label, 1, _name(pair.name), kind(pair)) for pair in pairs)
+        return
+    by_kind: dict[str, list[str]] = {}
+    for pair in pairs:
+        by_kind.setdefault(kind(pair), []).append(pair.name)
+    yield from _some(Group(label, len(names), short(names), told) for told, names in by_kind.items())
+
+
+def _singles(label: str, singles: Sequence[Single], every: bool) -> Iterator[Group]:
+    if every:
+        told = [(each, f"{shape(each.tensor.shape)} {each.tensor.dtype.name}") for each in singles]
+        yield from (Group(label, 1, _name(each.name), text) for each, text in told)
+        return
+    by_place: dict[str, list[str]] = {}
+    for each in singles:
+        place = "" if each.weights else each.name.split("/")[0]
+        by_place.setdefault(place, []).append(each.name)
+    yield from _some(Group(label, len(names), short(names)) for names in by_place.values())
+
+
+def _others(others: Sequence[Other], every: bool) -> Iterator[Group]:
+    made = (Group("other", 0, f"{_name(each.name)}  {_held(each.a)} → {_held(each.b)}") for each in others)
+    yield from made if every else _some(made)
+
+
+def _held(node: object) -> str:
+    return "absent" if isinstance(node, Absent) else value(node)  # type: ignore[arg-type]  # all else is a node
+
+
+def _name(name: str) -> str:
+    return abridged(escape(name), NAME)
+
+
+def _some(made: Iterable[Group]) -> Iterator[Group]:
+    """The first lines of a kind; the others are counted."""
+    every = list(made)
+    yield from every[:_MOST]
+    rest = every[_MOST:]
+    if rest:
+        yield Group(rest[0].label, sum(each.count for each in rest), f"… {len(rest):,} more lines: --all")

@@ -1,0 +1,266 @@
+"""Compares the bytes of tensors in blocks, as fast as memory gives them, and without torch."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import BinaryIO
+
+from ckptdoctor.checkpoint import Source, Tensor
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.tensor import is_contiguous
+from ckptdoctor.errors import DamagedError, UnreadableError
+from ckptdoctor.formats.compose.strided import length, refusal, segments
+from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
+
+BLOCK = 1 << 19  # two of them stay in the cache of a core
+_CUT = 64 << 20  # longer runs are shared out among threads
+_MOST_OPEN = 32
+
+_RAW = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
+
+Data = tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The same number of elements of both sides; ``number`` is the pair's, ``leaf`` the part of its tensor."""
+
+    number: int
+    leaf: int
+    a: Tensor
+    b: Tensor
+    data_a: Data
+    data_b: Data
+    elements: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of A."""
+        return sum(each.length for each in self.data_a)
+
+
+class Files:
+    """The bytes of one source for one thread, into buffers that are there already."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._open: dict[str, BinaryIO] = {}
+
+    def __enter__(self) -> Files:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._open.values():
+            file.close()
+
+    def fill(self, path: str, offset: int, view: memoryview) -> None:
+        """Fill ``view`` with the bytes at ``offset`` of a file. Raises DamagedError when it ends before."""
+        if self._source.distant:
+            view[:] = self._source.part(path).read(offset, len(view))
+            return
+        file = self._open.get(path) or self._opened(path)
+        file.seek(offset)
+        done = 0
+        while done < len(view):
+            step = file.readinto(view[done:])  # type: ignore[attr-defined]  # a raw file has it
+            if not step:
+                raise DamagedError(f"{path} ended at byte {offset + done} while it was read.", offset=offset + done)
+            done += step
+
+    def _opened(self, path: str) -> BinaryIO:
+        while len(self._open) >= _MOST_OPEN:
+            self._open.pop(next(iter(self._open))).close()
+        try:
+            self._open[path] = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by whoever closes this
+        except OSError as error:
+            raise UnreadableError(f"{path} cannot be opened: {error.strerror}.") from error
+        return self._open[path]
+
+
+class Feed:
+    """The bytes of segments from the first to the last, as many at a time as are asked for."""
+
+    def __init__(self, data: Data, files: Files) -> None:
+        self._data = deque(data)
+        self._files = files
+        self._at = 0  # bytes of the first segment that were given
+        self._made: Iterator[bytes] | None = None
+        self._rest = memoryview(b"")
+
+    def fill(self, view: memoryview) -> None:
+        """Fill all of ``view``. Raises DamagedError when there is less."""
+        done = 0
+        while done < len(view):
+            if not self._data:
+                raise DamagedError("The bytes of a tensor end before they should.")
+            done += self._some(view[done:])
+
+    def _some(self, view: memoryview) -> int:
+        segment = self._data[0]
+        step = min(len(view), segment.length - self._at)
+        if isinstance(segment, Copy):
+            assert segment.file is not None
+            self._files.fill(segment.file, segment.offset + self._at, view[:step])
+        elif isinstance(segment, Literal):
+            view[:step] = segment.data[self._at : self._at + step]
+        else:
+            step = self._from_made(segment, view[:step])
+        self._at += step
+        if self._at >= segment.length:
+            self._data.popleft()
+            self._at, self._made, self._rest = 0, None, memoryview(b"")
+        return step
+
+    def _from_made(self, segment: Generated, view: memoryview) -> int:
+        if self._made is None:
+            self._made = segment.chunks()
+        while not self._rest:
+            self._rest = memoryview(next(self._made, b""))
+            if not self._rest:
+                raise DamagedError("The bytes of a tensor end before they should.")
+        step = min(len(view), len(self._rest))
+        view[:step] = self._rest[:step]
+        self._rest = self._rest[step:]
+        return step
+
+
+class Blocks:
+    """Two buffers of one thread."""
+
+    def __init__(self, a: Files, b: Files) -> None:
+        self._files = a, b
+        self._buffers = bytearray(BLOCK), bytearray(BLOCK)
+
+    def same(self, run: Run) -> bool:
+        """Whether both sides have the same bytes; what follows the first block that differs is not read."""
+        feeds = Feed(run.data_a, self._files[0]), Feed(run.data_b, self._files[1])
+        one, other = self._buffers
+        left = run.nbytes
+        while left:
+            step = min(left, BLOCK)
+            feeds[0].fill(memoryview(one)[:step])
+            feeds[1].fill(memoryview(other)[:step])
+            if (one != other) if step == BLOCK else (one[:step] != other[:step]):
+                return False
+            left -= step
+        return True
+
+    def digest(self, data: Data, side: int) -> bytes:
+        """A hash that other contents do not have."""
+        feed, buffer = Feed(data, self._files[side]), memoryview(self._buffers[side])
+        made = blake2b(digest_size=16)
+        left = sum(each.length for each in data)
+        while left:
+            step = min(left, BLOCK)
+            feed.fill(buffer[:step])
+            made.update(buffer[:step])
+            left -= step
+        return made.digest()
+
+
+def runs(number: int, a: Tensor, b: Tensor, swapped: tuple[bool, bool], distant: bool) -> list[Run] | str:
+    """What has to be compared of a pair of tensors; or why there is no comparing them."""
+    mine, its = leaves(a), leaves(b)
+    if isinstance(mine, str) or isinstance(its, str):
+        return mine if isinstance(mine, str) else str(its)
+    found: list[Run] = []
+    for leaf, (one, other) in enumerate(zip(mine, its, strict=False)):
+        if len(mine) != len(its) or one.numel != other.numel:
+            return "they are made of other parts" if len(mine) > 1 else "they have other shapes"
+        one, other = _in_memory_order(one, other)
+        data = segments(one, swapped[0]), segments(other, swapped[1])
+        if distant and any(isinstance(each, Generated) for side in data for each in side):
+            return "on another machine, only tensors that lie there as they are can be compared"
+        found += _cut(Run(number, leaf, one, other, *data, one.numel))
+    return found
+
+
+def leaves(tensor: Tensor) -> list[Tensor] | str:
+    """The plain tensors that hold the values of one: itself, or its parts. A text says why there are none."""
+    if tensor.dtype.kind == "quantized" or tensor.parts or tensor.layout != "strided":
+        found: list[Tensor] = []
+        if tensor.storage is not None:
+            if tensor.dtype.name not in _RAW:
+                return f"{tensor.dtype.name} is a packed dtype"
+            found.append(replace(tensor, dtype=BY_NAME[_RAW[tensor.dtype.name]], parts=(), details=(), subclass=None))
+        for part in tensor.parts:
+            inner = leaves(part)
+            if isinstance(inner, str):
+                return inner
+            found += inner
+        why = "its values are not in the file" if not found else next(filter(None, map(_why_not, found)), None)
+        return why or found
+    plain = tensor if tensor.subclass is None else replace(tensor, subclass=None)
+    return _why_not(plain) or [plain]
+
+
+def _why_not(tensor: Tensor) -> str | None:
+    """Why a tensor has no run of bytes that could be read, as the end of a sentence; None where it has."""
+    why = refusal(tensor)
+    if why is not None:
+        return f"it {why}"
+    held = tensor.values.nbytes if tensor.values is not None else 0
+    room = tensor.storage.nbytes if tensor.storage is not None else held
+    if not tensor.chunks and length(tensor) > max(room, 1) * 64:  # an expanded view could take forever
+        return "its view shows its elements again and again"
+    return None
+
+
+def _in_memory_order(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Both as they lie, where they lie in the same way without gaps, so that nothing has to be put in order."""
+    if one.stride != other.stride or one.shape != other.shape or one.chunks or other.chunks or is_contiguous(one):
+        return one, other
+    step = 1
+    for stride, size in sorted(zip(one.stride, one.shape, strict=True)):
+        if size != 1 and stride != step:
+            return one, other
+        step *= size
+    flat = (step,)
+    return replace(one, shape=flat, stride=(1,)), replace(other, shape=flat, stride=(1,))
+
+
+def _cut(run: Run) -> Iterator[Run]:
+    """The run in parts that threads can share, where each side is one range of a file."""
+    one, other = (data[0] if len(data) == 1 else None for data in (run.data_a, run.data_b))
+    bits = run.a.dtype.bits, run.b.dtype.bits
+    plain = isinstance(one, Copy) and isinstance(other, Copy) and not (bits[0] % 8 or bits[1] % 8)
+    if not plain or run.nbytes <= _CUT:
+        yield run
+        return
+    assert isinstance(one, Copy) and isinstance(other, Copy)
+    size = _CUT // 16
+    for first in range(0, run.elements, size):
+        count = min(size, run.elements - first)
+        yield replace(
+            run,
+            data_a=(_part(one, first, count, bits[0] // 8),),
+            data_b=(_part(other, first, count, bits[1] // 8),),
+            elements=count,
+        )
+
+
+def _part(segment: Copy, first: int, count: int, width: int) -> Copy:
+    return Copy(segment.offset + first * width, count * width, segment.file)
+
+
+def workers(distant: bool) -> int:
+    """Threads that are worth it."""
+    return 1 if distant else min(4, os.cpu_count() or 1)
+
+
+def batches(every: Sequence[Run]) -> Iterator[list[Run]]:
+    """Runs for one thread each: enough to do, and not too much."""
+    group: list[Run] = []
+    held = 0
+    for run in every:
+        group.append(run)
+        held += run.nbytes
+        if held >= _CUT or len(group) >= 1000:
+            yield group
+            group, held = [], 0
+    if group:
+        yield group

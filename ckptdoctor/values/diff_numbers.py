@@ -1,0 +1,195 @@
+"""How far two runs of values are apart, chunk by chunk in memory that stays in the cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Any
+
+from ckptdoctor.checkpoint.dtypes import DType, cast_loses_values
+from ckptdoctor.differences import Numbers
+from ckptdoctor.values.diff_bytes import Feed, Files, Run
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 1 << 16  # values at a time
+_LARGEST = 16  # bytes of the widest dtype
+# what float32 holds exactly; everything else is computed with in float64, complex numbers in complex128
+_NARROW = frozenset({"float32", "bfloat16", "float16", "int8", "uint8", "int16", "uint16", "bool"})
+_TINY = 1e-24  # sums of squares below it have lost digits in float32
+
+_COMPUTED = ("float", "complex", "int", "uint", "bool")
+_WIDTHS = frozenset({8, 16, 32, 64, 128})
+
+
+def why_opaque(dtype: DType) -> str | None:
+    """Why torch computes nothing with values of a dtype; None where it does."""
+    import torch
+
+    odd = dtype.name.endswith("_x2") or (dtype.kind in ("int", "uint") and dtype.name.lstrip("uint") not in _NUMBERS)
+    if dtype.kind not in _COMPUTED or dtype.bits not in _WIDTHS or odd:
+        return f"{dtype.name} is a packed dtype"
+    return None if hasattr(torch, dtype.name) else f"torch {torch.__version__} has no {dtype.name}"
+
+
+_NUMBERS = ("8", "16", "32", "64")
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Two values are close where |a - b| <= atol + rtol·|b|."""
+
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self.rtol or self.atol)
+
+
+class Meter:
+    """Measures runs in memory of its own: one for each thread."""
+
+    def __init__(self, a: Files, b: Files, tolerance: Tolerance) -> None:
+        import torch
+
+        self._files = a, b
+        self._tolerance = tolerance
+        self._buffers = bytearray(CHUNK * _LARGEST), bytearray(CHUNK * _LARGEST)
+        self._raw = [torch.frombuffer(buffer, dtype=torch.uint8) for buffer in self._buffers]
+        self._floats = [torch.empty(CHUNK) for _ in range(3)]
+
+    def measure(self, run: Run) -> Numbers:
+        """How far both sides of a run are apart."""
+        from functools import reduce
+        from operator import add
+
+        feeds = Feed(run.data_a, self._files[0]), Feed(run.data_b, self._files[1])
+        parts = (self._chunk(run, feeds, min(CHUNK, run.elements - first)) for first in range(0, run.elements, CHUNK))
+        return reduce(add, parts, Numbers())
+
+    def values(self, feed: Feed, dtype: DType, count: int, side: int) -> torch.Tensor:
+        """The next values of a feed as they are stored; they are valid until the next ones are asked for."""
+        import torch
+
+        size = count * dtype.bits // 8
+        feed.fill(memoryview(self._buffers[side])[:size])
+        return self._raw[side][:size].view(getattr(torch, dtype.name))
+
+    def _chunk(self, run: Run, feeds: tuple[Feed, Feed], count: int) -> Numbers:
+        a = self.values(feeds[0], run.a.dtype, count, 0)
+        b = self.values(feeds[1], run.b.dtype, count, 1)
+        rounded = run.a.dtype == run.b.dtype or _converted(a, b, run.a.dtype, run.b.dtype)
+        flags = _flags(run.a), _flags(run.b)
+        if narrow(run.a.dtype) and narrow(run.b.dtype) and not any(flags):
+            found = self._quick(self._float(a, 0), self._float(b, 1), rounded)
+            if found is not None:
+                return found
+        return _careful(_wide(a, flags[0]), _wide(b, flags[1]), rounded, self._tolerance)
+
+    def _float(self, values: torch.Tensor, side: int) -> torch.Tensor:
+        """The values as float32."""
+        import torch
+
+        return values if values.dtype == torch.float32 else self._floats[side][: values.numel()].copy_(values)
+
+    def _quick(self, a: torch.Tensor, b: torch.Tensor, rounded: bool) -> Numbers | None:
+        """In float32; None where values are not finite, or too large or small for that."""
+        import torch
+
+        apart = torch.sub(a, b, out=self._floats[2][: a.numel()])
+        square, square_a, square_b = (torch.dot(each, each).item() for each in (apart, a, b))
+        if not isfinite(square + square_a + square_b):
+            return None
+        changed = _nonzero(apart.abs_())
+        if changed and min(square, square_a, square_b) < _TINY:
+            return None
+        beyond = changed
+        if self._tolerance and changed:
+            room = b.abs().mul_(self._tolerance.rtol).add_(self._tolerance.atol)
+            beyond = int((apart > room).sum().item())
+        return Numbers(
+            elements=a.numel(),
+            changed=changed,
+            beyond=beyond,
+            largest=apart.amax().item(),
+            total=apart.sum().item(),
+            square=square,
+            square_a=square_a,
+            square_b=square_b,
+            rounded=rounded,
+        )
+
+
+def _nonzero(sizes: torch.Tensor) -> int:
+    """How many are not zero, of float32 without signs: as integers they are told apart several times as fast."""
+    import torch
+
+    whole = sizes.view(torch.int32)
+    return whole.numel() if whole.amin().item() else int(torch.count_nonzero(whole).item())
+
+
+def narrow(dtype: DType) -> bool:
+    """Whether float32 holds every value of a dtype."""
+    return dtype.name in _NARROW or dtype.name.startswith("float8")
+
+
+def _flags(tensor: Any) -> dict[str, object]:
+    """The lazy conjugations and negations that are set."""
+    return {name: value for name, value in tensor.details if name in ("conj", "neg") and value}
+
+
+def _wide(values: torch.Tensor, flags: dict[str, object]) -> torch.Tensor:
+    """As float64 or complex128, conjugated and negated as it should be."""
+    import torch
+
+    made = values.to(torch.complex128 if values.is_complex() else torch.float64)
+    made = made.conj().resolve_conj() if flags.get("conj") else made
+    return -made if flags.get("neg") else made
+
+
+def _careful(a: torch.Tensor, b: torch.Tensor, rounded: bool, tolerance: Tolerance) -> Numbers:
+    """In float64, with NaNs and infinities counted: equal ones are no difference."""
+    import torch
+
+    nan_a, nan_b = a.isnan(), b.isnan()
+    same = (a == b) | (nan_a & nan_b)
+    odd = nan_a ^ nan_b
+    apart = (a - b).abs().masked_fill(same | odd, 0.0)
+    finite = a.isfinite() & b.isfinite()
+    room = tolerance.atol + tolerance.rtol * b.abs()
+    beyond = ~same & ~(finite & (apart <= room))
+
+    def squares(values: torch.Tensor) -> float:
+        sizes = torch.where(finite, values, torch.zeros_like(values)).abs()
+        return float((sizes * sizes).sum().item())
+
+    return Numbers(
+        elements=a.numel(),
+        changed=int((~same).sum().item()),
+        beyond=int(beyond.sum().item()),
+        odd=int(odd.sum().item()),
+        largest=float(apart.max().item()) if a.numel() else 0.0,
+        total=_total(apart),
+        square=squares(apart),
+        square_a=squares(a),
+        square_b=squares(b),
+        nan_a=int(nan_a.sum().item()),
+        nan_b=int(nan_b.sum().item()),
+        rounded=rounded,
+    )
+
+
+def _total(apart: torch.Tensor) -> float:
+    total = float(apart.sum().item())
+    return total if isfinite(total) else inf
+
+
+def _converted(a: torch.Tensor, b: torch.Tensor, dtype_a: DType, dtype_b: DType) -> bool:
+    """Whether the narrower values are what converting the wider ones gives."""
+    if dtype_a.kind not in ("float", "complex") or dtype_b.kind != dtype_a.kind:
+        return False
+    one, other = (a.to(b.dtype), b) if cast_loses_values(dtype_a, dtype_b) else (b.to(a.dtype), a)
+    if one.element_size() == 1:  # comparing is not written for floats of 8 bits
+        one, other = one.float(), other.float()
+    return bool(((one == other) | ((one != one) & (other != other))).all().item())

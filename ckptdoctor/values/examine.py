@@ -1,0 +1,245 @@
+"""Every value of a checkpoint, read once by several threads; memory does not grow with the file.
+
+A thread takes the next piece of work in the order of the file: some small tensors, or a part of a large one. torch
+leaves the interpreter to the other threads while it computes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
+from ckptdoctor.checkpoint.tensor import is_contiguous
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.facts.values import TensorValues, Unread, Values
+from ckptdoctor.values.bytes import Bytes
+from ckptdoctor.values.chunks import Measure
+from ckptdoctor.values.narrowing import Narrowing
+from ckptdoctor.values.partial import Partial
+from ckptdoctor.values.rows import duplicated_rows
+from ckptdoctor.values.strips import CHUNK, Strip, UnreadError, strips
+from ckptdoctor.values.summing_up import step_of, summed_up
+
+if TYPE_CHECKING:
+    import torch
+
+_PART = 32 * CHUNK  # values of a large tensor that a thread takes at a time
+_MOST_THREADS = 8  # memory is not faster than so many
+
+Going = Callable[[int], bool]
+
+
+def examine_values(
+    checkpoint: Checkpoint,
+    source: Source,
+    going: Going = lambda done: True,
+    *,
+    only_finite: bool = False,
+    threads: int | None = None,
+) -> Values:
+    """What the values of all tensors are. ``going`` gets the bytes done after each chunk; False stops it there.
+
+    With ``only_finite`` only NaN and infinities are counted, which takes half of the time or less. What cannot be
+    looked at is ``skipped``, with the reason.
+    """
+    import torch
+
+    examination = _Examination(checkpoint, source, going, only_finite)
+    before = torch.get_num_threads()
+    workers = [Thread(target=examination.work, daemon=True) for _ in range(threads or _threads())]
+    try:
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+    except BaseException:  # Ctrl-C: the threads end after their chunk
+        examination.stopped = True
+        raise
+    finally:
+        torch.set_num_threads(before)
+    if examination.error is not None:
+        raise examination.error
+    return examination.values()
+
+
+def total_bytes(checkpoint: Checkpoint) -> int:
+    """How many bytes ``examine_values`` looks at: those of tied tensors once."""
+    return sum(tensor.nbytes for tensor in _distinct(checkpoint.tensors))
+
+
+def _threads() -> int:
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on this system
+        cores = os.cpu_count() or 1
+    return min(_MOST_THREADS, cores)
+
+
+@dataclass(slots=True)
+class _Measured:
+    """One tensor on its way: what is known of it, and how many pieces of work are still to come."""
+
+    tensor: Tensor
+    narrowing: Narrowing
+    partial: Partial = field(default_factory=Partial)
+    weight: int = 1
+    step: int = 1
+    rows: int | None = None
+    pending: int = 0
+    planned: bool = False
+
+
+_Work = tuple[_Measured, Strip, int, int]
+
+
+class _Examination:
+    """What the threads share."""
+
+    def __init__(self, checkpoint: Checkpoint, source: Source, going: Going, only_finite: bool) -> None:
+        self.checkpoint = checkpoint
+        self.bytes = Bytes(checkpoint, source)
+        self.going = going
+        self.only_finite = only_finite
+        self.lock = Lock()
+        self.batches = self._batches()
+        self.found: dict[int, TensorValues] = {}
+        self.unread: dict[int, str] = {}
+        self.done = 0
+        self.stopped = False
+        self.error: BaseException | None = None
+
+    def work(self) -> None:
+        """What each thread does, until nothing is left."""
+        import torch
+
+        torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
+        measure = Measure(CHUNK)
+        try:
+            while not self.stopped:
+                with self.lock:
+                    batch = next(self.batches, None)
+                if batch is None:
+                    return
+                for piece in batch:
+                    self._examine(*piece, measure)
+        except BaseException as error:  # noqa: BLE001  carried over to the thread that waits
+            self.error = error
+            self.stopped = True
+
+    def _batches(self) -> Iterator[list[_Work]]:
+        """Pieces of work, small ones together."""
+        batch: list[_Work] = []
+        size = 0
+        for measured in map(self._begun, _distinct(self.checkpoint.tensors)):
+            for strip in self._strips(measured):
+                step = _PART if strip.divisible else max(1, strip.count)
+                for at in range(0, strip.count, step):
+                    measured.pending += 1
+                    stop = min(strip.count, at + step)
+                    batch.append((measured, strip, at, stop))
+                    size += stop - at
+                    if size >= CHUNK:
+                        yield batch
+                        batch, size = [], 0
+            measured.planned = True
+            self._finish(measured)
+        yield batch
+
+    def _begun(self, tensor: Tensor) -> _Measured:
+        return _Measured(tensor, Narrowing("" if self.only_finite else tensor.dtype.name))
+
+    def _strips(self, measured: _Measured) -> list[Strip]:
+        try:
+            found = list(strips(measured.tensor, self.bytes))
+        except (UnreadError, CkptDoctorError) as error:
+            self._leave_out(measured, error)
+            return []
+        measured.weight = found[0].weight if found else 1
+        measured.step = step_of(sum(each.count for each in found))
+        if len({each.weight for each in found}) > 1:
+            self._leave_out(measured, UnreadError("its pieces are expanded in different ways"))
+            return []
+        return found
+
+    def _leave_out(self, measured: _Measured, error: Exception) -> None:
+        self.unread[id(measured.tensor)] = getattr(error, "message", str(error))
+
+    def _examine(self, measured: _Measured, strip: Strip, start: int, stop: int, measure: Measure) -> None:
+        partial = Partial()
+        at = start
+        try:
+            for chunk in strip.read(start, stop):
+                self._add(measured, chunk, at, partial, measure)
+                at += chunk.numel()
+                if not self._go_on(chunk):
+                    return
+            rows = None if self.only_finite else self._rows(measured.tensor, chunk)
+        except CkptDoctorError as error:
+            self._leave_out(measured, error)
+            return
+        with self.lock:
+            measured.partial.add(partial)
+            measured.rows = rows
+            measured.pending -= 1
+        self._finish(measured)
+
+    def _add(self, measured: _Measured, chunk: torch.Tensor, at: int, partial: Partial, measure: Measure) -> None:
+        if self.only_finite:
+            measure.scan(chunk, partial)
+            return
+        measure.add(chunk, partial)
+        measured.narrowing.add(chunk)
+        sample = chunk[-at % measured.step :: measured.step]
+        partial.sample.append(sample.float() if sample.dtype.itemsize == 1 else sample.clone())
+
+    def _rows(self, tensor: Tensor, chunk: torch.Tensor) -> int | None:
+        """The rows that are there again, of a tensor that is one chunk."""
+        whole = chunk.numel() == tensor.numel and tensor.layout == "strided" and is_contiguous(tensor)
+        return duplicated_rows(chunk, tensor.shape) if whole and not tensor.chunks else None
+
+    def _go_on(self, chunk: torch.Tensor) -> bool:
+        with self.lock:
+            self.done += chunk.numel() * chunk.element_size()
+            self.stopped |= not self.going(self.done)
+        return not self.stopped
+
+    def _finish(self, measured: _Measured) -> None:
+        """Sum up a tensor whose last piece is done; where two threads think so, they find the same."""
+        if measured.planned and not measured.pending and id(measured.tensor) not in self.unread:
+            fits = measured.narrowing.result(measured.partial)
+            self.found[id(measured.tensor)] = summed_up(measured.partial, measured.weight, fits, measured.rows)
+
+    def values(self) -> Values:
+        """What was found, for all tensors: tied ones have the values of the first of them."""
+        first = {_view(tensor): tensor for tensor in reversed(self.checkpoint.tensors)}
+        tensors: dict[KeyPath, TensorValues] = {}
+        skipped = []
+        for tensor in self.checkpoint.tensors:
+            same = id(first[_view(tensor)])
+            if same in self.unread:
+                skipped.append(Unread(tensor.path, self.unread[same]))
+            elif same in self.found:
+                tensors[tensor.path] = self.found[same]
+        return Values(self.checkpoint, tensors, tuple(skipped), self.done, not self.stopped)
+
+
+def _distinct(tensors: tuple[Tensor, ...]) -> Iterator[Tensor]:
+    """The tensors in their order, those that are one once."""
+    seen: set[object] = set()
+    for tensor in tensors:
+        view = _view(tensor)
+        if view not in seen:
+            seen.add(view)
+            yield tensor
+
+
+def _view(tensor: Tensor) -> object:
+    """The same for tensors with the same elements."""
+    if tensor.parts or tensor.chunks or (tensor.storage is None and tensor.values is None):
+        return tensor.path
+    place = tensor.storage.key if tensor.storage is not None else id(tensor.values)
+    return place, tensor.offset, tensor.shape, tensor.stride, tensor.dtype.name, tensor.details

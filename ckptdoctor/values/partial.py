@@ -1,0 +1,58 @@
+"""What is known of a tensor when some of its chunks have been measured; partial knowledge of one tensor adds up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(slots=True)
+class Partial:
+    """Counts, extremes and moments of the values seen so far; ``mean`` and ``spread`` are of the finite ones.
+
+    ``spread`` is the sum of squared distances from the mean, ``squares`` that of squared values.
+    """
+
+    count: int = 0
+    nan: int = 0
+    positive_inf: int = 0
+    negative_inf: int = 0
+    zeros: int = 0
+    finite: int = 0
+    min: float = float("inf")
+    max: float = float("-inf")
+    mean: float = 0.0
+    spread: float = 0.0
+    squares: float = 0.0
+    sample: list[torch.Tensor] = field(default_factory=list)
+
+    def add_moments(self, count: int, mean: float, spread: float, squares: float) -> None:
+        """Count in ``count`` finite values with these moments (Chan, Golub and LeVeque, 1979)."""
+        both = self.finite + count
+        apart = mean - self.mean
+        self.spread += spread + apart * apart * self.finite * count / both
+        self.mean += apart * count / both
+        self.squares += squares
+        self.finite = both
+
+    def add(self, other: Partial) -> None:
+        """Count in what another thread saw of the same tensor."""
+        self.count += other.count
+        self.nan += other.nan
+        self.positive_inf += other.positive_inf
+        self.negative_inf += other.negative_inf
+        self.zeros += other.zeros
+        self.min = min(self.min, other.min)
+        self.max = max(self.max, other.max)
+        self.sample += other.sample
+        if other.finite:
+            self.add_moments(other.finite, other.mean, other.spread, other.squares)
+
+    @property
+    def std(self) -> float:
+        """The standard deviation of the finite values."""
+        return sqrt(max(0.0, self.spread) / self.finite) if self.finite else 0.0

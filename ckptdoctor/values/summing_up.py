@@ -1,0 +1,84 @@
+"""From what was measured of a tensor to the numbers that rules and reports read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import frexp, isfinite, sqrt
+from typing import TYPE_CHECKING
+
+from ckptdoctor.facts.values import Histogram, TensorValues
+from ckptdoctor.values.partial import Partial
+
+if TYPE_CHECKING:
+    import torch
+
+    _Counts = tuple[Counter[int], Counter[int]]
+
+SAMPLE = 4096  # values that a histogram is made of, evenly spaced
+BINS = 32
+_FEW = 64  # values that plain Python is faster with
+
+
+def summed_up(
+    partial: Partial, weight: int = 1, fits: tuple[str, ...] = (), duplicated_rows: int | None = None
+) -> TensorValues:
+    """The numbers of a tensor; each value that was looked at stands for ``weight`` elements."""
+    if not partial.finite:
+        return TensorValues(*_counts(partial, weight), fits=fits, duplicated_rows=duplicated_rows)
+    return TensorValues(
+        *_counts(partial, weight),
+        min=partial.min,
+        max=partial.max,
+        mean=min(max(partial.mean, partial.min), partial.max),
+        std=partial.std,
+        absmax=max(partial.max, -partial.min),
+        norm=sqrt(partial.squares * weight),
+        fits=fits,
+        histogram=_histogram(partial, weight),
+        duplicated_rows=duplicated_rows,
+    )
+
+
+def _counts(partial: Partial, weight: int) -> tuple[int, int, int, int, int]:
+    counts = partial.count, partial.nan, partial.positive_inf, partial.negative_inf, partial.zeros
+    return tuple([weight * each for each in counts])  # type: ignore[return-value]  # five in, five out
+
+
+def step_of(count: int) -> int:
+    """How far apart the values of a sample of ``count`` values are."""
+    return max(1, -(-count // SAMPLE))
+
+
+def _histogram(partial: Partial, weight: int) -> Histogram | None:
+    size = sum([each.numel() for each in partial.sample])
+    if not size:
+        return None
+    low, high = partial.min, partial.max
+    width = high / BINS - low / BINS
+    edges = (*[low + width * number for number in range(BINS)], high) if width > 0 else (low, high)
+    counts, sizes = (_counted_few if size <= _FEW else _counted)(partial.sample, low, width)
+    sampled = partial.finite > sum(counts.values()) or weight > 1
+    return Histogram(edges, tuple([counts[at] for at in range(len(edges) - 1)]), sampled, tuple(sorted(sizes.items())))
+
+
+def _counted_few(sample: list[torch.Tensor], low: float, width: float) -> _Counts:
+    """How many finite values lie in each bin, and how many have each exponent; for a few, plain Python is faster."""
+    values = [float(each) for part in sample for each in part.tolist()]
+    values = [each for each in values if isfinite(each)]
+    places = [min(BINS - 1, int((each - low) / width)) for each in values] if width > 0 else [0] * len(values)
+    return Counter(places), Counter([frexp(each)[1] for each in values if each])
+
+
+def _counted(sample: list[torch.Tensor], low: float, width: float) -> _Counts:
+    import torch
+
+    values = torch.cat([each.double() for each in sample])
+    values = values[torch.isfinite(values)]
+    places = ((values - low) / width).clamp_(0, BINS - 1) if width > 0 else torch.zeros_like(values)
+    counts = Counter(dict(enumerate(torch.bincount(places.long()).tolist())))
+    exponents = torch.frexp(values[values != 0]).exponent
+    if not exponents.numel():
+        return counts, Counter()
+    least = int(exponents.min().item())
+    sizes = torch.bincount(exponents - least).tolist()
+    return counts, Counter({number + least: size for number, size in enumerate(sizes) if size})

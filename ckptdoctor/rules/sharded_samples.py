@@ -1,9 +1,24 @@
-"""A file with one tensor of a class that wraps others, as ``torch.save`` writes it, for the examples of rules."""
+"""Shards with their index, and files of one tensor that wraps others, for the examples of rules."""
 
 from __future__ import annotations
 
-import io
-import zipfile
+from ckptdoctor.rules.examples import T
+
+ONE: dict[str, object] = {"a.weight": T((2, 2)), "a.bias": T((2,))}
+TWO: dict[str, object] = {"b.weight": T((2, 2)), "b.bias": T((2,))}
+INDEX = "model.safetensors.index.json"
+
+
+def shard(number: int, of: int = 2) -> str:
+    """The name of one of so many shards."""
+    return f"model-{number:05}-of-{of:05}.safetensors"
+
+
+def index(total: int = 48, of: int = 2, **files: str) -> dict[str, object]:
+    """An index: what is in ONE in the first shard, what is in TWO in the second, but for what ``files`` says."""
+    table = dict.fromkeys(ONE, shard(1, of)) | dict.fromkeys(TWO, shard(2, of))
+    table |= {key.replace("_", "."): file for key, file in files.items()}
+    return {"metadata": {"total_size": total}, "weight_map": table}
 
 
 def wrapped(module: str, name: str, local: int | None = None, whole: int = 4) -> bytes:
@@ -21,6 +36,9 @@ def wrapped(module: str, name: str, local: int | None = None, whole: int = 4) ->
         + state
         + b"tR"
     )
+    import io
+    import zipfile
+
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("archive/data.pkl", b"\x80\x02}X\x01\x00\x00\x00w" + made + b"s.")

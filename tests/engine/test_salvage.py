@@ -60,7 +60,9 @@ def cut(path, length, folder):
 
 
 @pytest.mark.parametrize(
-    ("name", "save"), [("a.pt", save_zip), ("a.pth", save_legacy), ("a.safetensors", save_flat)], ids=str
+    ("name", "save"),
+    [("a.pt", save_zip), ("a.pth", save_legacy), ("a.safetensors", save_flat)],
+    ids=["zip", "legacy", "safetensors"],
 )
 def test_cut_anywhere_nothing_recovered_differs(name, save, tmp_path):
     """At each of 200 offsets: what is saved equals the original, and what is said to be saved is there."""

@@ -143,10 +143,14 @@ def test_a_safe_cure_changes_no_value(rule: Rule, example: Example, tmp_path: Pa
         pytest.skip("no safe repair is offered")
     before = [_bytes(tensor) for tensor in _tensors(load(path))]
     after = [_bytes(tensor) for tensor in _tensors(load(_cured(rule, example, path, tmp_path)))]
-    dropped = any(type(edit).__name__ == "Drop" for fix in fixes for edit in fix.edits)
-    if dropped:
+    kinds = {type(edit).__name__ for fix in fixes for edit in fix.edits}
+    if "Drop" in kinds:
         rest = iter(before)
         assert all(value in rest for value in after), "what is left must be a part of what was there, in its order"
+    elif "Tie" in kinds:
+        rest = iter(after)
+        assert all(value in rest for value in before), "what was there must be there still, in its order"
+        assert all(value in before for value in after), "what comes must be a copy"
     else:
         assert after == before
 
@@ -212,7 +216,7 @@ def _tensors(value: object) -> Iterator[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             yield value
         elif isinstance(value, Inert):
-            stack.append(value.state)
+            stack += [*reversed(value.items), value.state]
         elif isinstance(value, dict):
             stack.extend(reversed(list(value.values())))
         elif isinstance(value, (list, tuple)):

@@ -15,7 +15,7 @@ How it is found
 Repair
     ``ckptdoctor fix FILE --select A707 --unsafe-fixes`` puts the elements in order, as ``Tensor.contiguous()`` does.
     No value changes, but the strides do: a ``channels_last`` format is lost, which is why it has to be asked for.
-    Tensors that share memory with others stay as they are, and so do expanded ones (stride 0), which would grow.
+    Tensors that share memory with others stay as they are. Expanded ones (stride 0) are A708.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.storage.expanded_tensor import is_expanded
 
 SICK = (
     Example("a transposed weight", {"w": T((4, 3), stride=(1, 4)), "b": T((4,))}),
@@ -45,7 +46,11 @@ HEALTHY = (
 def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors whose elements are not in C order."""
     affected = {
-        id(state_dict): [each for each in state_dict.tensors if each.storage is not None and not _in_order(each)]
+        id(state_dict): [
+            each
+            for each in state_dict.tensors
+            if each.storage is not None and not _in_order(each) and not (0 in each.stride and is_expanded(each))
+        ]
         for state_dict in checkpoint.state_dicts
         if state_dict.role in (Role.MODEL, Role.EMA)
     }
@@ -54,7 +59,7 @@ def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
     alone = _alone(checkpoint)
     for state_dict in checkpoint.state_dicts:
         tensors = affected.get(id(state_dict), [])
-        curable = [each for each in tensors if each.path in alone and 0 not in each.stride]
+        curable = [each for each in tensors if each.path in alone]
         rest = [each for each in tensors if each not in curable]
         if curable:
             paths = tuple([each.path for each in curable])
@@ -86,9 +91,7 @@ def _problem(state_dict: StateDict, tensors: Sequence[Tensor], fix: Fix | None) 
         message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(tensors) == 1 else 'are'} not contiguous",
         cause=f"{_why(tensors)} torch keeps that; safetensors.torch.save_file refuses it.",
         torch_says=(f"You are trying to save a non contiguous tensor: `{tensors[0].key}` which is not allowed.",),
-        advice=""
-        if fix
-        else "They share memory with others or are expanded: call .contiguous() on them before saving.",
+        advice="" if fix else "They share memory with others: call .contiguous() on them before saving.",
         keys=tuple([each.path for each in tensors]),
         location=Location(path=state_dict.path),
         fix=fix,

@@ -1,8 +1,8 @@
 """Two or more tensors of a state dict are one and the same memory.
 
 What it means
-    Tied weights, such as an output layer that is the input embedding, or views of one buffer. A torch checkpoint keeps
-    that: the storage is in the file once, and loading it makes tensors that share memory again.
+    Tied weights, such as an output layer that is the input embedding. A torch checkpoint keeps that: the storage is in
+    the file once, and loading it makes tensors that share memory again.
 
 Why it matters
     Nothing is wrong with the checkpoint. But ``safetensors.torch.save_file`` refuses to save it, and a program that
@@ -13,7 +13,8 @@ What you see
     again: [{'embed.weight', 'head.weight'}].
 
 How it is found
-    Tensors of one state dict that view the same elements of the same storage.
+    Tensors of one state dict that view the same elements of the same storage, all of them alike. Views that merely
+    overlap are A706.
 
 Repair
     None is needed in torch. For safetensors use ``safetensors.torch.save_model``, which keeps one of the names.
@@ -33,8 +34,8 @@ from ckptdoctor.rules.framework import Problem, rule
 SICK = (
     Example("tied weights", {"embed.weight": T((8, 4), storage="e"), "head.weight": T((8, 4), storage="e")}),
     Example(
-        "overlapping views of one buffer",
-        {"q": T((4, 4), storage="qkv"), "qk": T((8, 4), storage="qkv"), "v": T((4, 4), storage="qkv", offset=32)},
+        "one bias for two heads",
+        {"a.weight": T((4, 4)), "a.bias": T((4,), storage="b"), "b.bias": T((4,), storage="b")},
     ),
 )
 HEALTHY = (
@@ -48,7 +49,7 @@ def shared_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that share memory."""
     for state_dict in checkpoint.state_dicts:
         if state_dict.role in (Role.MODEL, Role.EMA):
-            groups = shared(state_dict.tensors)
+            groups = [group for group in shared(state_dict.tensors) if group.tied]
             if groups:
                 yield _problem(state_dict, groups)
 
@@ -56,12 +57,11 @@ def shared_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
 def _problem(state_dict: StateDict, groups: Sequence[Shared]) -> Problem:
     names = sorted({tensor.key for tensor in groups[0].tensors})
     number = sum(len(group.tensors) for group in groups)
-    tied = all(group.tied for group in groups)
     which = f'"{names[0]}" and "{names[1]}"' if number == 2 and len(names) == 2 else wording.count(number, "tensor")
     return Problem(
-        message=f"{which}{wording.of_place(state_dict.path)} {'are one tensor' if tied else 'share memory'}",
-        cause=("Tied weights are kept as they are by torch.save." if tied else "They are views of one buffer.")
-        + " safetensors.torch.save_file refuses them; save_model keeps one name of each.",
+        message=f"{which}{wording.of_place(state_dict.path)} are one tensor",
+        cause="Tied weights are kept as they are by torch.save. safetensors.torch.save_file refuses them; save_model "
+        "keeps one name of each.",
         torch_says=("Some tensors share memory, this will lead to duplicate memory on disk",),
         keys=tuple([tensor.path for group in groups for tensor in group.tensors]),
         location=Location(path=state_dict.path),

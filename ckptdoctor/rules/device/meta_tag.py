@@ -1,0 +1,63 @@
+"""Tensors have a shape and no values: they were on the meta device when they were saved.
+
+What it means
+    The model was made with ``init_empty_weights``, ``torch.device("meta")`` or a map of devices that keeps parts of it
+    on disk, and was saved before its weights were loaded, or without those that were offloaded.
+
+Why it matters
+    ``torch.load`` gives them back without a word. There are no numbers to be had: they were never in the file.
+
+What you see
+    Cannot copy out of meta tensor; no data!
+    Or, with ``assign=True``, nothing until the first forward pass.
+
+How it is found
+    The pickle makes the tensors on the device ``meta``, which has no storages.
+
+Repair
+    None: the values are not in the file. Load the model without offloading, and save it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, Tensor
+from ckptdoctor.facts import devices
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+SICK = (
+    Example("a model that was never filled", {"w": T((4, 3), device="meta"), "b": T((4,), device="meta")}),
+    Example("a head that was left on disk", {"body.weight": T((4, 3)), "lm_head.weight": T((9, 4), device="meta")}),
+)
+HEALTHY = (Example("values", {"w": T((4, 3)), "b": T((4,))}),)
+
+
+@rule("D606", "meta-tag", Severity.ERROR)
+def meta_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Tensors without values."""
+    found = [each for each in checkpoint.tensors if each.device == devices.META]
+    if found:
+        yield _problem(checkpoint, found)
+
+
+def _problem(checkpoint: Checkpoint, found: Sequence[Tensor]) -> Problem:
+    total = len(checkpoint.tensors)
+    which = (
+        wording.all_of(total, "tensor")
+        if len(found) == total
+        else f"{len(found):,} of {wording.count(total, 'tensor')}"
+    )
+    named = "" if len(found) == total else f": {wording.abridged([each.key for each in found])}"
+    verb = "has" if len(found) == 1 else "have"
+    return Problem(
+        message=f"{which} {verb} a shape and no values{named}",
+        cause="They were on the meta device: the model was saved before its weights were loaded, or while some of them "
+        "were kept on disk.",
+        torch_says=("Cannot copy out of meta tensor; no data!",),
+        advice="The values are not in this file. Load the model without offloading, and save it again.",
+        keys=tuple([each.path for each in found]),
+    )

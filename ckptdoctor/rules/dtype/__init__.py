@@ -1,0 +1,1 @@
+"""T: dtypes of tensors."""

@@ -1,0 +1,66 @@
+"""Weights are float64.
+
+What it means
+    They came from NumPy, whose numbers are float64 unless told otherwise, or were computed with
+    ``torch.set_default_dtype(torch.float64)``.
+
+Why it matters
+    They take twice the room of float32, and a layer of float32 does not compute with them. ``load_state_dict`` casts
+    them, and nothing is lost that float32 training ever had.
+
+What you see
+    mat1 and mat2 must have the same dtype, but got Float and Double
+    Or a file of twice the size.
+
+How it is found
+    Tensors of float64 (or complex128) in a model's state dict, a kilobyte or more of them. Information only: scientific
+    models compute in float64 on purpose. With a reference R004 compares the dtypes instead.
+
+Repair
+    None is proposed, for it may be meant. ``model.float()`` before saving makes float32 of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.float_kinds import doubles
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import sets, wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_LITTLE = 1_000  # bytes that are not worth a word
+SICK = (
+    Example("weights from NumPy", {"fc.weight": T((16, 16), "float64"), "fc.bias": T((16,), "float64")}),
+    Example("one of them", {"model": {"fc.weight": T((4, 4)), "mean": T((200,), "float64")}}),
+)
+HEALTHY = (
+    Example("float32", {"fc.weight": T((4, 4)), "fc.bias": T((4,))}),
+    Example("a few numbers", {"fc.weight": T((4, 4)), "scale": T((3,), "float64")}),
+    Example("a reference is R004's business", {"w": T((16, 16), "float64")}, like={"w": T((16, 16))}),
+)
+
+
+@rule("T553", "double-precision", Severity.INFO)
+def double_precision(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Models with tensors of float64."""
+    if isinstance(subject, Comparison):  # R004 compares each dtype
+        return
+    for state_dict in weights_among(subject.state_dicts):
+        found = doubles(state_dict)
+        if sum([each.nbytes for each in found]) >= _LITTLE:
+            total, name = len(state_dict.tensors), found[0].dtype.name
+            whole = len(found) == total and total > 1
+            which = wording.all_of(total, "tensor") if whole else f"{len(found):,} of {wording.count(total, 'tensor')}"
+            yield Problem(
+                message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} {name}, "
+                f"{sets.size(sum([each.nbytes for each in found]))}",
+                cause="float32 takes half of that; load_state_dict casts to the dtype of each parameter.",
+                advice="If it came from NumPy by accident, save model.float().state_dict().",
+                keys=tuple([each.path for each in found]),
+                location=Location(path=state_dict.path),
+            )

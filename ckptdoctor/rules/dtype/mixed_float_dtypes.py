@@ -1,0 +1,74 @@
+"""The matrices of one model have different floating dtypes.
+
+What it means
+    A part of the model was converted with ``.half()`` or ``.bfloat16()`` and another was not, or two checkpoints were
+    merged. Norms, routers and small tensors are often kept in float32 on purpose and do not count.
+
+Why it matters
+    ``load_state_dict`` casts each tensor to the dtype of its parameter, and nothing happens. Where the tensors
+    themselves become the parameters (``assign=True``, ``dtype="auto"``), layers of two dtypes meet, and the forward
+    pass fails.
+
+What you see
+    mat1 and mat2 must have the same dtype, but got Float and Half
+    expected scalar type Half but found Float
+
+How it is found
+    The dtypes of all tensors of two dimensions and more are counted, but for those whose names say that they are norms,
+    routers, tables of positions or scales, and nothing is said of quantised models. Information only: it may be meant.
+
+Repair
+    None by itself: which dtype was meant only the target tells. ``model.to(torch.float16)`` after loading makes all of
+    one kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.facts.float_kinds import Mixture, mixture
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_TORCH = {"float64": "Double", "float32": "Float", "bfloat16": "BFloat16", "float16": "Half"}
+SICK = (
+    Example("a head that was left alone", {"a.weight": T((8, 8), "float16"), "head.weight": T((4, 8))}),
+    Example(
+        "two halves of a merge",
+        {"model": {"vision.fc.weight": T((8, 8)), "text.fc.weight": T((8, 16), "bfloat16"), "n": T((), "int64")}},
+    ),
+)
+HEALTHY = (
+    Example("one dtype", {"a.weight": T((8, 8), "float16"), "a.bias": T((8,), "float16")}),
+    Example("norms in float32", {"a.weight": T((8, 8), "bfloat16"), "a.norm.weight": T((8,)), "b": T((8,))}),
+    Example("a router in float32", {"a.weight": T((8, 8), "bfloat16"), "mlp.router.weight": T((4, 8))}),
+    Example("integers beside floats", {"a.weight": T((8, 8)), "index": T((8, 8), "int64")}),
+)
+
+
+@rule("T551", "mixed-float-dtypes", Severity.INFO)
+def mixed_float_dtypes(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Models of several dtypes."""
+    for state_dict in weights_among(checkpoint.state_dicts):
+        found = mixture(state_dict)
+        if found is not None:
+            yield _problem(state_dict, found)
+
+
+def _problem(state_dict: StateDict, found: Mixture) -> Problem:
+    counts = [f"{len(tensors):,} {name}" for name, tensors in found.kinds]
+    (most, _), *others = found.kinds
+    rest = [each for _, tensors in others for each in tensors]
+    one, other = _TORCH[others[0][0]], _TORCH[most]
+    return Problem(
+        message=f"matrices{wording.of_place(state_dict.path)} are of {len(counts)} dtypes: {wording.listed(counts)}",
+        cause=f"Not {most}: {wording.groups({each.key: each.numel for each in rest})}. load_state_dict casts each to "
+        "the dtype of its parameter; where the tensors themselves are used, the dtypes meet.",
+        torch_says=(f"mat1 and mat2 must have the same dtype, but got {one} and {other}",),
+        keys=tuple([each.path for each in rest]),
+        location=Location(path=state_dict.path),
+    )

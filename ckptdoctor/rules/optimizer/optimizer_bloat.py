@@ -1,0 +1,66 @@
+"""Most of the file is the state of the optimizer.
+
+What it means
+    A checkpoint of a training holds, beside the weights, what the optimizer keeps of them: with Adam twice their size.
+
+Why it matters
+    It is needed to resume the training and for nothing else. Published, or kept for evaluation, the file is two to four
+    times as large as need be.
+
+What you see
+    A file of many times the size of the model.
+
+How it is found
+    The bytes of the optimizers' tensors, held against those of all. Where they are half or more, and 8 MB or more.
+    Information only.
+
+Repair
+    None is proposed, for whoever resumes needs it. ``ckptdoctor fix FILE --slim`` leaves out optimizers, schedulers,
+    scalers and states of random number generators, and keeps the weights, averaged ones, and plain settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, Role
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.facts.training_state import bytes_of
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import sets, wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_MUCH = 8_000_000  # bytes that are worth a word
+
+
+def _adam(side: int) -> dict[str, object]:
+    moments = {"step": T(()), "exp_avg": T((side, side)), "exp_avg_sq": T((side, side))}
+    groups = [{"lr": 0.1, "params": [0]}]
+    return {"model": {"fc.weight": T((side, side))}, "optimizer": {"state": {0: moments}, "param_groups": groups}}
+
+
+SICK = (Example("the moments of Adam", _adam(1024)),)
+HEALTHY = (
+    Example("a small one", _adam(8)),
+    Example("weights alone", {"model": {"fc.weight": T((1024, 1024))}}),
+    Example("an optimizer's file", _adam(8)["optimizer"]),
+)
+
+
+@rule("O755", "optimizer-bloat", Severity.INFO)
+def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Checkpoints that are mostly optimizer."""
+    paths = tuple([each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER])
+    if not paths or not any(each.role in WEIGHTS for each in checkpoint.state_dicts):
+        return
+    kept = bytes_of(checkpoint, Role.OPTIMIZER)
+    total = sum([each.nbytes for each in checkpoint.storages])
+    if kept >= _MUCH and 2 * kept >= total:
+        yield Problem(
+            message=f"{wording.percent(kept, total)} of the file is the state of the optimizer: {sets.size(kept)} of "
+            f"{sets.size(total)}",
+            cause="It is needed to resume the training, and for nothing else.",
+            advice="To publish it: ckptdoctor fix FILE --slim keeps the weights, averaged ones among them.",
+            keys=paths,
+        )

@@ -1,0 +1,86 @@
+"""What an optimizer kept of its parameters belongs to another optimizer than its options do.
+
+What it means
+    The state was made by SGD and the options are Adam's, or the other way round: the two were put together by hand, or
+    an option such as ``amsgrad`` was switched on in the file.
+
+Why it matters
+    ``load_state_dict`` takes it without a word. The first step fails, or begins with fresh moments.
+
+What you see
+    KeyError: 'exp_avg'
+    KeyError: 'max_exp_avg_sq'
+
+How it is found
+    The options that only torch's Adam or SGD have, and the names that only they give to what they keep, are held
+    against each other group by group. Optimizers of other libraries are not judged.
+
+Repair
+    None: leave the optimizer out with ``ckptdoctor fix FILE --drop optimizer`` and begin with a fresh one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.facts.training_state import Group, optimizers
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_ADAM_KEEPS: dict[str, object] = {"step": T(()), "exp_avg": T((2, 4)), "exp_avg_sq": T((2, 4))}
+_SGD_KEEPS: dict[str, object] = {"momentum_buffer": T((2, 4))}
+_ADAM: dict[str, object] = {"lr": 0.1, "betas": (0.9, 0.99), "eps": 1e-8, "amsgrad": False, "foreach": None}
+_SGD: dict[str, object] = {"lr": 0.1, "momentum": 0.9, "dampening": 0, "nesterov": False, "foreach": None}
+
+
+def _saved(options: dict[str, object], keeps: dict[str, object]) -> dict[str, object]:
+    groups = [{**options, "params": [0]}]
+    return {"model": {"fc.weight": T((2, 4))}, "optimizer": {"state": {0: keeps}, "param_groups": groups}}
+
+
+SICK = (
+    Example("Adam with what SGD keeps", _saved(_ADAM, _SGD_KEEPS)),
+    Example("SGD with what Adam keeps", _saved(_SGD, _ADAM_KEEPS)),
+    Example("amsgrad without its maxima", _saved({**_ADAM, "amsgrad": True}, _ADAM_KEEPS)),
+)
+HEALTHY = (
+    Example("Adam", _saved(_ADAM, _ADAM_KEEPS)),
+    Example("SGD", _saved(_SGD, _SGD_KEEPS)),
+    Example("SGD that has not stepped", _saved(_SGD, {"momentum_buffer": None})),
+    Example("amsgrad", _saved({**_ADAM, "amsgrad": True}, {**_ADAM_KEEPS, "max_exp_avg_sq": T((2, 4))})),
+    Example("an optimizer of another library", _saved({"lr": 0.1, "betas": (0.9, 0.99)}, _SGD_KEEPS)),
+)
+
+
+@rule("O753", "optimizer-class-mismatch", Severity.WARNING)
+def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Optimizers whose options and states contradict each other."""
+    for optimizer in optimizers(checkpoint):
+        words = next(filter(None, map(_contradiction, optimizer.groups)), None)
+        if words is not None:
+            says, what = words
+            yield Problem(
+                message=f"{show_path(optimizer.path)} {what}",
+                cause="load_state_dict takes it without a word; "
+                + (f"the first step fails with {says}." if says else "the moments that were kept are not used."),
+                torch_says=(says,) if says else (),
+                advice="Begin with a fresh optimizer, or save the state that belongs to these options.",
+                keys=(optimizer.path,),
+                location=Location(path=optimizer.path),
+            )
+
+
+def _contradiction(group: Group) -> tuple[str, str] | None:
+    """The error of the first step ("": there is none), and what is wrong; None where nothing is."""
+    options = group.options
+    kept = {part for state in group.states for part, value in state.items() if value is not None}
+    if {"betas", "amsgrad", "foreach"} <= options.keys() and "momentum" not in options:
+        if kept == {"momentum_buffer"}:
+            return "KeyError: 'step'", "has the options of Adam and the momentum of SGD"
+        if options["amsgrad"] is True and "exp_avg_sq" in kept and "max_exp_avg_sq" not in kept:
+            return "KeyError: 'max_exp_avg_sq'", "has amsgrad switched on, and no maxima of the second moments"
+    if {"momentum", "dampening", "nesterov"} <= options.keys() and "betas" not in options and "exp_avg_sq" in kept:
+        return "", "has the options of SGD and the moments of Adam"
+    return None

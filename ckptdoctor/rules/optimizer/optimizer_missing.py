@@ -1,0 +1,89 @@
+"""The file was written by a training, and has no state of an optimizer.
+
+What it means
+    It was stripped for release (as ``strip_optimizer`` does), or saved with ``save_weights_only``, or the optimizer was
+    forgotten beside its scheduler.
+
+Why it matters
+    Training can start from these weights, not resume: the moments begin at zero. Programs that ask for the optimizer
+    fail.
+
+What you see
+    KeyError: 'optimizer'
+    Trying to restore optimizer state but checkpoint contains only the model. This is probably due to
+    `ModelCheckpoint.save_weights_only` being set to `True`.
+
+How it is found
+    A key for the optimizer with nothing in it, the state of a scheduler or a scaler, or a version of Lightning, beside
+    weights, and no state of an optimizer anywhere. Weights with an epoch and the like are left alone, and so are files
+    of DeepSpeed and Megatron, which keep it elsewhere. Information only.
+
+Repair
+    None: the state is not in this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, Role
+from ckptdoctor.facts.contents import weight_sets
+from ckptdoctor.facts.training_state import LIGHTNING, kept_elsewhere, scalers, top, without_state
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_TRAINER = (
+    "Trying to restore optimizer state but checkpoint contains only the model. This is probably due to "
+    "`ModelCheckpoint.save_weights_only` being set to `True`."
+)
+_NET: dict[str, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+_STATE = {"state": {0: {"momentum_buffer": T((2, 4))}}, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
+_SCHEDULER = {"base_lrs": [0.1], "last_epoch": 3, "_step_count": 4, "_last_lr": [0.01]}
+SICK = (
+    Example("a stripped checkpoint", {"epoch": -1, "model": _NET, "optimizer": None}),
+    Example("a scheduler without its optimizer", {"epoch": 3, "model": _NET, "scheduler": _SCHEDULER}),
+    Example(
+        "weights only, of Lightning",
+        {"epoch": 2, "global_step": 100, "pytorch-lightning_version": "2.4.0", "state_dict": _NET},
+    ),
+)
+HEALTHY = (
+    Example("a training checkpoint", {"epoch": 3, "model": _NET, "optimizer": _STATE}),
+    Example("weights", {"state_dict": _NET}),
+    Example("weights and an epoch", {"epoch": 90, "state_dict": _NET, "best_acc1": 76.1}),
+    Example("a file of DeepSpeed's", {"module": _NET, "optimizer": None, "ds_version": "0.14", "global_steps": 10}),
+    Example("an optimizer's file", _STATE),
+)
+
+
+@rule("O754", "optimizer-missing", Severity.INFO)
+def optimizer_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Checkpoints of a training without an optimizer."""
+    entries = top(checkpoint)
+    if not entries or any(each.role is Role.OPTIMIZER for each in checkpoint.state_dicts):
+        return
+    words = _evidence(checkpoint)
+    if words is None or kept_elsewhere(checkpoint) or not weight_sets(checkpoint):
+        return
+    says = _TRAINER if LIGHTNING in entries else "KeyError: 'optimizer'"
+    yield Problem(
+        message=words,
+        cause="Training can start from these weights, not resume: the moments of the optimizer are not here.",
+        torch_says=() if next(without_state(checkpoint), None) else (says,),
+        advice="Load the weights only, and let the optimizer start from nothing.",
+    )
+
+
+def _evidence(checkpoint: Checkpoint) -> str | None:
+    """What shows that there could have been an optimizer; None where nothing does."""
+    empty = next(without_state(checkpoint), None)
+    if empty is not None:
+        return f'"{empty}" holds nothing'
+    if LIGHTNING in top(checkpoint):
+        return "a checkpoint of Lightning without the state of an optimizer"
+    if any(each.role is Role.SCHEDULER for each in checkpoint.state_dicts):
+        return "the state of a scheduler is here, and none of an optimizer"
+    if next(scalers(checkpoint), None) is not None:
+        return "the state of a gradient scaler is here, and none of an optimizer"
+    return None

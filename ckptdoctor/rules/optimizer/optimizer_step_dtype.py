@@ -1,0 +1,71 @@
+"""The optimizer counts its steps in a dtype that cannot count far.
+
+What it means
+    The whole checkpoint was cast to half precision, the step counters with it. bfloat16 counts to 256 and float16 to
+    2,048: adding one to that gives the same number again.
+
+Why it matters
+    The counter stands still from there on, and Adam's bias correction with it. Counters above those numbers were
+    rounded when they were cast.
+
+What you see
+    Nothing.
+
+How it is found
+    The dtype of the tensors called ``step`` in an optimizer's state. float32, which torch uses, and integers are as
+    they should be; so are plain numbers, which torch before 1.12 saved.
+
+Repair
+    None yet: ``state["step"] = state["step"].float()`` for each state, with the right number where it was rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.facts.training_state import steps
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_COUNTS_TO = {"bfloat16": 256, "float16": 2048, "float8_e4m3fn": 16, "float8_e5m2": 8}
+
+
+def _adam(step: object) -> dict[str, object]:
+    moments = {"step": step, "exp_avg": T((2, 4)), "exp_avg_sq": T((2, 4))}
+    groups = [{"lr": 0.1, "params": [0]}]
+    return {"model": {"fc.weight": T((2, 4))}, "optimizer": {"state": {0: moments}, "param_groups": groups}}
+
+
+SICK = (
+    Example("a counter of bfloat16", _adam(T((), "bfloat16"))),
+    Example("a counter of float16", _adam(T((), "float16"))),
+)
+HEALTHY = (
+    Example("float32", _adam(T(()))),
+    Example("an integer of torch", _adam(T((), "int64"))),
+    Example("a number, as torch before 1.12 saved it", _adam(3)),
+)
+
+
+@rule("O757", "optimizer-step-dtype", Severity.WARNING)
+def optimizer_step_dtype(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Step counters of half precision."""
+    for optimizer, tensors in steps(checkpoint):
+        found = [each for each in tensors if each.dtype.name in _COUNTS_TO]
+        if found:
+            name = found[0].dtype.name
+            which = (
+                "the only step counter" if len(tensors) == 1 else f"{len(found):,} of {len(tensors):,} step counters"
+            )
+            yield Problem(
+                message=f"{which} of {show_path(optimizer.path)} {'is' if len(found) == 1 else 'are'} {name}, which "
+                f"counts to {_COUNTS_TO[name]:,}",
+                cause="From there on adding one changes nothing: the counter stands still, and with it Adam's bias "
+                "correction.",
+                advice='Before training goes on: state["step"] = state["step"].float() for each state, with the right '
+                "number where it was rounded.",
+                keys=tuple([each.path for each in found]),
+                location=Location(path=optimizer.path),
+            )

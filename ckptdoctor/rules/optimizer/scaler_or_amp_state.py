@@ -1,0 +1,83 @@
+"""The state of the gradient scaler tells of trouble, or needs a package that is no longer kept.
+
+What it means
+    ``GradScaler`` halves its scale whenever gradients overflow, and doubles it after 2,000 good steps. A scale below 1
+    means that they overflowed again and again. ``amp`` is the state of NVIDIA's apex, from before torch had its own.
+
+Why it matters
+    With a scale of 0 or infinity every gradient is NaN or zero: training goes on and learns nothing. State of apex only
+    apex takes back.
+
+What you see
+    Nothing, or losses of NaN.
+
+How it is found
+    The scale is a plain number in the state, near the top of the file. A warning where it is 0, infinite or NaN;
+    information where it is below 1, and for the state of apex. A scale as it should be is not mentioned.
+
+Repair
+    None: resume without the scaler's state, from a checkpoint before the trouble began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import isfinite
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, show_path
+from ckptdoctor.facts.training_state import scalers, top
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_APEX = "loss_scaler"  # loss_scaler0, loss_scaler1
+
+
+def _saved(scale: float) -> dict[str, object]:
+    state = {"scale": scale, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 0}
+    return {"model": {"fc.weight": T((2, 4))}, "scaler": state}
+
+
+SICK = (
+    Example("a scale of nothing", _saved(0.0)),
+    Example("a small scale", _saved(2.0**-20)),
+    Example(
+        "state of apex",
+        {"model": {"fc.weight": T((2, 4))}, "amp": {"loss_scaler0": {"loss_scale": 65536.0, "unskipped": 3}}},
+    ),
+)
+HEALTHY = (
+    Example("a scale as it should be", _saved(65536.0)),
+    Example("a scaler that was switched off", {"model": {"fc.weight": T((2, 4))}, "scaler": {}}),
+)
+
+
+@rule("O760", "scaler-or-amp-state", Severity.INFO)
+def scaler_or_amp_state(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Scalers in trouble, and those of apex."""
+    for path, scale in scalers(checkpoint):
+        if not isfinite(scale) or scale < 1:
+            yield _scaled(path, scale)
+    amp = top(checkpoint).get("amp")
+    if isinstance(amp, Mapping) and any(isinstance(part, str) and part.startswith(_APEX) for part, _ in amp.entries):
+        yield Problem(
+            message="amp is the state of apex, which torch.amp does not take",
+            cause="It was saved by NVIDIA's apex; GradScaler.load_state_dict wants a state of its own.",
+            advice="Resume without it: torch.amp.GradScaler finds its scale again within some hundred steps.",
+            keys=(("amp",),),
+            location=Location(path=("amp",)),
+        )
+
+
+def _scaled(path: KeyPath, scale: float) -> Problem:
+    dead = not isfinite(scale) or scale <= 0
+    return Problem(
+        message=f"{show_path(path)} has a scale of {scale:g}",
+        cause="Every gradient is NaN or zero with it: nothing is learned."
+        if dead
+        else "It is halved whenever gradients overflow: they did so again and again.",
+        advice="Resume without the scaler's state, from a checkpoint before the trouble began.",
+        keys=(path,),
+        location=Location(path=path),
+        severity=Severity.WARNING if dead else Severity.INFO,
+    )

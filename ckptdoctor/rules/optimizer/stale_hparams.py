@@ -1,0 +1,95 @@
+"""The hyper-parameters of a Lightning checkpoint hold objects of the program.
+
+What it means
+    ``save_hyperparameters()`` kept whatever ``__init__`` was given: a network, a loss, a tokenizer, a config of
+    omegaconf. The checkpoint holds them whole, beside the weights.
+
+Why it matters
+    ``load_from_checkpoint`` needs every class, in the version of then, before it comes to the weights; a network among
+    them is in the file a second time, with the numbers that it had when the training began.
+
+What you see
+    Weights only load failed.
+    AttributeError: Can't get attribute 'Net' on <module '__main__'>
+    TypeError: __init__() missing 1 required positional argument: 'net'
+
+How it is found
+    Values in ``hyper_parameters`` and ``datamodule_hyper_parameters`` that are objects, in a file that Lightning wrote.
+    Information only: where all classes are there, it loads.
+
+Repair
+    ``ckptdoctor fix FILE --select O762 --unsafe-fixes`` puts the name of its class in the place of each, as text;
+    ``load_from_checkpoint(path, net=...)`` gives what is needed. Next time:
+    ``save_hyperparameters(ignore=["net"])``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Named, Node, Opaque
+from ckptdoctor.edits import Fix, Replace, Safety
+from ckptdoctor.facts.training_state import HPARAMS, LIGHTNING, top
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, Obj, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_MOST = 64  # objects that a repair turns into text
+_NAMED = 3
+
+
+def _saved(**settings: object) -> dict[str, object]:
+    net = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+    return {"pytorch-lightning_version": "2.4.0", "state_dict": net, "hyper_parameters": settings}
+
+
+SICK = (
+    Example("a network of the program's", _saved(lr=0.1, net=Obj("nets.Net", {"training": True}))),
+    Example("a class and an object", _saved(lr=0.1, tokenizer=Obj("tokens.Tokenizer", {"size": 3}), size=Obj("a.B"))),
+)
+HEALTHY = (
+    Example("plain settings", _saved(lr=0.1, layers=[1, 2], name="adam")),
+    Example("another program's", {"state_dict": {"w": T((2, 2))}, "hyper_parameters": {"net": Obj("nets.Net")}}),
+)
+
+
+@rule("O762", "stale-hparams", Severity.INFO)
+def stale_hparams(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Objects among the hyper-parameters."""
+    entries = top(checkpoint)
+    if LIGHTNING not in entries:
+        return
+    for place in HPARAMS:
+        node = entries.get(place)
+        if isinstance(node, Mapping):
+            found = [((place, part), child) for part, child in node.entries if _is_object(child)]
+            if found:
+                yield _problem(place, found)
+
+
+def _problem(place: str, found: Sequence[tuple[KeyPath, Node]]) -> Problem:
+    named = [f"{path[-1]} ({_class(node)})" for path, node in found[:_NAMED]]
+    if len(found) > _NAMED:
+        named.append(f"{len(found) - _NAMED:,} more")
+    title = f"put the names of their classes in the place of {wording.count(len(found), 'object')}"
+    edits = tuple([Replace(path, _class(node)) for path, node in found])
+    are = "is an object" if len(found) == 1 else "are objects"
+    plain = all(isinstance(path[-1], str) for path, _ in found) and len(found) <= _MOST
+    return Problem(
+        message=f"{wording.count(len(found), 'value')} in {place} {are}: {wording.listed(named)}",
+        cause="load_from_checkpoint needs their classes, in the version of then, before it comes to the weights.",
+        advice='Next time: save_hyperparameters(ignore=["net"]), and load_from_checkpoint(path, net=…).',
+        keys=tuple([path for path, _ in found]),
+        location=Location(path=(place,)),
+        fix=Fix(title, edits, Safety.UNSAFE, "--select O762") if plain else None,
+    )
+
+
+def _is_object(node: Node) -> bool:
+    """Whether it is an object, or a class or function; names of torch's own, such as dtypes, are plain enough."""
+    return isinstance(node, Opaque) or (isinstance(node, Named) and not node.name.startswith("torch."))
+
+
+def _class(node: Node) -> str:
+    return node.class_name if isinstance(node, Opaque) else node.name if isinstance(node, Named) else ""

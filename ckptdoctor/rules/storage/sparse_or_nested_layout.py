@@ -1,0 +1,71 @@
+"""Tensors of the model are sparse, nested, or in a layout of a processor's own.
+
+What it means
+    ``to_sparse()``, ``to_sparse_csr()``, ``torch.nested`` and ``to_mkldnn()`` give tensors that are no plain array of
+    numbers. torch saves their parts.
+
+Why it matters
+    A layer whose weight is dense refuses a sparse one, and safetensors takes dense tensors only.
+
+What you see
+    copy_() between dense and sparse Tensors is not implemented!
+    You are trying to save a sparse tensors: `['w']` which this library does not support.
+
+How it is found
+    The layout of each tensor of a model is read from the pickle. By itself it is as it was saved, and worth knowing.
+
+Repair
+    None: ``Tensor.to_dense()`` before saving makes plain tensors, which may be much larger.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import sets, wording
+from ckptdoctor.rules.examples import Example, Obj, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_WORDS = {"jagged": "nested", "mkldnn": "in the layout of mkldnn"}
+_INDICES = T((2, 3), "int64")
+_SPARSE = Obj(
+    "torch._utils._rebuild_sparse_tensor",
+    arguments=(Obj("torch.serialization._get_layout", arguments=("torch.sparse_coo",)), (_INDICES, T((3,)), (4, 4))),
+)
+SICK = (Example("a sparse weight", {"w": _SPARSE, "b": T((4,))}),)
+HEALTHY = (Example("dense weights", {"w": T((4, 4)), "b": T((4,))}),)
+
+
+@rule("A709", "sparse-or-nested-layout", Severity.INFO)
+def sparse_or_nested_layout(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Tensors that are no plain arrays."""
+    for state_dict in checkpoint.state_dicts:
+        if state_dict.role in (Role.MODEL, Role.EMA):
+            found = [each for each in state_dict.tensors if each.layout != "strided"]
+            if found:
+                yield _problem(state_dict, found)
+
+
+def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
+    kinds = Counter([_WORDS.get(each.layout, each.layout) for each in found])
+    named = wording.listed([f"{number:,} {kind}" for kind, number in kinds.most_common()])
+    sparse = [each.key for each in found if each.layout.startswith("sparse")]
+    dense = sum([each.numel * each.dtype.bits // 8 for each in found if each.layout.startswith("sparse")])
+    one = f'"{found[0].key}"{wording.of_place(state_dict.path)} is {next(iter(kinds))}'
+    many = f"{wording.count(len(found), 'tensor')}{wording.of_place(state_dict.path)} are not dense: {named}"
+    return Problem(
+        message=one if len(found) == 1 else many,
+        cause="A layer with a dense weight refuses it, and safetensors takes dense tensors only.",
+        torch_says=(
+            "copy_() between dense and sparse Tensors is not implemented!",
+            f"You are trying to save a sparse tensors: `{sparse[:1]}` which this library does not support.",
+        )
+        if sparse
+        else (),
+        advice="Make it dense before saving: tensor.to_dense()" + (f", {sets.size(dense)}." if sparse else "."),
+        keys=tuple([each.path for each in found]),
+        location=Location(path=state_dict.path),
+    )

@@ -1,0 +1,87 @@
+"""Tensors of the model are instances of a library's own class of tensors.
+
+What it means
+    torchao, quanto and others keep a quantised weight as a subclass of ``Tensor`` that wraps the tensors which hold the
+    numbers. ``state_dict()`` gives it as it is, and ``torch.save`` names its class.
+
+Why it matters
+    The library, in a version that has this class, has to be there to load the file. Other programs, plain layers and
+    safetensors take no such tensor.
+
+What you see
+    Weights only load failed. … Unsupported global: GLOBAL torchao.dtypes.affine_quantized_tensor.AffineQuantizedTensor
+    was not an allowed global by default.
+    Attempted to access the data pointer on an invalid python storage.
+
+How it is found
+    The pickle names the class of each tensor. DTensor and ShardedTensor, which are pieces of a tensor, are X810 and
+    X811. A warning where the class is another package's; information for those of torch itself.
+
+Repair
+    None: what the numbers inside mean only the library knows. Save ``tensor.dequantize()`` for plain weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.sharded_samples import wrapped
+
+_APART = ("torch.distributed.tensor", "torch.distributed._tensor", "torch.distributed._shard")  # X810, X811
+_PLAIN = frozenset(
+    {
+        *("torch.Tensor", "torch._tensor.Tensor", "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer"),
+        *("torch.nn.parameter.UninitializedParameter", "torch.nn.parameter.UninitializedBuffer"),
+    }
+)
+_TORCHAO = ("torchao.dtypes.affine_quantized_tensor", "AffineQuantizedTensor")
+SICK = (Example("a quantised weight of torchao", raw=partial(wrapped, *_TORCHAO, local=4)),)
+HEALTHY = (
+    Example("plain tensors", {"w": T((2, 2))}),
+    Example("parameters", {"w": T((2, 2), parameter=True)}),
+    Example("a DTensor is another rule's", raw=partial(wrapped, "torch.distributed.tensor", "DTensor", local=4)),
+)
+
+
+@rule("A710", "tensor-subclass", Severity.WARNING)
+def tensor_subclass(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Tensors of other classes than torch.Tensor."""
+    for state_dict in checkpoint.state_dicts:
+        if state_dict.role in (Role.MODEL, Role.EMA):
+            found = [each for each in state_dict.tensors if each.subclass and _is_strange(each.subclass)]
+            if found:
+                yield _problem(state_dict, found)
+
+
+def _is_strange(name: str) -> bool:
+    return name not in _PLAIN and not name.startswith(_APART)
+
+
+def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
+    classes = tuple(dict.fromkeys([each.subclass or "" for each in found]))
+    packages = tuple(dict.fromkeys([name.partition(".")[0] for name in classes]))
+    own = packages == ("torch",)
+    what = (
+        f"tensors of {classes[0]}"
+        if len(classes) == 1
+        else f"tensors of {len(classes)} classes: {wording.abridged(classes)}"
+    )
+    verb = "is one of the" if len(found) == 1 else "are"
+    return Problem(
+        message=f"{wording.count(len(found), 'tensor')}{wording.of_place(state_dict.path)} {verb} {what}",
+        cause=(
+            "They wrap what holds the numbers. "
+            + ("" if own else f"Loading needs {wording.listed(packages)}, in a version that has the class. ")
+            + "Plain layers and safetensors take no such tensor."
+        ),
+        advice="Load it with the library that wrote it, or save tensor.dequantize() for plain weights.",
+        keys=tuple([each.path for each in found]),
+        location=Location(path=state_dict.path),
+        severity=Severity.INFO if own else Severity.WARNING,
+    )

@@ -1,0 +1,104 @@
+"""The output layer is in the file, and the input embedding, which is the same matrix, is not.
+
+What it means
+    Language models often have one matrix as both ``lm_head.weight`` and ``model.embed_tokens.weight``.
+    ``safetensors.torch.save_model`` keeps one name of such a tensor: the first in alphabetical order, which is that of
+    the head.
+
+Why it matters
+    The file is complete only for what knows that the two are one. transformers 4 initialises the missing embedding with
+    random numbers, ties the head to it, and generates garbage; ``load_state_dict`` fails.
+
+What you see
+    Missing key(s) in state_dict: "model.embed_tokens.weight".
+    Some weights of the model checkpoint were newly initialized: ['model.embed_tokens.weight']
+    Or nothing, and text that makes no sense.
+
+How it is found
+    A head of the shape of a vocabulary lies beside whole layers of a known family, in a file that is no shard, and no
+    tensor has its shape or a name like that of an embedding. A warning where the file's metadata or
+    ``tie_word_embeddings`` in the ``config.json`` beside it says that the two are one; otherwise information only, for
+    the embedding may have been left out on purpose.
+
+Repair
+    Where it is certain, ``ckptdoctor fix FILE --select A702`` adds the name of the embedding: as a second view of the
+    same bytes in torch's files, as a copy in safetensors. Safe: nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.facts.ties import Orphan, orphans
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_LAYER: dict[str, object] = {
+    "model.layers.0.self_attn.q_proj.weight": T((8, 8)),
+    "model.layers.0.input_layernorm.weight": T((8,)),
+    "model.norm.weight": T((8,)),
+}
+_HEADED: dict[str, object] = {"lm_head.weight": T((32, 8)), **_LAYER}
+_TIED = {"config.json": b'{"tie_word_embeddings": true}'}
+SICK = (
+    Example(
+        "what save_model leaves of a tied model", _HEADED, "safetensors", ".safetensors",
+        metadata={"format": "pt", "model.embed_tokens.weight": "lm_head.weight"},
+    ),
+    Example(
+        "a config that ties them", _HEADED, "safetensors", ".safetensors", metadata={"format": "pt"},
+        name="model.safetensors", beside=_TIED,
+    ),
+    Example("the same in a file of torch's", _HEADED, name="pytorch_model.bin", beside=_TIED),
+    Example("no word of whether they are one", {"state_dict": _HEADED}),
+)  # fmt: skip
+HEALTHY = (
+    Example("both", {**_HEADED, "model.embed_tokens.weight": T((32, 8))}),
+    Example("only the embedding", {"model.embed_tokens.weight": T((32, 8)), **_LAYER}),
+    Example("a shard", _HEADED, name="pytorch_model-00002-of-00002.bin"),
+    Example("an embedding under another name", {**_HEADED, "model.tok_embeddings.weight": T((32, 8))}),
+    Example("a recogniser of speech", {"lm_head.weight": T((32, 8)), "wav2vec2.encoder.layers.0.norm.weight": T((8,))}),
+    Example(
+        "an adapter", {"lm_head.weight": T((32, 8)), "model.layers.0.self_attn.q_proj.lora_A.weight": T((4, 8))}
+    ),
+    Example(
+        "a config that does not tie them", _HEADED, name="pytorch_model.bin",
+        beside={"config.json": b'{"tie_word_embeddings": false}'},
+    ),
+)  # fmt: skip
+
+
+@rule("A702", "tied-dropped-wrong-name", Severity.WARNING)
+def tied_dropped_wrong_name(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Heads whose embedding is missing."""
+    for orphan in orphans(checkpoint):
+        yield _problem(orphan)
+
+
+def _problem(orphan: Orphan) -> Problem:
+    head, place = orphan.head, orphan.head.path[:-1]
+    edits = (Tie(head.path, orphan.missing),)
+    title = f"add {orphan.missing}, which is {head.key}"
+    return Problem(
+        message=f'"{head.key}" is here, and "{orphan.missing}"{wording.of_place(place)} is not',
+        cause=(
+            f"They are one matrix, as {orphan.proof} says, and the file has the wrong name of it: transformers 4 takes "
+            "the embedding for new, and fills it with random numbers."
+            if orphan.proof
+            else "Where the two are one matrix, the file has the wrong name of it; otherwise the embedding was left "
+            "out."
+        ),
+        torch_says=(wording.missing_keys([orphan.missing]),),
+        advice=""
+        if orphan.proof
+        else "Hold it against its model with --config or --model, which says whether they are tied.",
+        keys=(head.path,),
+        location=Location(path=head.path),
+        severity=Severity.WARNING if orphan.proof else Severity.INFO,
+        fix=Fix(title, edits, Safety.SAFE, "--select A702") if orphan.proof else None,
+    )

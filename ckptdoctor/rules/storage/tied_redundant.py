@@ -1,0 +1,81 @@
+"""The output layer and the input embedding are in the file twice, with the same values.
+
+What it means
+    The model has one matrix for both, or began with one; the file holds its bytes two times.
+
+Why it matters
+    Nothing is wrong with the values. The file is larger by a whole vocabulary, and what builds the model with one of
+    the two names only does not know the other.
+
+What you see
+    Unexpected key(s) in state_dict: "lm_head.weight".
+    ValueError: Received 1 parameters not in model: lm_head.weight.
+
+How it is found
+    The two have one shape and dtype, and the checksums that the archive keeps of their bytes are equal. Where a
+    container keeps no checksums (safetensors), or a ``config.json`` beside it says that they are not tied, nothing is
+    said.
+
+Repair
+    ``ckptdoctor fix FILE --select A703 --unsafe-fixes`` makes the head a second view of the embedding's bytes, as
+    ``torch.save`` keeps tied weights; it moves behind the embedding. Not safe by itself, for only their checksums were
+    compared. Where the target does not know the head, leave it out with ``--drop``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.edits import Drop, Fix, Safety
+from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.facts.ties import Pair, pairs, says_tied
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import sets, wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm.weight": T((8,))}
+SICK = (
+    Example("the same numbers twice", {**_BODY, "lm_head.weight": T((32, 8))}),
+    Example("deeper in the file", {"epoch": 3, "model": {**_BODY, "lm_head.weight": T((32, 8))}}),
+)
+HEALTHY = (
+    Example("other numbers", {**_BODY, "lm_head.weight": T((32, 8), value=2.0)}),
+    Example(
+        "one matrix under two names",
+        {"model.embed_tokens.weight": T((32, 8), storage="e"), "lm_head.weight": T((32, 8), storage="e")},
+    ),
+    Example("no checksums to compare", {**_BODY, "lm_head.weight": T((32, 8))}, "safetensors", ".safetensors"),
+    Example(
+        "a config that does not tie them", {**_BODY, "lm_head.weight": T((32, 8))}, name="pytorch_model.bin",
+        beside={"config.json": b'{"tie_word_embeddings": false}'},
+    ),
+)  # fmt: skip
+
+
+@rule("A703", "tied-redundant", Severity.INFO)
+def tied_redundant(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Heads with the bytes of their embedding."""
+    for pair in pairs(checkpoint):
+        if pair.same and says_tied(checkpoint) is not False:
+            yield _problem(checkpoint, pair)
+
+
+def _problem(checkpoint: Checkpoint, pair: Pair) -> Problem:
+    head, embedding = pair.head, pair.embedding
+    return Problem(
+        message=f'"{head.key}" and "{embedding.key}"{wording.of_place(head.path[:-1])} have equal checksums: '
+        f"{sets.size(head.nbytes)} are in the file twice",
+        cause="They are one matrix, or were when training began; torch.save keeps tied weights once.",
+        advice="Where the target does not know the head, leave it out with --drop.",
+        keys=(head.path, embedding.path),
+        location=Location(path=head.path),
+        fix=_fix(pair) if checkpoint.format == "torch zip" else None,
+    )
+
+
+def _fix(pair: Pair) -> Fix:
+    title = f"make {pair.head.key} a second view of {pair.embedding.key}"
+    edits = (Drop((pair.head.path,)), Tie(pair.embedding.path, pair.head.key))
+    return Fix(title, edits, Safety.UNSAFE, "--select A703")

@@ -69,7 +69,7 @@ class Skipped:
 class FileReport:
     """All that is said of one file. ``error`` is set when it could not be examined at all (exit status 2).
 
-    ``bytes_read`` counts the bytes of the file that the examination looked at.
+    ``bytes_read`` counts the bytes of the file that the examination looked at. ``interrupted``: Ctrl-C came meanwhile.
     """
 
     path: str
@@ -81,6 +81,7 @@ class FileReport:
     seconds: float = 0.0
     error: str | None = None
     bytes_read: int = 0
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

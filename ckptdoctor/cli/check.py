@@ -11,6 +11,7 @@ from ckptdoctor import config
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, codes, color, reference_options
+from ckptdoctor.cli.progress import ProgressBar
 from ckptdoctor.engine.examine import examine_all
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
@@ -19,7 +20,7 @@ from ckptdoctor.findings import FileReport, Report, Severity
 
 @click.command("check", context_settings=SHORT_HELP)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--deep", is_flag=True, help="Also read every byte: checksums of all records, zero-filled regions.")
+@click.option("--deep", is_flag=True, help="Also read every byte and every value: checksums, zero-filled regions, NaN.")
 @reference_options
 @click.option("--error", metavar="TEXT", help="Compare with what the error of load_state_dict in this text expects.")
 @click.option("--root", metavar="KEY", help='The part of the file that matters, such as "state_dict".')
@@ -45,7 +46,7 @@ def command(paths: tuple[str, ...], style: str | None, statistics: bool, color: 
     settings = _settings(project, **asked)
     printer = _Printer(style or project.format or "full", color)
     reports = []
-    for report in examine_all(paths, settings):
+    for report in examine_all(paths, settings, ProgressBar().watch):
         printer.one(report)
         reports.append(report)
     printer.all(Report(tuple(reports)), statistics)
@@ -72,6 +73,8 @@ _FROM_PROJECT = ("select", "ignore", "extend_select", "fail_on")
 
 
 def _status(reports: list[FileReport], fail_on: Severity | None) -> ExitStatus:
+    if any(report.interrupted for report in reports):
+        return ExitStatus.INTERRUPTED
     if any(report.error is not None for report in reports):
         return ExitStatus.TROUBLE
     ranks = [finding.severity.rank for report in reports for finding in report.findings]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -38,7 +38,7 @@ def check(path: str, settings: Settings | None = None, reference: Reference | No
 
 def diagnose(
     path: str, settings: Settings | None = None, reference: Reference | None = None, shown: str | None = None
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     """Examine the file at ``path``; the last event is ``Finished``. It is called ``shown`` in the report.
 
     ``reference`` is what ``read_reference`` gives, where the caller has already read it. Damage is a finding; a
@@ -144,6 +144,7 @@ class _Examination:
         self.findings: list[Finding] = []
         self.skipped: list[Skipped] = []
         self.error: str | None = None
+        self.interrupted = False
 
     def events(self, shown: str) -> Iterator[Event]:
         """Everything that happens, ``Finished`` last."""
@@ -169,6 +170,7 @@ class _Examination:
                 seconds=perf_counter() - started,
                 error=self.error,
                 bytes_read=bytes_read,
+                interrupted=self.interrupted,
             )
         )
 
@@ -255,16 +257,26 @@ class _Examination:
         return any(finding.code.startswith(_DAMAGE) for finding in errors) if readable else bool(errors)
 
     def _read_everything(self, source: Source, checkpoint: Checkpoint) -> Iterator[Event]:
-        from ckptdoctor.facts.integrity import examine_integrity
+        from ckptdoctor.engine.deep import integrity_of, unread, values_of
 
         try:
-            integrity = examine_integrity(checkpoint, source)
+            integrity = yield from integrity_of(checkpoint, source)
         except DamagedError as error:  # the file has changed since its headers were read
             self.error = error.message
             return
-        yield from self._run(integrity)
-        if integrity.without_checksum:
-            yield from self._skip([Skipped(f"checksums of {integrity.without_checksum:,} storages", "there are none")])
+        self.interrupted = integrity.interrupted
+        if integrity.result is not None:
+            yield from self._run(integrity.result)
+            unchecked = integrity.result.without_checksum
+            if unchecked:
+                yield from self._skip([Skipped(f"checksums of {unchecked:,} storages", "there are none")])
+        if self.interrupted:
+            yield from self._skip([Skipped("checksums and values", "interrupted")])
+            return
+        values = yield from values_of(checkpoint, source, self.rules)
+        self.interrupted = values.interrupted
+        yield from self._run(values.result)
+        yield from self._skip(unread(values.result))
 
     def _left_out(self) -> Iterator[Skipped]:
         """What a reader of the report could take for examined, but was not."""
@@ -273,9 +285,7 @@ class _Examination:
             yield Skipped(note.message, "not read")
         if self.checkpoint is None:
             return
-        if self.settings.deep:
-            yield Skipped("whether values are NaN or infinite", "no rule reads them")
-        else:
+        if not self.settings.deep:
             yield Skipped("checksums and values", "--deep")
         if self.reference is None:
             yield Skipped("fit to a model", "--model, --like")

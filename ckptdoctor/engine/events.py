@@ -38,10 +38,19 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """How far reading every byte is: ``done`` of ``total`` bytes of ``what``, said several times a second."""
+
+    what: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The last event of each file: everything, worst finding first."""
 
     report: FileReport
 
 
-Event = Union[Recognised, Opened, Found, LeftOut, Finished]
+Event = Union[Recognised, Opened, Found, LeftOut, Progress, Finished]

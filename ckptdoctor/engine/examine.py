@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.diagnose import chosen_rules, diagnose, read_reference
-from ckptdoctor.engine.events import Finished
+from ckptdoctor.engine.events import Event, Finished
 from ckptdoctor.engine.paths import STANDARD_INPUT, expand, spooled
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport
 from ckptdoctor.reference import Reference
 
+Watch = Callable[[Event], None]
 
-def examine_all(patterns: Iterable[str], settings: Settings) -> Iterator[FileReport]:
+
+def examine_all(patterns: Iterable[str], settings: Settings, watch: Watch = lambda event: None) -> Iterator[FileReport]:
     """The report on every file that ``patterns`` mean (``engine.paths.expand``), each when it is ready.
 
+    ``watch`` is told every event. Where a report says that it was interrupted, it is the last.
     Raises what is wrong with the request itself: a bad rule code, a reference that cannot be read.
     """
     chosen_rules(settings)
     reference = read_reference(settings)
     for path in expand(patterns):
-        yield _survived(path, settings, reference)
+        report = _survived(path, settings, reference, watch)
+        yield report
+        if report.interrupted:
+            return
 
 
-def _survived(path: str, settings: Settings, reference: Reference | None) -> FileReport:
+def _survived(path: str, settings: Settings, reference: Reference | None, watch: Watch) -> FileReport:
     """The report on one file; a bug met on the way is its error, and the next file has its turn."""
     try:
-        return _examined(path, settings, reference)
+        return _examined(path, settings, reference, watch)
     except CkptDoctorError:
         raise
     except Exception as error:  # one file must not stop the others; its error is told, and the status is 2
@@ -39,14 +46,28 @@ def _survived(path: str, settings: Settings, reference: Reference | None) -> Fil
         return FileReport(addresses.shown(path), None, None, error=f"{addresses.shown(path)}: {one_line(error)}")
 
 
-def _examined(path: str, settings: Settings, reference: Reference | None) -> FileReport:
+def _examined(path: str, settings: Settings, reference: Reference | None, watch: Watch) -> FileReport:
     if path != STANDARD_INPUT:
-        return _last(path, addresses.shown(path), settings, reference)
+        return _last(path, addresses.shown(path), settings, reference, watch)
     with spooled(sys.stdin.buffer) as copy:
-        return _last(copy, path, settings, reference)
+        return _last(copy, path, settings, reference, watch)
 
 
-def _last(path: str, shown: str, settings: Settings, reference: Reference | None) -> FileReport:
-    *_, last = diagnose(path, settings, reference, shown)
+def _last(path: str, shown: str, settings: Settings, reference: Reference | None, watch: Watch) -> FileReport:
+    with closing(_watched(diagnose(path, settings, reference, shown), watch)) as events:
+        *_, last = events
     assert isinstance(last, Finished)
     return last.report
+
+
+def _watched(events: Generator[Event, None, None], watch: Watch) -> Generator[Event, None, None]:
+    """The events, each told to ``watch`` before the next; Ctrl-C that comes meanwhile is the examination's to see."""
+    with closing(events):
+        for event in events:
+            current = event
+            try:
+                watch(current)
+            except KeyboardInterrupt:
+                current = events.throw(KeyboardInterrupt())
+                watch(current)
+            yield current

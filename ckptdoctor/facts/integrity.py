@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.facts.checksums import Promise, promise_of, sha256_of
+from ckptdoctor.facts.crc32 import fastest
 
 CHUNK = 4 << 20  # read at a time by each thread
 PAGE = 4096
@@ -148,7 +149,7 @@ class _Scan:
         if self.storage.crc32 is None or self.broken:
             return
         if self.inflate is None:
-            self.crc = zlib.crc32(chunk, self.crc)
+            self.crc = fastest()(chunk, self.crc)
             return
         try:
             self._inflate(self.inflate, chunk)
@@ -163,7 +164,7 @@ class _Scan:
     def _take(self, plain: bytes) -> None:
         self.inflated += len(plain)
         self.broken |= self.inflated > self.storage.nbytes  # a bomb need not be followed to its end
-        self.crc = zlib.crc32(plain, self.crc)
+        self.crc = fastest()(plain, self.crc)
 
     def damage(self) -> Iterator[Damage]:
         """The storage's damage, once all its bytes were fed."""

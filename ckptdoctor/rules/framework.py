@@ -37,7 +37,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A registered rule. ``subject`` is what its function reads: Container, Checkpoint, Comparison or Integrity.
+    """A registered rule. ``subject`` is what its function reads: Container, Checkpoint, Comparison,
+    Integrity or Values.
 
     A union of two (``Checkpoint | Comparison``) means that the rule reads the checkpoint alone, or says something
     better where there is a reference: it runs once, over the most telling subject (``subject_for``).

@@ -160,7 +160,7 @@ def test_a_distributed_checkpoint_and_its_parts_are_named(tmp_path):
 
     dcp.save({"a": torch.ones(3), "b": torch.zeros(2), "step": 3}, checkpoint_id=tmp_path / "dcp", no_dist=True)
     folder = formats.examine_directory(tmp_path / "dcp")
-    assert (folder.format, folder.readable) == ("torch distributed checkpoint", False)
+    assert (folder.format, folder.readable) == ("torch distributed checkpoint", True)
     with FileSource(tmp_path / "dcp" / ".metadata") as source:
         assert formats.examine(source).format == "index of a torch distributed checkpoint"
     with FileSource(tmp_path / "dcp" / "__0_0.distcp") as source:

@@ -76,7 +76,8 @@ def test_a_deep_check_reads_everything(large):
     sick[60_000_000] ^= 1
     with serving(files={"a.pt": bytes(sick)}) as server:
         report = ckptdoctor.check(server.url("a.pt"), deep=True)
-        assert [finding.code for finding in report.findings] == ["F009"] and len(server.requests) < 40
+        assert [finding.code for finding in report.findings] == ["F009"]
+        assert len(server.requests) < 80  # once for the checksums, once for the values
 
 
 def test_archives_that_torch_did_not_write_are_read_as_well(tmp_path, small):

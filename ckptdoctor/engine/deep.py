@@ -1,0 +1,70 @@
+"""The deep examination of a checkpoint: every byte for integrity, then every value, from the page cache by then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from importlib.util import find_spec
+from typing import get_args
+
+from ckptdoctor.checkpoint import Checkpoint, Source
+from ckptdoctor.engine.events import Progress
+from ckptdoctor.engine.watching import Going, Watched, watched
+from ckptdoctor.facts.integrity import Integrity, examine_integrity
+from ckptdoctor.facts.values import Values
+from ckptdoctor.findings import Skipped
+from ckptdoctor.rules.framework import Rule
+
+_REASONS = 5  # different reasons that a report names for values that were not looked at
+_ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are finite
+
+
+class _StoppedError(Exception):
+    """Whoever waits has had enough."""
+
+
+def integrity_of(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, Watched[Integrity]]:
+    """Checksums and holes. Raises TruncatedError when the file shrinks meanwhile."""
+    total = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
+
+    def work(going: Going) -> Integrity:
+        def progress(done: int) -> None:
+            if not going(done):
+                raise _StoppedError
+
+        return examine_integrity(checkpoint, source, progress)
+
+    return (yield from watched(work, "checksums", total))
+
+
+def values_of(
+    checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]
+) -> Generator[Progress, None, Watched[Values]]:
+    """What the values are, as far as one of the rules asks for it and torch is there: see ``unread``."""
+    from ckptdoctor.values.examine import examine_values, total_bytes
+
+    readers = [rule.code for rule in rules if Values in (rule.subject, *get_args(rule.subject))]
+    if not readers or find_spec("torch") is None:
+        return Watched()
+    few = set(readers) <= set(_ONLY_FINITE)
+
+    def work(going: Going) -> Values:
+        return examine_values(checkpoint, source, going, only_finite=few)
+
+    return (yield from watched(work, "values", total_bytes(checkpoint)))
+
+
+def unread(values: Values | None) -> Iterator[Skipped]:
+    """The values that were not looked at, by reason."""
+    if values is None:
+        why = "torch is not installed" if find_spec("torch") is None else "no rule reads them"
+        yield Skipped("whether values are NaN or infinite", why)
+        return
+    if not values.complete:
+        yield Skipped("the rest of the values", "interrupted")
+    reasons = Counter([each.reason for each in values.skipped])
+    for reason, count in reasons.most_common(_REASONS):
+        yield Skipped(f"the values of {count:,} tensor{'s' * (count > 1)}", reason.rstrip("."))
+    rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_REASONS))
+    if rest:
+        yield Skipped(f"the values of {rest:,} more tensors", "for other reasons")

@@ -1,0 +1,118 @@
+"""The values that count: those of weights, without what holds odd numbers by its nature."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
+from ckptdoctor.facts import names
+from ckptdoctor.facts.contents import weight_sets
+from ckptdoctor.facts.once import once
+from ckptdoctor.facts.parameters import may_train
+from ckptdoctor.facts.values import TensorValues, Values
+from ckptdoctor.facts.weight_sets import networks
+
+# attention masks hold minus infinity; torch.ao.quantization observers begin with infinite bounds
+_MAY_BE_INFINITE = ("mask", "bias_mask", "min_val", "max_val")
+_MATRIX = 2  # dimensions of the weights of linear layers and embeddings; convolutions have more
+# parts of names of layers that begin with zeros, and of tensors that do: LoRA's B, ControlNet's zero convolutions,
+# adaptive norms of diffusion transformers, ReZero and LayerScale, the last layer of a residual branch
+ZERO_AT_FIRST = (
+    *("lora_b", "lora_up", "zero_conv", "zero_module", "controlnet_", "input_hint_block", "cond_embedding.conv_out"),
+    *("adaln", "modulation", "adapter", "gate", "gamma", "beta", "scale", "alpha", "rezero", "final_layer", "proj_out"),
+    *("zero_init", "relative_position", "rel_pos", "pos_embed", "token", "mask", "out_layers.3", "hada_w2", "lokr_w2"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A tensor of some weights, with its values."""
+
+    weights: StateDict
+    tensor: Tensor
+    values: TensorValues
+
+    @property
+    def leaf(self) -> str:
+        """The last token of its key."""
+        return self.tensor.key.rpartition(".")[2]
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether it looks like the weight of a layer: two dimensions or more, floats, and a name that says so."""
+        named = "weight" in self.leaf or self.leaf == "kernel"
+        return named and len(self.tensor.shape) >= _MATRIX and may_train(self.tensor.key, self.tensor.dtype)
+
+
+@once
+def weights_read(values: Values) -> tuple[Read, ...]:
+    """The tensors of all weights in the file that were read and hold something, in file order, tied ones once."""
+    return tuple(_weights_read(values))
+
+
+def _weights_read(values: Values) -> Iterator[Read]:
+    seen: set[int] = set()
+    for state_dict in weight_sets(values.checkpoint):
+        for tensor in state_dict.tensors:
+            found = values.of(tensor)
+            if found is not None and found.count and id(found) not in seen:
+                seen.add(id(found))
+                yield Read(state_dict, tensor, found)
+
+
+def not_finite(values: Values, role: Role | None = None) -> list[tuple[Tensor, TensorValues]]:
+    """The tensors of state dicts with NaN or infinities that do not belong there, in file order.
+
+    Of optimizers with ``role``; of all others, those outside of every state dict aside, without.
+    """
+    found = []
+    seen: set[int] = set()
+    for state_dict in values.checkpoint.state_dicts:
+        if (state_dict.role is Role.OPTIMIZER) is not (role is Role.OPTIMIZER) or state_dict.role is Role.RNG:
+            continue
+        for tensor in state_dict.tensors:
+            read = values.of(tensor)
+            if read is None or id(tensor) in seen:
+                continue
+            seen.add(id(tensor))
+            if read.nan or (read.infinite and not _may_be_infinite(tensor)):
+                found.append((tensor, read))
+    return found
+
+
+def _may_be_infinite(tensor: Tensor) -> bool:
+    leaf = tensor.key.rpartition(".")[2]
+    return any(word in leaf for word in _MAY_BE_INFINITE) or (tensor.dtype.name == "bool")
+
+
+def finite_copies(values: Values) -> list[tuple[StateDict, StateDict]]:
+    """Sets of weights that are not finite, each with another set of the same network that is, in file order."""
+    return [
+        (sick, whole)
+        for network in networks(values.checkpoint)
+        for sick in network.sets
+        if not _is_finite(values, sick)
+        for whole in [next((each for each in network.sets if _is_finite(values, each)), None)]
+        if whole is not None
+    ]
+
+
+def copies(checkpoint: Checkpoint) -> bool:
+    """Whether some network is there more than once: as it was trained, and averaged."""
+    return any(len(each.sets) > 1 for each in networks(checkpoint))
+
+
+def _is_finite(values: Values, state_dict: StateDict) -> bool:
+    """Whether all its tensors were read, and none holds NaN or an infinity that does not belong there."""
+    for tensor in state_dict.tensors:
+        read = values.of(tensor)
+        if tensor.numel and (read is None or read.nan or (read.infinite and not _may_be_infinite(tensor))):
+            return False
+    return True
+
+
+def zero_at_first(tensor: Tensor) -> bool:
+    """Whether its name is that of a layer that begins with zeros."""
+    key = names.bare(tensor.key).lower()
+    return any(word in key for word in ZERO_AT_FIRST)

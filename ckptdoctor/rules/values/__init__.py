@@ -1,0 +1,1 @@
+"""V: values that no header shows."""

@@ -1,0 +1,65 @@
+"""The weight of a layer is nothing but zeros.
+
+What it means
+    No training leaves a weight of two or more dimensions exactly zero. It was never filled: saved under
+    ``torch.serialization.skip_data``, allocated and not written, or a part of the file that was never downloaded.
+
+Why it matters
+    The layer gives zeros, or its bias, whatever it gets.
+
+What you see
+    Nothing: the file has its right size, and it loads.
+
+How it is found
+    ``check --deep`` reads every value. Biases, and weights whose names say that they begin with zeros (LoRA's ``B``,
+    zero convolutions of a ControlNet, gates, adaptive norms), are left out.
+
+Repair
+    None: the values are not in the file. Download or save it again, or take the tensors from another copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.facts.values import Values
+from ckptdoctor.facts.values_of_weights import weights_read, zero_at_first
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+SICK = (
+    Example("a layer of zeros", {"a.weight": T((4, 3), value=0.5), "b.weight": T((4, 3), value=0.0)}, deep=True),
+    Example("nothing but zeros", {"a.weight": T((4, 3), value=0.0), "b.weight": T((4, 3), value=0.0)}, deep=True),
+)
+HEALTHY = (
+    Example("a bias of zeros", {"a.weight": T((4, 3), value=0.5), "a.bias": T((4,), value=0.0)}, deep=True),
+    Example("a fresh LoRA", {"a.lora_A.weight": T((4, 3), value=0.5), "a.lora_B.weight": T((4, 3))}, deep=True),
+)
+
+
+@rule("V653", "all-zero-tensor", Severity.WARNING)
+def all_zero_tensor(values: Values) -> Iterator[Problem]:
+    """Weights without any value."""
+    matrices = [each for each in weights_read(values) if each.is_matrix]
+    zero = [each for each in matrices if each.values.zeros == each.values.count and not zero_at_first(each.tensor)]
+    if not zero:
+        return
+    first = zero[0].tensor
+    every = len(zero) == len(matrices) > 1
+    yield Problem(
+        message=(
+            f"{wording.all_of(len(zero), 'layer weight') if every else wording.count(len(zero), 'layer weight')} "
+            f"{'is' if len(zero) == 1 else 'are'} nothing but zeros; the first is {show_path(first.path)}"
+        ),
+        cause=(
+            "The file was saved without its values, as torch.serialization.skip_data does, or never filled."
+            if every
+            else "Training does not leave a weight exactly zero: it was never filled, or never downloaded."
+        ),
+        advice="Download or save it again, or take these tensors from another copy.",
+        keys=tuple([each.tensor.path for each in zero]),
+        location=Location(path=first.path),
+    )

@@ -1,0 +1,92 @@
+"""The weight of a layer is one number throughout, or exactly as ``torch.nn`` makes it before any training.
+
+What it means
+    A layer was added when the model was saved and never trained, the wrong object was saved, or a script filled it
+    with a constant.
+
+Why it matters
+    The model runs and gives results as good as random: in a head that was left out of training, in an embedding that
+    was tied in training and is not any more.
+
+What you see
+    Nothing when it is loaded.
+
+How it is found
+    ``check --deep`` reads every value. ``Linear`` and convolutions of ``torch.nn`` begin with values spread evenly
+    between -1/√fan_in and 1/√fan_in: a weight whose values fill exactly this range, and evenly, has not been trained;
+    the first steps of an optimizer carry some beyond it. Other ways to begin cannot be told from training.
+
+Repair
+    None: the trained values are not in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.facts.untrained import is_fresh
+from ckptdoctor.facts.values import Values
+from ckptdoctor.facts.values_of_weights import Read, weights_read
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_FEW = 16  # elements that may well be the same
+SICK = (Example("one number", {"a.weight": T((8, 8), value=0.5), "a.bias": T((8,), value=0.5)}, deep=True),)
+HEALTHY = (
+    Example("a norm layer", {"norm.weight": T((64,), value=1.0), "norm.bias": T((64,), value=0.0)}, deep=True),
+    Example("a scale of each channel", {"a.weight_scale": T((64, 1), value=0.5)}, deep=True),
+)
+# names of what is not trained, or begins with one number: scales of quantized weights, masks, filters that average
+_CONSTANT = ("scale", "mask", "zero", "norm", "blur", "pool", "resample", "filter", "ones")
+
+
+@rule("V654", "constant-or-init-like", Severity.WARNING)
+def constant_or_init_like(values: Values) -> Iterator[Problem]:
+    """Weights that were never trained."""
+    matrices = [each for each in weights_read(values) if each.is_matrix]
+    constant = [each for each in matrices if _is_constant(each)]
+    if constant:
+        first = constant[0]
+        yield Problem(
+            message=(
+                f"every value of {wording.count(len(constant), 'layer weight')} is the same number; "
+                f"the first is {show_path(first.tensor.path)}, {first.values.min:.6g} throughout"
+            ),
+            cause="Training does not leave a weight like this: it was filled by a script, or never trained.",
+            advice="Take these tensors from a checkpoint that was trained.",
+            keys=tuple([each.tensor.path for each in constant]),
+            location=Location(path=first.tensor.path),
+        )
+    fresh = [each for each in matrices if is_fresh(each.tensor, each.values)]
+    if fresh:
+        yield _fresh(fresh, len(matrices))
+
+
+def _is_constant(read: Read) -> bool:
+    key = read.tensor.key.lower()
+    same = read.values.constant and read.values.min != 0 and read.values.count > _FEW
+    return same and not any(word in key for word in _CONSTANT)
+
+
+def _fresh(fresh: list[Read], total: int) -> Problem:
+    first = fresh[0].tensor
+    every = len(fresh) == total
+    return Problem(
+        message=(
+            f"{wording.all_of(len(fresh), 'layer weight') if every else wording.count(len(fresh), 'layer weight')} "
+            f"{'is' if len(fresh) == 1 else 'are'} as torch.nn makes {'it' if len(fresh) == 1 else 'them'} "
+            f"before any training; the first is {show_path(first.path)}"
+        ),
+        cause=(
+            "The model was saved before it was trained, or the wrong one was saved."
+            if every
+            else "These layers were never trained: they were added after training, or left out of the optimizer."
+        ),
+        advice="Where that is not meant, take these tensors from a checkpoint that was trained.",
+        keys=tuple([each.tensor.path for each in fresh]),
+        location=Location(path=first.path),
+        severity=Severity.INFO if every else None,
+    )

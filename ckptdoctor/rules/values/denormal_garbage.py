@@ -1,0 +1,84 @@
+"""The sizes of the values are those of random bits, not of weights.
+
+What it means
+    Some values are smaller than 1e-18 and others, in the same tensor, larger than 1e6. Memory that was allocated and
+    never written looks like that, and so do bytes that are read in another order or as another dtype than they have.
+
+Why it matters
+    The layer computes nonsense, and ``torch.load`` says nothing.
+
+What you see
+    Nothing when it is loaded; then infinities, NaN or noise.
+
+How it is found
+    ``check --deep`` counts the exponents of evenly spaced values of every float32, float64 and bfloat16 weight: at
+    least one in 20 lies below 2^-60, and at least one in 20 above 2^20. Weights that decayed to almost nothing, as
+    dead channels do, have no large ones beside them.
+
+Repair
+    None: nothing in the file says what the values were. Where all tensors are affected, the bytes may be in the other
+    order: see C108. Else load the weights again from where they came from, and save them once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import show_path
+from ckptdoctor.facts.values import TensorValues, Values
+from ckptdoctor.facts.values_of_weights import Read, weights_read
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_TINY, _HUGE = -60, 20  # exponents
+_SHARE = 0.05  # of the values that are not zero
+_ENOUGH = 64  # values that are not zero
+_WIDE = ("float32", "float64", "bfloat16")
+_ONE = b"\x00\x00\x80\x3f"  # 1.0 in float32
+
+
+def _scrambled(data: bytes) -> bytes:
+    """The bytes with values of all sizes where the ones are."""
+    at = data.index(_ONE * 256)
+    values = b"".join([bytes([number, 7, number, number]) for number in range(256)])
+    return data[:at] + values + data[at + len(values) :]
+
+
+SICK = (Example("uninitialised memory", {"a.weight": T((16, 16), value=1.0)}, damage=_scrambled, deep=True),)
+HEALTHY = (
+    Example("a dead layer", {"a.weight": T((16, 16), value=1e-30)}, deep=True),
+    Example("weights", {"a.weight": T((16, 16), value=0.5)}, deep=True),
+)
+
+
+@rule("V655", "denormal-garbage", Severity.ERROR)
+def denormal_garbage(values: Values) -> Iterator[Problem]:
+    """Sizes that no weights have."""
+    found = [each for each in weights_read(values) if _is_garbage(each)]
+    if not found:
+        return
+    first = found[0].tensor
+    yield Problem(
+        message=(
+            f"the values of {wording.count(len(found), 'tensor')} look like random bits, "
+            f"some below 1e-18 beside others above 1e6; the first is {show_path(first.path)}"
+        ),
+        cause="Memory that was never written, or bytes read in another order or dtype than they were saved in.",
+        advice="Load the weights again from where they came from, look at these tensors, and save them once more.",
+        keys=tuple([each.tensor.path for each in found]),
+        location=Location(path=first.path),
+    )
+
+
+def _is_garbage(read: Read) -> bool:
+    return read.tensor.dtype.name in _WIDE and _spread(read.values)
+
+
+def _spread(values: TensorValues) -> bool:
+    exponents = values.histogram.exponents if values.histogram is not None else ()
+    total = sum(count for _, count in exponents)
+    tiny = sum(count for exponent, count in exponents if exponent < _TINY)
+    huge = sum(count for exponent, count in exponents if exponent > _HUGE)
+    return total >= _ENOUGH and min(tiny, huge) >= _SHARE * total

@@ -1,0 +1,94 @@
+"""Weights or optimizer state hold NaN or infinity.
+
+What it means
+    Training diverged and went on, a loss in float16 overflowed, a layer divided by zero, or bytes were damaged. A
+    single NaN in a weight makes every output of its layer NaN.
+
+Why it matters
+    ``torch.load`` and ``load_state_dict`` take them without a word. Metrics then become NaN, detections empty, images
+    black. Resumed training never recovers: an optimizer spreads NaN to every parameter that it updates.
+
+What you see
+    ``loss: nan``, or nothing at all.
+
+How it is found
+    ``check --deep`` reads every value. Infinities in attention masks and in the bounds of quantization observers are
+    meant and are not counted.
+
+Repair
+    None by itself: putting zeros in their place gives a model that is plausible and wrong. Where the file holds the
+    same network a second time (averaged, or the raw weights beside the average) and that copy is finite, the finding
+    says which. Else go back to the checkpoint before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Role, Tensor, show_path
+from ckptdoctor.facts.values import TensorValues, Values
+from ckptdoctor.facts.values_of_weights import copies, finite_copies, not_finite
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_NAN, _INF = float("nan"), float("inf")
+SICK = (
+    Example("a NaN", {"fc.weight": T((4, 3), value=_NAN), "fc.bias": T((4,), value=0.5)}, deep=True),
+    Example("an infinity in bfloat16", {"fc.weight": T((4, 3), "bfloat16", value=_INF)}, deep=True),
+    Example(
+        "raw weights beside a finite average",
+        {
+            "model": {"fc.weight": T((4, 3), value=_NAN), "fc.bias": T((4,), value=0.5)},
+            "model_ema": {"fc.weight": T((4, 3), value=0.25), "fc.bias": T((4,), value=0.5)},
+        },
+        deep=True,
+    ),
+)
+HEALTHY = (
+    Example("finite values", {"fc.weight": T((4, 3), value=0.5), "fc.bias": T((4,), value=0.0)}, deep=True),
+    Example("a mask", {"attn.mask": T((4, 4), value=-_INF), "attn.weight": T((4, 4), value=0.5)}, deep=True),
+)
+
+
+@rule("V651", "nan-or-inf", Severity.ERROR)
+def nan_or_inf(values: Values) -> Iterator[Problem]:
+    """Values that are no numbers."""
+    weights = not_finite(values)
+    if weights:
+        yield Problem(
+            message=f"{_told(weights)}; the first is {show_path(weights[0][0].path)}",
+            cause="Training diverged, float16 overflowed, or bytes were damaged; what such a layer computes is NaN.",
+            advice=_advice(values),
+            keys=tuple([tensor.path for tensor, _ in weights]),
+            location=Location(path=weights[0][0].path),
+        )
+    state = not_finite(values, Role.OPTIMIZER)
+    if state:
+        yield Problem(
+            message=f"{_told(state)} of the optimizer's state; the first is {show_path(state[0][0].path)}",
+            cause="The first step of resumed training makes every parameter that this state belongs to NaN.",
+            advice="Resume from an earlier checkpoint, or start with a new optimizer.",
+            keys=tuple([tensor.path for tensor, _ in state]),
+            location=Location(path=state[0][0].path),
+        )
+
+
+def _told(found: Sequence[tuple[Tensor, TensorValues]]) -> str:
+    nan, infinite = sum(read.nan for _, read in found), sum(read.infinite for _, read in found)
+    words = [f"{nan:,} NaN"] if nan else []
+    words += [wording.count(infinite, "infinity", "infinities")] if infinite else []
+    return f"{' and '.join(words)} in {wording.count(len(found), 'tensor')}"
+
+
+def _advice(values: Values) -> str:
+    never = "Never put zeros in their place: the model would be plausible and wrong."
+    pairs = finite_copies(values)
+    if pairs:
+        sick, whole = pairs[0]
+        bad = show_path(sick.path) or "the one at the top"
+        return f"The same network in {show_path(whole.path)} is finite: use it instead of {bad}. {never}"
+    if copies(values.checkpoint):
+        return f"Every copy of the network in this file is affected: go back to the checkpoint before. {never}"
+    return f"Go back to the checkpoint before. {never}"

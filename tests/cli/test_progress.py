@@ -1,0 +1,65 @@
+"""The line that says how far a deep examination is."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from ckptdoctor.cli import progress
+from ckptdoctor.cli.progress import ProgressBar, line
+from ckptdoctor.engine.events import Finished, Progress
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    encoding = "ascii"
+
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal of 80 columns, on which lines are drawn at once."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(progress, "_QUIET", 0)
+    return Terminal()
+
+
+def test_share_bytes_rate_and_time_left():
+    """All four, in one line."""
+    text = line(Progress("values", 500_000_000, 2_000_000_000), 0.25)
+    assert text == "values  [######------------------]   25 %  500 MB of 2.0 GB  2.0 GB/s  1 s left"
+
+
+@pytest.mark.parametrize(("left", "text"), [(59, "59 s"), (150, "2 min"), (7_300, "2 h 1 min")])
+def test_long_times(left, text):
+    """In seconds, minutes or hours."""
+    assert line(Progress("values", 1_000, 1_000 * (left + 1)), 1.0).endswith(f"{text} left")
+
+
+def test_nothing_to_read():
+    """No bytes at all are no trouble."""
+    assert "0 %" in line(Progress("values", 0, 0), 0.0)
+
+
+def test_the_line_is_gone_afterwards(terminal):
+    """It is drawn over and over, fits the terminal, and any other event clears it."""
+    bar = ProgressBar(terminal)
+    bar.watch(Progress("values", 0, 100))
+    bar.watch(Progress("values", 50, 100))
+    assert all(len(each) < 90 for each in terminal.getvalue().split("\r"))
+    bar.watch(Finished(None))
+    assert terminal.getvalue().endswith("\r\x1b[K")
+    assert "50 %" in terminal.getvalue()
+
+
+def test_nothing_is_drawn_where_nobody_looks():
+    """A pipeline's stderr stays empty."""
+    stream = io.StringIO()
+    bar = ProgressBar(stream)
+    bar.watch(Progress("values", 50, 100))
+    bar.watch(Finished(None))
+    assert stream.getvalue() == ""

@@ -32,7 +32,10 @@ def option_names(command):
     return {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
 
 
-@pytest.mark.parametrize("line", re.findall(r"ckptdoctor (?:check|fix|show|explain|rules|train|convert|merge|salvage|diff)\b[^`\n]*", TEXT))
+NAMES = "check|fix|show|explain|rules|train|convert|merge|salvage|diff"
+
+
+@pytest.mark.parametrize("line", re.findall(rf"ckptdoctor (?:{NAMES})\b[^`\n]*", TEXT))
 def test_every_command_in_the_readme_parses(line):
     """Each command line of the README names a command, options and rule codes that exist."""
     _, command, *words = shlex.split(line.replace("&&", "").split("  ")[0])

@@ -215,7 +215,7 @@ def salvage(source: Source, container: Container) -> Checkpoint:
 
 def is_written(name: str) -> bool:
     """Whether contents of this format can be edited; others are converted first."""
-    return name in _WRITTEN or any(format_.NAME == name for format_ in plugged_in())
+    return name in _WRITTEN or any(name == format_.NAME for format_ in plugged_in())
 
 
 @collector_paused()

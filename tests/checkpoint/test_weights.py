@@ -30,5 +30,5 @@ def test_a_tensor_beside_the_weights_makes_no_model_of_the_file() -> None:
 
 
 def test_bare_weights_with_something_small_inside_stay_weights() -> None:
-    """The larger dict is the model."""
-    assert _paths({**NET, "meters": {"loss": T(())}}) == [(), ("meters",)]
+    """The larger dict is the model; numbers alone are no weights."""
+    assert _paths({**NET, "meters": {"loss": T(())}}) == [()]

@@ -98,7 +98,7 @@ def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequen
     whole = _whole({pair.name for pair in weights}, set(names))
     if whole is not None and len(whole) <= _NAMED:
         return f"all of {_listed(whole)} changed; {rest}"
-    return f"{len(changed):,} of {len(weights):,} tensors changed, {_where(names)}; {rest}"
+    return f"{len(changed):,} of {len(weights):,} tensors changed (in {_where(names)}); {rest}"
 
 
 def _how_far(changed: Sequence[Pair]) -> str:

@@ -6,12 +6,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass, replace
 
-from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Role, Tensor, at, children, show_part, show_path, walk
+from ckptdoctor.checkpoint import (
+    KeyPath,
+    Mapping,
+    Node,
+    Opaque,
+    Role,
+    Tensor,
+    at,
+    children,
+    show_part,
+    show_path,
+    walk,
+)
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.aliasing import shared
+from ckptdoctor.facts.whole_modules import outermost_modules
 from ckptdoctor.formats.compose import pickling
 from ckptdoctor.formats.compose.safetensors import Entry, code_of
 from ckptdoctor.formats.compose.strided import refusal
@@ -20,6 +33,8 @@ from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 
 _LISTED = 10  # what is refused is named one by one up to here
 _METADATA = "_metadata"
+_PROGRAMS = ("TorchScript archive", "torch.export program")  # their tensors beside the state dict are attributes of it
+_ALONE = "tensor"  # what a tensor without a name is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +42,8 @@ class Chosen:
     """The tensors of a flat file by their names, and what else there is.
 
     ``rest`` is everything that is no tensor, to be kept beside the file; None where there is nothing. ``kept`` are the
-    places of it, ``described`` those of objects that are no plain data. ``left_out`` says what goes.
+    places of it, ``described`` those of objects that are no plain data. ``left_out`` says what goes. ``called`` is the
+    name that a tensor was given that had none.
     """
 
     named: tuple[tuple[str, Tensor], ...]
@@ -36,15 +52,22 @@ class Chosen:
     described: tuple[str, ...]
     left_out: tuple[str, ...]
     root: KeyPath
+    called: str | None = None
 
 
-def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool) -> Chosen:
+def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool, source_format: str = "") -> Chosen:
     """The tensors for a flat file. ``wanted``: ``root`` was asked for, so that what lies outside it goes.
 
+    Of a program, by the format that it comes from, only the state dict is taken unless all is to be flattened.
     Raises RefusedError where it takes a choice, with the choices.
     """
     node = at(tree, root)
     left_out = list(outside(tree, root)) if wanted and root else []
+    if isinstance(node, Tensor):
+        return _alone(node, root, left_out)
+    if not flatten and source_format in _PROGRAMS:
+        node, beside = _of_program(node)
+        left_out += beside
     if flatten:
         named = [(_flat_name(tensor.path[len(root) :]), tensor) for tensor in tensors_in(node)]
         _insist_on_one_each(named)
@@ -59,6 +82,25 @@ def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool) -> Chosen:
     if _has_metadata(node):
         left_out.append("_metadata (the versions of modules)")
     return Chosen(tuple(named), rest, tuple(_places(rest)), tuple(_described(rest)), tuple(left_out), root)
+
+
+def _alone(tensor: Tensor, root: KeyPath, left_out: list[str]) -> Chosen:
+    """The file of one tensor, under its own name where it has one."""
+    own = root[-1] if root and isinstance(root[-1], str) else None
+    return Chosen(((own or _ALONE, tensor),), None, (), (), tuple(left_out), root, None if own else _ALONE)
+
+
+def _of_program(node: Node) -> tuple[Node, list[str]]:
+    """The state dict of a program without the tensors that the program has beside it, and what these are."""
+    beside = node.attributes.entries if isinstance(node, Mapping) and node.attributes is not None else ()
+    if not beside or not isinstance(node, Mapping):
+        return node, []
+    counts = [(show_part(part), sum(1 for _ in tensors_in(child))) for part, child in beside]
+    return replace(node, attributes=None), [f"{part} of the program ({_tensors(count)})" for part, count in counts]
+
+
+def _tensors(count: int) -> str:
+    return "1 tensor" if count == 1 else f"{count:,} tensors"
 
 
 def _flat_name(path: KeyPath) -> str:
@@ -87,12 +129,17 @@ def _state_dict(node: Node, root: KeyPath) -> KeyPath:
         return models[0].path
     here = show_path(root) if root else "the checkpoint"
     lines = [f"safetensors files hold one flat set of tensors, and {here} holds more"]
-    lines += [f"  {show_path((*root, *each.path))}   {len(each.tensors):,} tensors" for each in models[:_LISTED]]
+    lines += [f"  {show_path((*root, *each.path))}   {_tensors(len(each.tensors))}" for each in models[:_LISTED]]
     rest = len(tensors) - sum(len(each.tensors) for each in models)
-    lines += [f"  elsewhere   {rest:,} tensors"] if rest > 0 else []
+    lines += [f"  elsewhere   {_tensors(rest)}"] if rest > 0 else []
     ways = [f"--root {show_path((*root, *each.path))}" for each in models[:3] if each.path]
     choice = ", or ".join([*ways, "--flatten (all of them, under names such as optimizer/state/0/exp_avg)"])
-    raise RefusedError("\n".join([*lines, f"  choose: {choice}"]))
+    raise RefusedError("\n".join([*lines, f"  choose: {choice}", *_module_first(node)]))
+
+
+def _module_first(node: Node) -> Iterator[str]:
+    if next(outermost_modules(node), None) is not None:
+        yield "  it holds a model that was saved whole: ckptdoctor fix FILE --select P204 first makes its state dict"
 
 
 def _whole_module(node: Node) -> str:

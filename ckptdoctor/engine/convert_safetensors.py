@@ -25,7 +25,7 @@ _FORMAT = {"format": "pt"}
 
 def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharded: bool) -> ConvertReport:
     """Write the tensors below ``root`` as safetensors. Raises RefusedError for what takes a choice."""
-    found = chosen(given.tree, root, request.root is not None, request.flatten)
+    found = chosen(given.tree, root, request.root is not None, request.flatten, given.format)
     entries, tied = with_owners(entries_of(found.named), given.metadata, request.clone)
     files = _files(entries, request, sharded)
     tallies: list[Tally] = []
@@ -58,6 +58,7 @@ def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharde
         described=found.described,
         left_out=found.left_out,
         root=found.root,
+        called=found.called,
         replaces_original=request.replaces,
         seconds=seconds,
     )

@@ -57,6 +57,12 @@ WEIGHTS_ONLY: frozenset[tuple[str, str]] = frozenset(
 )
 _WEIGHTS_ONLY_PATHS = frozenset(f"{module}.{name}" for module, name in WEIGHTS_ONLY)
 
+# these give back what they are given: C++ writes with them the types of lists and dicts
+TYPE_TAGS = frozenset(
+    f"torch.jit._pickle.{name}"
+    for name in ("restore_type_tag", "build_intlist", "build_tensorlist", "build_doublelist", "build_boollist")
+)
+
 # torch names these itself when it refuses them: importing the module on the right makes them loadable
 NEEDS_IMPORT: dict[str, str] = {
     "torch.nested._internal.nested_tensor.NestedTensor": "torch.nested",

@@ -35,6 +35,7 @@ FOLDERS: tuple[str, ...] = (
     "ckptdoctor.formats.directories.deepspeed",
     "ckptdoctor.formats.directories.megatron",
     "ckptdoctor.formats.directories.trainer",
+    "ckptdoctor.formats.directories.accelerate",
     "ckptdoctor.formats.directories.sharded",
     "ckptdoctor.formats.directories.model_folder",
 )

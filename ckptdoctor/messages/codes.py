@@ -128,4 +128,5 @@ NAMES = {
     "X812": "rank-local-checkpoint",
     "X813": "layer-gap",
     "X814": "oversharded",
+    "X815": "piece-of-tensors",
 }

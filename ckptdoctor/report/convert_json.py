@@ -26,6 +26,7 @@ def render(report: ConvertReport, version: str) -> str:
             "bytes": report.nbytes,
             "proof": {"identical": report.identical, "remade": report.remade},
             "root": show_path(report.root) if report.root else None,
+            "called": report.called,
             "tied": dict(report.tied),
             "restored": dict(report.restored),
             "copied": report.doubled,

@@ -44,6 +44,8 @@ def _lines(report: ConvertReport, paint: Paint, width: int | None) -> Iterator[s
 def _rows(report: ConvertReport) -> Iterator[tuple[str, str]]:
     if report.root:
         yield "took", _shown([show_path(report.root)])
+    if report.called is not None:
+        yield "called", f"{escape(report.called)}, since the tensor has no name of its own"
     if report.tied:
         yield "tied", _pairs(report.tied)
     if report.restored:

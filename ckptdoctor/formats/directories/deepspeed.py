@@ -76,7 +76,7 @@ def _below(folder: FolderSource, prefix: str) -> tuple[str, ...]:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Names by their numbers: rank 2 before rank 10."""
-    return [(int(piece), "") if piece.isdigit() else (-1, piece) for piece in re.split(r"(\d{1,9})", name)]
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in re.split(r"(\d{1,9})", name)]
 
 
 def read(source: Source, container: Container) -> Checkpoint:

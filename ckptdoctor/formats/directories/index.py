@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import FolderSource
+from ckptdoctor.checkpoint.folder import MOST_NAMES
 from ckptdoctor.errors import DamagedError, HostileError
 
 # half a million entries of 130 bytes
@@ -43,6 +44,8 @@ def read_index(folder: FolderSource, name: str) -> Index:
     files: dict[str, int] = {}
     for file in table.values():
         files[file] = files.get(file, 0) + 1
+    if len(files) > MOST_NAMES:
+        raise HostileError(f"{name} names {len(files):,} files; no checkpoint has so many.", member=name)
     return Index(name, table, files, int(total) if whole and total is not None else None)
 
 

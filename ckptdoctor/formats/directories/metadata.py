@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ckptdoctor.checkpoint import DType
-from ckptdoctor.errors import DamagedError
+from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.formats.torch_objects.shapes import LISTS, Kind, shape_of
 from ckptdoctor.formats.torch_objects.steps import filling
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT
@@ -21,6 +21,9 @@ from ckptdoctor.pickles.graph import Made, Tuple, Value
 Sizes = tuple[int, ...]
 
 _DEEPEST = 64  # dimensions that torch allows
+
+# each chunk of a tensor takes so many bytes of the pickle at least; a list of chunks that many tensors share does not
+_CHUNK_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,12 @@ def read_metadata(data: bytes) -> Metadata:
     if "state_dict_metadata" not in root:
         raise DamagedError(".metadata is no record of torch.distributed.checkpoint.", member=".metadata")
     made = Metadata()
+    left = len(data) // _CHUNK_BYTES
     for key, value in _pairs(root["state_dict_metadata"]):
         name = text(key)
+        left -= len(_list(attributes(value).get("chunks")))
+        if left < 0:
+            raise HostileError("it describes more chunks than there is room for in it.", member=".metadata")
         entry = _entry(name, value) if name is not None else None
         if entry is not None:
             made.entries.append(entry)

@@ -53,7 +53,7 @@ def shard_sets(names: Iterable[str]) -> list[Shards]:
         if match is not None and 0 < int(match[2]) <= int(match[3]) <= _MOST:
             found.setdefault((match[1], match[4], int(match[3])), {})[int(match[2])] = name
     sets = [Shards(stem, suffix, total, present) for (stem, suffix, total), present in found.items()]
-    return sorted(sets, key=lambda each: (len(each.missing), -len(each.present), each.stem))
+    return sorted(sets, key=lambda each: (each.total - len(each.present), -len(each.present), each.stem))
 
 
 def indexes(names: Iterable[str]) -> list[str]:

@@ -16,6 +16,9 @@ from ckptdoctor.formats.directories.templates import Templates
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT
 from ckptdoctor.formats.window import Window
 
+# values lie one behind the other in a file: together they are no longer than it
+_MOST_USES = 4
+
 
 class Pieces:
     """Reads what ``.metadata`` points to, through the readers of single files."""
@@ -25,6 +28,7 @@ class Pieces:
         self._places = metadata.places
         self._templates = Templates()
         self._lost: set[str] = set()  # files that were told to be missing
+        self._used: dict[str, int] = {}  # bytes of each file that were looked at
 
     @property
     def globals(self) -> list[GlobalName]:
@@ -118,6 +122,10 @@ class Pieces:
         if item.offset + item.length > source.size:
             self._cut(item, source.size)
             return None
+        self._used[item.file] = self._used.get(item.file, 0) + item.length
+        if self._used[item.file] > _MOST_USES * source.size:
+            self._overlapping(item)
+            return None
         return Window(source, item.offset, item.length)
 
     def _tell(self, item: Item, error: CkptDoctorError) -> None:
@@ -134,6 +142,12 @@ class Pieces:
             self._lost.add(item.file)
             message = f"{item.file} was cut off: it has {size:,} bytes, and .metadata looks for more"
             self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file, size)
+
+    def _overlapping(self, item: Item) -> None:
+        if item.file not in self._lost:
+            self._lost.add(item.file)
+            message = f"the values in {item.file[:120]} lie over each other, as none do that were saved: not all are read"
+            self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file[:120], item.offset)
 
 
 def _label(item: Item) -> str:

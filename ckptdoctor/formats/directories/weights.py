@@ -33,6 +33,9 @@ class Weights:
 # (torch.distributed.checkpoint.HuggingFaceStorageWriter with save_distributed=True)
 _PIECES = "shard-0"
 
+# files that are said one by one not to have been read
+_NAMED = 8
+
 _found: WeakKeyDictionary[FolderSource, Weights | None] = WeakKeyDictionary()
 
 
@@ -80,8 +83,11 @@ def is_model(folder: FolderSource) -> bool:
 
 def gather_weights(gathering: Gathering, weights: Weights, path: tuple[str, ...] = ()) -> Node:
     """The weights as one state dict at ``path``, or what a single file holds; notes tell what is odd about them."""
-    for name in weights.others:
+    for name in weights.others[:_NAMED]:
         gathering.note(NoteKind.NOT_EXAMINED, f"{name}, beside the weights that were read", name)
+    rest = len(weights.others) - _NAMED
+    if rest > 0:
+        gathering.note(NoteKind.NOT_EXAMINED, f"{rest:,} more files beside the weights that were read")
     if weights.single:
         node = gathering.branch(weights.single, path)
         return Mapping("dict", ()) if node is None else node

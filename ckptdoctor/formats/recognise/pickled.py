@@ -9,8 +9,15 @@ from ckptdoctor.formats.recognise.found import Found
 
 _PROTOCOLS = range(2, 6)
 
-# how pickles of protocols 0 and 1 begin: a dict, a list, a tuple or an object
-_OLD = re.compile(rb"\((?:dp|lp|t?p)\d|\(i?[a-z_][\w.]*\n|c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|[\]}]q\x00|\(dq\x00")
+# a text that is noted for later use, and a number, in protocol 0
+_TEXT = rb"(?:V[^\n]*|S(?:'[^\n]*'|\"[^\n]*\"))\np\d+\n"
+_NUMBER = rb"(?:[IF]-?\d[\d.e+-]*|L-?\d+L?)\n"
+
+# how pickles of protocols 0 and 1 begin: a dict, a list, a tuple, an object or a text
+_OLD = re.compile(
+    rb"\(+(?:dp|lp|t?p)\d|\(i?[a-z_][\w.]*\n|c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|[\]}]q\x00|\(dq\x00"
+    rb"|" + _TEXT + rb"\.|\(+(?:" + _TEXT + rb"|" + _NUMBER + rb")"
+)
 
 _CAUTION = "Unpickling runs whatever the file says, so do it only with files that you trust."
 

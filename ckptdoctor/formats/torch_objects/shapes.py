@@ -14,6 +14,11 @@ ORDERED_DICT = "collections.OrderedDict"
 _DEFAULT_DICT = "collections.defaultdict"
 _COUNTER = "collections.Counter"
 _SIZE = "torch.Size"
+# these give back the list or dict that they are given; beside it, how many arguments they take
+_TAGGED = {
+    "torch.jit._pickle.restore_type_tag": 2,
+    **{f"torch.jit._pickle.build_{kind}list": 1 for kind in ("int", "tensor", "double", "bool")},
+}
 _SETS = {"builtins.set": "set", "builtins.frozenset": "frozenset"}
 
 DICTS = frozenset({op.EMPTY_DICT, op.DICT})
@@ -65,12 +70,24 @@ def _of_call(node: Made) -> Shape:
     if keywords is not None:
         arguments = [*arguments, keywords] if _holds(keywords) else arguments
     else:
-        known = _sequence(name, arguments, found) or _mapping(node, name, arguments, found)
+        known = _tagged(name, arguments, found) or _sequence(name, arguments, found)
+        known = known or _mapping(node, name, arguments, found)
         if known is not None:
             return known
     if name is None:
         name, arguments = "(result of a call)", [callee, *arguments]
     return Shape(Kind.OBJECT, name, found, node, arguments)
+
+
+def _tagged(name: str | None, arguments: list[Value], found: Filling) -> Shape | None:
+    """The list or dict to which the pickler of C++ (``torch::pickle_save``, TorchScript) added its type."""
+    if name not in _TAGGED or len(arguments) != _TAGGED[name] or found.keys or not _only(found):
+        return None
+    given = bare(arguments[0])
+    if type(given) is not Made or given.op not in (*DICTS, *LISTS):
+        return None
+    shape = shape_of(given)
+    return shape if shape.kind is not Kind.OBJECT else None
 
 
 def _sequence(name: str | None, arguments: list[Value], found: Filling) -> Shape | None:

@@ -6,14 +6,18 @@ What it means
 
 Why it matters
     It cannot be memory-mapped, so loading one tensor reads the whole file; damage in it cannot be seen; other readers
-    often do not know it.
+    often do not know it. What lies in storages without a type (the unsigned integers of 16, 32 and 64 bits, and
+    floats of 8 bits and fewer), torch writes in this format and cannot read again: then it is an error.
 
 What you see
     mmap can only be used with files saved with `torch.save(FILE, _use_new_zipfile_serialization=True), please
     torch.save your checkpoint with this option in order to use mmap.
 
+    AttributeError: type object 'torch.storage.UntypedStorage' has no attribute 'dtype'
+
 How it is found
-    The file begins with the pickle of the magic number 0x1950a86a20f9469cfc6c.
+    The file begins with the pickle of the magic number 0x1950a86a20f9469cfc6c. Where it names ``UntypedStorage``, torch
+    refuses it.
 
 Repair
     ``ckptdoctor fix FILE --select C105`` writes the same contents as the archive that ``torch.save`` writes today.
@@ -30,11 +34,15 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
-SICK = (Example("an old format", {"w": T((3,))}, "torch legacy"),)
+SICK = (
+    Example("an old format", {"w": T((3,))}, "torch legacy"),
+    Example("a storage without a type", {"w": T((3,), "uint16")}, "torch legacy"),
+)
 HEALTHY = (Example("the format since torch 1.6", {"w": T((3,))}),)
 
 # what keeps the contents from being copied whole
 INCOMPLETE = (NoteKind.TRUNCATED, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE, NoteKind.PICKLE_DAMAGED)
+_MODULES = ("torch", "torch.storage")
 CURE = Fix("write it as a torch zip archive", (Convert("torch zip"),), Safety.SAFE, "--select C105")
 
 
@@ -43,9 +51,26 @@ def legacy_format(checkpoint: Checkpoint) -> Iterator[Problem]:
     """The format before torch 1.6."""
     if checkpoint.format == "torch legacy":
         whole = not any(note.kind in INCOMPLETE for note in checkpoint.notes)
-        yield Problem(
-            message="this is torch's format from before version 1.6",
-            cause="It loads, but cannot be memory-mapped, and it has no checksums that would show damage.",
-            torch_says=("mmap can only be used with files saved with `torch.save(",),
-            fix=CURE if whole else None,
-        )
+        refused = any(each.name == "UntypedStorage" and each.module in _MODULES for each in checkpoint.globals)
+        yield _refused(CURE if whole else None) if refused else _outdated(CURE if whole else None)
+
+
+def _refused(fix: Fix | None) -> Problem:
+    return Problem(
+        message="this is torch's format from before version 1.6, with storages that torch cannot read from it",
+        cause="torch writes unsigned integers of 16 to 64 bits and floats of 8 bits and fewer as storages without a "
+        "type, and its reader of this format asks for their type.",
+        torch_says=("AttributeError: type object 'torch.storage.UntypedStorage' has no attribute 'dtype'",),
+        advice="The values are all there: as an archive, torch loads them." if fix is not None else "",
+        fix=fix,
+        severity=Severity.ERROR,
+    )
+
+
+def _outdated(fix: Fix | None) -> Problem:
+    return Problem(
+        message="this is torch's format from before version 1.6",
+        cause="It loads, but cannot be memory-mapped, and it has no checksums that would show damage.",
+        torch_says=("mmap can only be used with files saved with `torch.save(",),
+        fix=fix,
+    )

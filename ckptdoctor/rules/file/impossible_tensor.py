@@ -13,7 +13,8 @@ What you see
     bounds for storage of size 168
 
 How it is found
-    The first and the last element of every view are computed and compared with the storage.
+    The first and the last element of every view are computed and compared with the storage. Tensors of one file with
+    the same trouble are one finding.
 
 Repair
     None: take the file from another copy.
@@ -23,12 +24,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.checkpoint import Note, NoteKind
 from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.noticed import location, sentence
 
 SICK = (
     Example(
@@ -38,15 +39,27 @@ SICK = (
         damage=lambda data: data.replace(b"K\x2a\x85", b"K\x2b\x85"),
     ),
 )
+_OTHERWISE = "a tensor is described in a way that no tensor can be"
+_SHOWN = 3  # of the others
 HEALTHY = (Example("a view of a part of its storage", {"w": T((42,), storage_size=100)}, "torch legacy"),)
 
 
 @rule("F015", "impossible-tensor", Severity.ERROR)
 def impossible_tensor(subject: Noted) -> Iterator[Problem]:
     """Views outside their storage, and sizes that make no sense."""
-    yield from problems(
-        notes_of(subject, NoteKind.TENSOR_OUT_OF_BOUNDS, NoteKind.TENSOR_ODD),
-        otherwise="a tensor is described in a way that no tensor can be",
-        cause="torch does not write such tensors: the file is damaged, was edited, or was made to mislead.",
+    groups: dict[tuple[NoteKind, str | None], list[Note]] = {}
+    for note in notes_of(subject, NoteKind.TENSOR_OUT_OF_BOUNDS, NoteKind.TENSOR_ODD):
+        groups.setdefault((note.kind, note.member), []).append(note)
+    yield from map(_problem, groups.values())
+
+
+def _problem(notes: list[Note]) -> Problem:
+    """One for all: the first in full, a few of the others after it."""
+    first, *others = [sentence(note, _OTHERWISE) for note in notes[: _SHOWN + 1]]
+    also = f" The others: {'; '.join(others)}{'; …' if len(notes) > _SHOWN + 1 else ''}." if others else ""
+    return Problem(
+        message=f"{first}, and {len(notes) - 1:,} more like it" if others else first,
+        cause=f"torch does not write such tensors: the file is damaged, was edited, or was made to mislead.{also}",
         advice="Take the file from another copy.",
+        location=location(notes[0]),
     )

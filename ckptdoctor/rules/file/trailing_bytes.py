@@ -51,7 +51,9 @@ def trailing_bytes(subject: Noted) -> Iterator[Problem]:
     """Bytes after the end."""
     for note in notes_of(subject, NoteKind.TRAILING_BYTES):
         if format_of(subject) == "safetensors":
-            yield _refused(note)
+            yield _refused(note, _cut(note))
+        elif note.member is not None and note.member.lower().endswith(".safetensors"):  # one of a folder's files
+            yield _refused(note, None)
         else:
             yield Problem(
                 message=sentence(note, "bytes follow the end of the checkpoint"),
@@ -61,16 +63,20 @@ def trailing_bytes(subject: Noted) -> Iterator[Problem]:
             )
 
 
-def _refused(note: Note) -> Problem:
-    fix = None
-    if note.offset is not None:
-        title = f"cut the file after {note.offset:,} bytes, where the last tensor ends"
-        fix = Fix(title, (Truncate(note.offset),), Safety.UNSAFE, "--select F008")
+def _cut(note: Note) -> Fix | None:
+    if note.offset is None:
+        return None
+    title = f"cut the file after {note.offset:,} bytes, where the last tensor ends"
+    return Fix(title, (Truncate(note.offset),), Safety.UNSAFE, "--select F008")
+
+
+def _refused(note: Note, fix: Fix | None) -> Problem:
+    way = "" if fix is not None else " Or name that file itself: --select F008 --unsafe-fixes cuts it."
     return Problem(
         message=sentence(note, "bytes follow the end of the last tensor"),
         cause="A download was resumed at the wrong place, or something was appended; safetensors refuses the file.",
         torch_says=(f"{HEADER}incomplete metadata, file not fully covered",),
-        advice="Download it again if you can: after a badly resumed download the tensors may be wrong as well.",
+        advice="Download it again if you can: after a badly resumed download the tensors may be wrong as well." + way,
         location=location(note),
         fix=fix,
     )

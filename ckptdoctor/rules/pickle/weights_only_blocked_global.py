@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, Place, blocked_by, convertible
-from ckptdoctor.facts.globals import NEEDS_IMPORT, is_unknown_internal
+from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS, is_unknown_internal
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
@@ -49,6 +49,11 @@ HEALTHY = (
     Example("parameters of every common dtype", [T((2,), name, parameter=True) for name in ("float16", "bfloat16")]),
 )
 _CAUSE = "torch.load accepts only tensors, plain data and a short list of classes since 2.6 (weights_only=True)."
+_NOT_PLAIN = "What such an object holds cannot be said in plain data; leave it out when you save."
+_TAGS = (
+    "C++ wrote it with the types of its lists and dicts, which Python has no use for: "
+    "torch.save(ckptdoctor.load(FILE), NEW) writes the same without them."
+)
 
 
 @rule("P201", "weights-only-blocked-global", Severity.ERROR)
@@ -86,11 +91,15 @@ def _incurable(objects: Objects) -> Problem:
         torch_says=refused.lines(objects.blocked),
         advice=(
             f"If you trust the file: {refused.allow(objects.blocked)} before torch.load. "
-            "What such an object holds cannot be said in plain data; leave it out when you save."
+            + (_TAGS if _only_tags(objects) else _NOT_PLAIN)
         ),
         keys=tuple([place.path for place in objects.places]),
         location=refused.first_use(objects.blocked),
     )
+
+
+def _only_tags(objects: Objects) -> bool:
+    return not objects.places and all(each.path in TYPE_TAGS for each in objects.blocked)
 
 
 def _message(objects: Objects) -> str:

@@ -13,7 +13,7 @@ import pytest
 import ckptdoctor
 from ckptdoctor.checkpoint import Elided, NoteKind, Role
 from ckptdoctor.edits import Drop
-from ckptdoctor.errors import DamagedError, HostileError, RefusedError, TruncatedError
+from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError, RefusedError, TruncatedError
 from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
 from ckptdoctor.formats.plain_pickle import stream
 from tests.formats.comparing import assert_same
@@ -196,3 +196,31 @@ def test_a_text_that_claims_to_be_huge_is_cut_off(tmp_path):
     (tmp_path / "x.pkl").write_bytes(b"\x80\x02X\xff\xff\xff\x7fabc.")
     with pytest.raises(TruncatedError, match="only 4 remain"):
         ckptdoctor.open(tmp_path / "x.pkl")
+
+
+@pytest.mark.parametrize(
+    "value", ["a text", (1, 2), ("a", np.ones(2)), ((0.5, 1), "b"), [(1, 2)], {"a": 1}, (1 << 80, 2)]
+)
+@pytest.mark.parametrize("protocol", [0, 1])
+def test_the_first_opcodes_of_old_protocols(value, protocol, tmp_path):
+    """Texts and tuples too are known by how they begin."""
+    if protocol == 1 and not isinstance(value, (list, dict)):
+        pytest.skip("begins with too few bytes that only a pickle has")
+    path = dumped(value, tmp_path / "m.pkl", protocol)
+    assert_same(ckptdoctor.load(path), pickle.loads(path.read_bytes()))
+
+
+def test_strings_of_python_2(tmp_path):
+    """They begin with S and a quote."""
+    (tmp_path / "m.pkl").write_bytes(b"S'abc'\np0\n.")
+    assert open_checkpoint(tmp_path / "m.pkl").tree == "abc"
+
+
+@pytest.mark.parametrize(
+    "text", ["Very much text\n.", "Version 1\np. 3\n.", "(1) First\n.", "(Very\nshort).", "S'il\n."]
+)
+def test_text_is_no_pickle(text, tmp_path):
+    """Only what is noted for later use looks like a pickle."""
+    (tmp_path / "m.pkl").write_text(text)
+    with pytest.raises(NotACheckpointError, match="text file"):
+        open_checkpoint(tmp_path / "m.pkl")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+import ckptdoctor
 from ckptdoctor.edits import SetSuffix
+from ckptdoctor.engine.diagnose import check
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.container import (
     big_endian_storage,
@@ -66,3 +68,28 @@ def test_big_endian_values_load_swapped(tmp_path):
     example = big_endian_storage.SICK[0]
     assert find_one(example, tmp_path, "C113").severity is Severity.WARNING
     assert not torch.equal(loads(build(example, tmp_path))["w"], torch.arange(3.0))
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint64", "float8_e4m3fn", "float8_e8m0fnu"])
+def test_legacy_storages_without_a_type(dtype, tmp_path):
+    """torch cannot read what it wrote; the archive that the repair makes, it can."""
+    path = tmp_path / "model.pt"
+    value = torch.ones(4).to(getattr(torch, dtype))
+    torch.save({"w": value}, path, _use_new_zipfile_serialization=False)
+    (finding,) = found(path, "C105")
+    assert finding.severity is Severity.ERROR
+    (line,) = finding.torch_says
+    assert line == torch_error(path)
+    ckptdoctor.fix(str(path), str(tmp_path / "new.pt"), select=["C105"])
+    assert torch.equal(torch.load(tmp_path / "new.pt")["w"].view(torch.uint8), value.view(torch.uint8))
+    assert check(str(tmp_path / "new.pt")).findings == ()
+
+
+@pytest.mark.parametrize("dtype", ["int16", "bool", "bfloat16", "complex64"])
+def test_other_legacy_storages_load(dtype, tmp_path):
+    """There it is information."""
+    path = tmp_path / "model.pt"
+    torch.save({"w": torch.ones(4).to(getattr(torch, dtype))}, path, _use_new_zipfile_serialization=False)
+    (finding,) = found(path, "C105")
+    assert finding.severity is Severity.INFO
+    assert torch.load(path)["w"].shape == (4,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from ckptdoctor.edits import Safety, Truncate
 from ckptdoctor.findings import Severity
@@ -116,3 +117,29 @@ def test_of_two_values_torch_keeps_the_last(tmp_path):
     finding = find_one(duplicate_key.SICK[0], tmp_path, "F016")
     assert "alpha" in finding.message
     assert list(loads(build(duplicate_key.SICK[0], tmp_path))) == ["alpha"]
+
+
+def test_trailing_bytes_of_a_shard(tmp_path):
+    """In a folder they are an error as well; the cure is that of the file by itself."""
+    for number, name in ((1, "a"), (2, "b")):
+        save_file({name: torch.ones(2)}, tmp_path / f"model-0000{number}-of-00002.safetensors", {"format": "pt"})
+    with open(tmp_path / "model-00002-of-00002.safetensors", "ab") as file:
+        file.write(b"more")
+    (finding,) = found(tmp_path, "F008")
+    assert (finding.severity, finding.fix) == (Severity.ERROR, None)
+    (line,) = finding.torch_says
+    assert line in safetensors_error(tmp_path / "model-00002-of-00002.safetensors")
+    (finding,) = found(tmp_path / "model-00002-of-00002.safetensors", "F008")
+    assert finding.fix is not None
+
+
+def test_many_impossible_tensors_are_one_finding(tmp_path):
+    """With one cause, a few of them are told."""
+    state = {f"w{number}": torch.ones(4) for number in range(9)}
+    torch.save(state, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
+    data = (tmp_path / "model.pt").read_bytes()
+    data = data.replace(b"QK\x00K\x04\x85", b"QK\x00K\x05\x85")
+    (tmp_path / "model.pt").write_bytes(data)
+    (finding,) = found(tmp_path / "model.pt", "F015")
+    assert finding.message.startswith("w0 reaches") and finding.message.endswith("and 8 more like it")
+    assert "w3 reaches" in finding.cause and "w4" not in finding.cause

@@ -1,0 +1,67 @@
+"""The file holds a piece of each tensor; the others lie in files of the same save.
+
+What it means
+    torch.distributed.checkpoint wrote it: ``HuggingFaceStorageWriter(save_distributed=True)`` lets every rank write
+    its own pieces into a file ``shard-00001-model-….safetensors``, each under the name of the whole tensor.
+
+Why it matters
+    safetensors loads it without a word, with tensors that are too small.
+
+What you see
+    size mismatch for fc.weight: copying a param with shape torch.Size([4, 8]) from checkpoint, the shape in current
+    model is torch.Size([8, 8]).
+
+How it is found
+    The name of the file, and ``DCP_SHARDING_INFO`` in its metadata, which says where in the whole tensor each piece
+    begins. A first file without others beside it may be all of the save: then it is information.
+
+Repair
+    ``torch.distributed.checkpoint._consolidate_hf_safetensors.consolidate_safetensors_files`` joins the files of a
+    folder; ``torch.distributed.checkpoint.HuggingFaceStorageReader`` reads them as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.pieces import Pieces, pieces
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_INFO = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": '{"w": {"saved_offsets": [2, 0]}}'}
+_NAME = "shard-00002-model-00001-of-00001.safetensors"
+SICK = (Example("the piece of the second rank", {"w": T((2, 4))}, "safetensors", metadata=_INFO, name=_NAME),)
+HEALTHY = (
+    Example("a file that was joined", {"w": T((2, 4))}, "safetensors", metadata=_INFO, name="model.safetensors"),
+    Example("another's shard", {"w": T((2, 4))}, "safetensors", metadata={"format": "pt"}, name=_NAME),
+)
+
+_JOIN = "torch.distributed.checkpoint._consolidate_hf_safetensors.consolidate_safetensors_files"
+
+
+@rule("X815", "piece-of-tensors", Severity.WARNING)
+def piece_of_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """One rank's pieces of the tensors."""
+    found = pieces(checkpoint)
+    if found is not None:
+        yield Problem(
+            message=_message(found),
+            cause="torch.distributed.checkpoint wrote it with save_distributed=True: every rank its own pieces, each "
+            "under the name of the whole tensor.",
+            advice=f"Get the files of all ranks into one folder; {_JOIN}(FOLDER, OUTPUT, {{name: 1 for each tensor}}) "
+            "joins them.",
+            keys=tuple([(name,) for name in found.within]),
+            severity=Severity.WARNING if found.certain else Severity.INFO,
+        )
+
+
+def _message(found: Pieces) -> str:
+    if not found.certain:
+        return "this is the first rank's file of a distributed save, which is the whole only if there was one rank"
+    beside = f", of {found.shards:,} in the folder" if found.shards > 1 else ""
+    within = len(found.within)
+    begins = f"; of {wording.count(within, 'tensor')} it lacks the beginning" if within else ""
+    return f"this is file {found.number:,} of a distributed save{beside}: it holds pieces of tensors{begins}"

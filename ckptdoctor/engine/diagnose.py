@@ -55,11 +55,12 @@ def diagnose(
 def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...]:
     """The rules that were asked for. Raises UsageError for a bad code.
 
-    Where none is named and there is no reference, those that only speak of one are not even imported.
+    Where none is named, there is no reference and no value is read, those that only speak of these are not even
+    imported.
     """
     sources = any(getattr(settings, name) is not None for name in SOURCES)
-    compared = reference is not None or sources or settings.selection != Selection()
-    return settings.selection.chosen(all_rules(compared))
+    more = reference is not None or sources or settings.deep or settings.selection != Selection()
+    return settings.selection.chosen(all_rules(more))
 
 
 def read_reference(settings: Settings) -> Reference | None:

@@ -15,12 +15,13 @@ ENTRY_POINT_GROUP = "ckptdoctor.rules"
 
 
 @cache
-def all_rules(compared: bool = True) -> tuple[Rule, ...]:
-    """Every rule, ordered by code; without those that only speak of a reference where nothing is ``compared``.
+def all_rules(more: bool = True) -> tuple[Rule, ...]:
+    """Every rule, ordered by code; without ``more`` only those that judge a file by its headers alone.
 
-    Those are half of the rules, and importing them is half of the start of a check.
+    The others want a reference, or values. They are half of the rules, and importing them is half of the start of a
+    check.
     """
-    return tuple(sorted([*_own_rules(compared), *_plugged_in()], key=lambda each: each.code))
+    return tuple(sorted([*_own_rules(more), *_plugged_in()], key=lambda each: each.code))
 
 
 def find_rule(code_or_name: str) -> Rule | None:
@@ -56,13 +57,13 @@ def _content(path: str) -> bytes:
         return b""
 
 
-def _own_rules(compared: bool) -> list[Rule]:
+def _own_rules(more: bool) -> list[Rule]:
     found = []
     for family in pkgutil.iter_modules(rules.__path__):
         if not family.ispkg:
             continue
         package = importlib.import_module(f"{rules.__name__}.{family.name}")
-        alone = None if compared else getattr(package, "ALONE", None)
+        alone = None if more else getattr(package, "ALONE", None)
         for entry in pkgutil.iter_modules(package.__path__):
             if alone is not None and entry.name not in alone:
                 continue

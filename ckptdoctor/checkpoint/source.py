@@ -56,6 +56,8 @@ class FileSource:
             self._fd = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_BINARY", 0))
         except OSError as error:
             raise UnreadableError(f"{self.path} cannot be opened: {error.strerror}.") from error
+        except ValueError as error:  # a zero byte or half a surrogate pair, out of an index or a pickle
+            raise UnreadableError(f"{self.path} cannot be opened: no file can have such a name.") from error
         status = os.fstat(self._fd)
         if not stat.S_ISREG(status.st_mode):
             os.close(self._fd)

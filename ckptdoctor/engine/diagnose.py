@@ -144,6 +144,7 @@ class _Examination:
         self.rebuilt = False  # whether what is compared is only there once P204's repair has made it
         self.findings: list[Finding] = []
         self.skipped: list[Skipped] = []
+        self._told: set[Skipped] = set()
         self.error: str | None = None
         self.interrupted = False
 
@@ -293,7 +294,8 @@ class _Examination:
 
     def _skip(self, skipped: Iterable[Skipped]) -> Iterator[Event]:
         for each in skipped:
-            if each not in self.skipped:
+            if each not in self._told:
+                self._told.add(each)
                 self.skipped.append(each)
                 yield LeftOut(each)
 

@@ -161,7 +161,8 @@ def read(source: Source, container: Container) -> Checkpoint:
     if not container.readable:
         raise _unreadable(container)
     checkpoint = format_named(container.format).read(source, container)
-    notes = tuple([note for note in checkpoint.notes if note not in container.notes])
+    known = frozenset(container.notes)
+    notes = tuple([note for note in checkpoint.notes if note not in known])
     return replace(
         checkpoint,
         size=container.size,

@@ -15,7 +15,7 @@ TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
 DENIED = (401, 403)
 GONE = (404, 410)
 
-_RANGE = re.compile(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", re.ASCII)
+_RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
 
 
 def told_range(response: HTTPResponse) -> tuple[int | None, int | None]:
@@ -46,9 +46,15 @@ def refused(path: str, status: int, reason: str, hint: str) -> UnreadableError:
     return UnreadableError(f"{path} cannot be read: the server answers {status} {words}".rstrip() + ".")
 
 
+class TooSlow(TimeoutError):
+    """An answer came, but so slowly that it was not waited for."""
+
+
 def is_final(error: Exception) -> bool:
     """Whether another attempt cannot help."""
-    return isinstance(error, (ssl.SSLCertVerificationError, socket.gaierror, ConnectionRefusedError, ValueError))
+    return isinstance(
+        error, (TooSlow, ssl.SSLCertVerificationError, socket.gaierror, ConnectionRefusedError, ValueError)
+    )
 
 
 def unreached(path: str, host: str, error: Exception) -> UnreadableError:
@@ -60,6 +66,8 @@ def unreached(path: str, host: str, error: Exception) -> UnreadableError:
         return UnreadableError(f"{path}: there is no host {host}, or no network: look at the address again.")
     if isinstance(error, ConnectionRefusedError):
         return UnreadableError(f"{path}: {host} takes no connections there: look at the address again.")
+    if isinstance(error, TooSlow):
+        return UnreadableError(f"{path}: {host} sends hardly anything: try it later, or download it by other means.")
     if isinstance(error, TimeoutError):
         return UnreadableError(f"{path}: {host} does not answer in time: try it later, or download it by other means.")
     why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

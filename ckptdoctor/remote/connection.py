@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import base64
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from ckptdoctor import __version__
+from ckptdoctor.remote.answers import TooSlow
 
 _TIMEOUT = 30.0  # seconds, for connecting and between two packets
+_PATIENCE = 30.0  # seconds, for a whole answer without its body
+_SLOWEST = 16 << 10  # bytes in a second that a body must have, beside that
 
 
 class Connection:
@@ -19,6 +26,7 @@ class Connection:
         self._open: HTTPConnection | None = None
         self._server: tuple[str, str] | None = None
         self._absolute = False
+        self._socket: socket.socket | None = None
 
     def get(self, url: SplitResult, headers: dict[str, str]) -> HTTPResponse:
         """The answer to a GET; its body must be read, or the connection closed. Raises OSError or HTTPException."""
@@ -30,8 +38,37 @@ class Connection:
         path = (url.path or "/") + (f"?{url.query}" if url.query else "")
         target = f"{url.scheme}://{server[1]}{path}" if self._absolute else path
         wanted = {"User-Agent": f"ckptdoctor/{__version__}", "Accept": "*/*", "Accept-Encoding": "identity", **headers}
-        self._open.request("GET", target, headers=wanted)
-        return self._open.getresponse()
+        with self.patient():
+            self._open.request("GET", target, headers=wanted)
+            self._socket = self._open.sock  # which the answer takes over where it is the last one
+            return self._open.getresponse()
+
+    @contextmanager
+    def patient(self, length: int = 0) -> Iterator[None]:
+        """Cut the connection where ``length`` bytes take far too long, and raise TooSlow.
+
+        The limit between two packets does not help against a server that sends byte after byte without an end.
+        """
+        slow = threading.Event()
+
+        def cut() -> None:
+            slow.set()
+            with suppress(OSError):
+                if self._socket is not None:
+                    self._socket.shutdown(socket.SHUT_RDWR)
+
+        timer = threading.Timer(_PATIENCE + length / _SLOWEST, cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        except Exception:
+            if not slow.is_set():
+                raise
+        finally:
+            timer.cancel()
+        if slow.is_set():
+            raise TooSlow
 
     def close(self) -> None:
         """Close what is open."""

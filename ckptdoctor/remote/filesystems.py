@@ -25,7 +25,8 @@ class FilesystemFile:
     head = b""
 
     def __init__(self, address: str, path: str) -> None:
-        self._path = path
+        self._path = path  # the address as it may be shown
+        self._address = address
         self._system, self._file = self._connected(address)
         try:
             info = self._asked(lambda: self._system.info(self._file))
@@ -84,7 +85,7 @@ class FilesystemFile:
                 if type(error).__name__ == "NoCredentialsError":
                     raise _Unsigned from error
                 if delay is None or not isinstance(error, (TimeoutError, ConnectionError)):
-                    why = " ".join(str(error).split())[:200] or type(error).__name__
+                    why = " ".join(str(error).replace(self._address, self._path).split())[:200] or type(error).__name__
                     raise UnreadableError(f"{self._path} cannot be read: {why}") from error
             time.sleep(delay)
         raise AssertionError("the last attempt returns or raises")

@@ -23,6 +23,7 @@ SMALL = 16 << 20
 DELAYS = (0.0, 0.5, 1.0, 2.0)
 _LONGEST_DELAY = 10.0
 _MOST_REDIRECTS = 8
+_MOST_PIECES = 100  # in which a part may come, each behind a connection that broke off
 
 
 class _Transient(Exception):
@@ -63,9 +64,11 @@ class HttpFile:
         if self._whole is not None:
             return self._whole[start:stop]
         data = b""
-        while start + len(data) < stop:
+        for _ in range(_MOST_PIECES):
             data += self._attempted(start + len(data), stop)
-        return data
+            if start + len(data) >= stop:
+                return data
+        raise UnreadableError(f"{self._path}: its server breaks off again and again: {download_first(self._path)}")
 
     def close(self) -> None:
         """End the connection."""
@@ -120,7 +123,8 @@ class HttpFile:
             response = self._connection.get(self._place, {**wanted, **own})
             if response.status not in answers.REDIRECTS or not response.headers.get("Location"):
                 return response
-            self._connection.close() if answers.told_length(response) != 0 else response.read()
+            empty = answers.told_length(response) == 0 and "Transfer-Encoding" not in response.headers
+            response.read() if empty else self._connection.close()
             place = _split(urljoin(self._place.geturl(), response.headers["Location"]), self._path)
             if self._place.scheme == "https" and place.scheme == "http":
                 raise UnreadableError(f"{self._path} leads to an address that is not encrypted, so it is not followed.")
@@ -144,7 +148,8 @@ class HttpFile:
             raise UnreadableError(f"{self._path} changed while it was read: try it again.")
         self._insist_on_plain(response)
         length = min(stop, total) - start
-        data = _body(response, length)
+        with self._connection.patient(length):
+            data = _body(response, length)
         if len(data) < length:
             self._connection.close()
             if not data:
@@ -156,7 +161,8 @@ class HttpFile:
         """The whole of a small file, from a server that does not serve parts."""
         length = answers.told_length(response)
         self._insist_on_plain(response)
-        data = b"" if (length or 0) > SMALL else _body(response, SMALL + 1 if length is None else length)
+        with self._connection.patient(SMALL):
+            data = b"" if (length or 0) > SMALL else _body(response, SMALL + 1 if length is None else length)
         if (length or 0) > SMALL or len(data) > SMALL:
             self._connection.close()
             size = "of a size that it does not tell" if length is None else f"of {length:,} bytes"

@@ -25,7 +25,7 @@ from ckptdoctor.formats.directories.grafting import Graft
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 
 # notes of a file that say by themselves what it is instead of a checkpoint, and have rules of their own
-_TELLING = frozenset({NoteKind.EMPTY, NoteKind.LFS_POINTER, NoteKind.HTML_PAGE, NoteKind.TEXT_BODY})
+_TELLING = frozenset({NoteKind.EMPTY, NoteKind.LFS_POINTER, NoteKind.HTML_PAGE})
 
 
 class Gathering:

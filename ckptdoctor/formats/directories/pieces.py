@@ -146,7 +146,9 @@ class Pieces:
     def _overlapping(self, item: Item) -> None:
         if item.file not in self._lost:
             self._lost.add(item.file)
-            message = f"the values in {item.file[:120]} lie over each other, as none do that were saved: not all are read"
+            message = (
+                f"the values in {item.file[:120]} lie over each other, as none do that were saved: not all are read"
+            )
             self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file[:120], item.offset)
 
 

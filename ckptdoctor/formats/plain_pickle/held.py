@@ -6,7 +6,7 @@ from mmap import ACCESS_READ, mmap
 from typing import Union, cast
 
 from ckptdoctor.checkpoint import FileSource, Source
-from ckptdoctor.errors import HostileError
+from ckptdoctor.errors import HostileError, UnreadableError
 from ckptdoctor.pickles import opcodes
 from ckptdoctor.pickles.graph import NO_MEMO, Text
 
@@ -44,8 +44,11 @@ def data_of(source: Source) -> Data:
     if source.size <= _READ_AT_ONCE:
         return source.read(0, source.size)
     if isinstance(source, FileSource):
-        with open(source.file, "rb") as file:
-            return mmap(file.fileno(), source.size, access=ACCESS_READ)
+        try:
+            with open(source.file, "rb") as file:
+                return mmap(file.fileno(), source.size, access=ACCESS_READ)
+        except (OSError, ValueError) as error:  # no room for it, or it has become shorter
+            raise UnreadableError(f"{source.path} cannot be mapped into memory: {error}.") from error
     most = _MOST_FETCHED if source.distant else _MOST_READ
     if source.size > most:
         message = (

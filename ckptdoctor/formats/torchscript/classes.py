@@ -17,7 +17,8 @@ _MOST_CODE = 16 << 20
 
 _CLASS = re.compile(r"^class ([^\s(:]+)\(Module\):\n((?:  __[a-z_]+__ = \[[^\n]*\]\n)*)", re.MULTILINE)
 _LIST = re.compile(r"^  __(parameters|buffers)__ = \[([^\n]*)\]$", re.MULTILINE)
-_NAME = re.compile(r'"((?:[^"\\]|\\.)*)"')
+# it also takes a name that nothing closes: to look for a quote in all of the rest again and again would be quadratic
+_NAME = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\\?\Z)', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ckptdoctor.checkpoint import Cycle, Mapping, Node, Opaque, Part, Special, Tensor, walk
+from ckptdoctor.errors import HostileError
 from ckptdoctor.formats.torchscript.classes import Attributes, Classes
 
 # what every module has beside its tensors; None, an empty list and the like say nothing either
 _USUAL = frozenset({"training", "_is_full_backward_hook"})
 
 _MOST_MODULES = 1_000_000
+# characters of the keys of all modules together: one module in many places, under long names, has keys without an end
+_MOST_TEXT = 64 << 20
 
 
 @dataclass(slots=True)
@@ -30,6 +33,7 @@ def state_of(module: Opaque, classes: Classes) -> State:
     """The state of a module and all inside it: of each the parameters, then the buffers, then the modules in it."""
     found = State()
     stack: list[tuple[str, Opaque]] = [("", module)]
+    text = 0
     for _ in range(_MOST_MODULES):
         if not stack:
             break
@@ -40,6 +44,9 @@ def state_of(module: Opaque, classes: Classes) -> State:
                 _keep(found, prefix + "state", node.state)
             continue
         entries = [(str(part), value) for part, value in node.state.entries]
+        text += sum([len(prefix) + len(name) for name, _ in entries])
+        if text > _MOST_TEXT:
+            raise HostileError("The modules lie in each other in so many ways that their names have no end.")
         known = classes.find(node.class_name)
         _tensors(found, prefix, entries, known)
         inner = [(f"{prefix}{name}.", value) for name, value in entries if _is_module(value, classes)]

@@ -80,7 +80,7 @@ def _innermost(layer: _Layer, examine: Examine, member: str | None, stack: ExitS
             how = "unpack it with its password (unzip FILE), and open what comes out"
             return replace(outermost, guidance=f"“{shortened(inside.name, 80)}” in it is encrypted: {how}.")
         try:
-            path = unpacked(layer.source, inside)
+            path = unpacked(layer.source, inside, outermost.size)
         except DamagedError as error:
             return _broken(outermost, layer.container, error)
         if path is None:

@@ -34,9 +34,10 @@ _BEGINNINGS = (
 )
 
 
-def unpacked(source: Source, inside: Inside) -> str | None:
+def unpacked(source: Source, inside: Inside, packed: int | None = None) -> str | None:
     """The path of the unpacked file; None where its first bytes are those of something else than a checkpoint.
 
+    ``packed`` is how many bytes the outermost file has, where that is another: those that it unpacks to are limited.
     Raises DamagedError for what cannot be unpacked (HostileError: a bomb) and RefusedError where there is no room.
     """
     identity = source.identity
@@ -53,7 +54,7 @@ def unpacked(source: Source, inside: Inside) -> str | None:
     if not _may_be_checkpoint(head):
         return None
     with scratch.new_file(key) as (path, handle):
-        _write(chain([head], pieces), handle, inside)
+        _write(chain([head], pieces), handle, inside.packed if packed is None else min(packed, inside.packed))
         _like_the_original(source, handle)
     return path
 
@@ -62,15 +63,15 @@ def _may_be_checkpoint(head: bytes) -> bool:
     return head.startswith(_BEGINNINGS) or head[8:9] == b"{" or is_tar(head)
 
 
-def _write(pieces: Iterator[bytes], handle: int, inside: Inside) -> None:
+def _write(pieces: Iterator[bytes], handle: int, packed: int) -> None:
     room = int(shutil.disk_usage(scratch.folder()).free * _SHARE)
     done, looked = 0, 0
     with _told() as tell:
         for piece in pieces:
             done += len(piece)
-            if done > max(_BEYOND, _MOST_RATIO * inside.packed):
+            if done > max(_BEYOND, _MOST_RATIO * packed):
                 raise HostileError(
-                    f"Its {inside.packed:,} bytes unpack to more than {_BEYOND:,}, over {_MOST_RATIO:,} times as many: "
+                    f"Its {packed:,} bytes unpack to more than {_BEYOND:,}, over {_MOST_RATIO:,} times as many: "
                     "it is made to fill disks, and was not unpacked."
                 )
             if done > room:

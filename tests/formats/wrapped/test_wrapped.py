@@ -218,6 +218,15 @@ def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
     assert os.listdir(scratch.folder()) == [".lock"]
 
 
+def test_a_bomb_in_a_packed_file_is_held_against_the_packed_file(tmp_path, monkeypatch):
+    """What a small file unpacks to may not be large enough to let its own inside be larger by far."""
+    monkeypatch.setattr(unpacking, "_BEYOND", 1 << 20)
+    inner = gzip.compress(b"\x80\x02" + bytes(60_000_000))
+    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(inner))
+    assert len(inner) * 2_000 > 60_000_000 > 2_000 * (tmp_path / "m.pt.gz").stat().st_size
+    assert "made to fill disks" in ckptdoctor.check(tmp_path / "m.pt.gz").findings[0].message
+
+
 def test_a_full_disk_is_left_some_room(tmp_path, monkeypatch):
     """What is free is looked at, and a tenth of it stays."""
     usage = shutil.disk_usage("/")

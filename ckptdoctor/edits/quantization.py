@@ -10,7 +10,6 @@ where absmax is quantised itself. ``SAME``: one tensor that stays as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from json import loads
 from math import isfinite, prod
 
 from ckptdoctor.checkpoint import DType, show_path
@@ -96,6 +95,8 @@ def state_of(data: bytes, shape: Shape, absmax: int, nested: int) -> tuple[int, 
 
     ``absmax`` and ``nested`` are how many scales there are. Raises RefusedError where it is not of this weight.
     """
+    from json import loads
+
     try:
         said = loads(data.decode("utf-8"))
         size = said["blocksize"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
 from math import prod
 from typing import Union
 
@@ -204,6 +203,8 @@ def storage_name(elements: Elements, dtype: DType, sizes: Sequence[int]) -> str:
 
     ``sizes`` are the bytes of the storages that they are views of, one each: a storage that shrinks is another one.
     """
+    from hashlib import blake2b  # slow to import, and only edits need it
+
     told = repr((dtype.name, elements, sizes, [view.source for view in views(elements)]))
     return f"made {blake2b(told.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from glob import escape
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.facts import modules
@@ -23,6 +22,8 @@ def drop_patterns(checkpoint: Checkpoint, going: Sequence[Tensor]) -> list[str]:
 
 def _endings(keys: Iterable[str], staying: Iterable[str]) -> list[str]:
     """``*.attn.masked_bias``: the shortest ends that no key ends with that stays."""
+    from glob import escape
+
     taken = {end for key in staying for end in _ends(key)}
     found: dict[str, None] = {}
     for key in keys:

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from json import JSONDecodeError, JSONDecoder
+from functools import cache
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Container
+
+if TYPE_CHECKING:
+    from json import JSONDecoder
 
 _METADATA = "__metadata__"
 _LENGTH = 8  # bytes that count those of the header
 _BLANK = re.compile(r"[ \t\r\n]*")
-_DECODER = JSONDecoder()
+
+
+@cache
+def _decoder() -> JSONDecoder:
+    from json import JSONDecoder
+
+    return JSONDecoder()
 
 
 def odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], ...]:
@@ -26,7 +36,7 @@ def odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], .
     try:
         found = next((value for name, value in _members(text) if name == _METADATA), "")
         entries = list(_members(found))
-    except (JSONDecodeError, RecursionError, ValueError):  # it goes on behind these bytes
+    except (RecursionError, ValueError):  # it goes on behind these bytes
         return ()
     return tuple([(name, None if value == "null" else value) for name, value in entries if not value.startswith('"')])
 
@@ -38,9 +48,9 @@ def _members(text: str) -> Iterator[tuple[str, str]]:
         return
     at = _skip(text, at + 1)
     while text[at : at + 1] == '"':
-        name, end = _DECODER.raw_decode(text, at)
+        name, end = _decoder().raw_decode(text, at)
         begin = _skip(text, _skip(text, end) + 1)
-        _, end = _DECODER.raw_decode(text, begin)
+        _, end = _decoder().raw_decode(text, begin)
         yield name, text[begin:end]
         at = _skip(text, _skip(text, end) + 1)
 

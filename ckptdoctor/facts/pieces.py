@@ -5,7 +5,6 @@ Source: ``torch.distributed.checkpoint._hf_utils`` (``SHARDED_FILE_NAME``, ``CUS
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 
@@ -46,6 +45,8 @@ def pieces(checkpoint: Checkpoint) -> Pieces | None:
 
 
 def _within(told: str) -> list[str]:
+    import json
+
     try:
         places = json.loads(told) if len(told) <= _LONGEST else None
     except (ValueError, RecursionError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import stat
@@ -81,6 +80,8 @@ def _stray(folder: Folder, name: str, weights: StateDict) -> Stray | None:
 
 def _header(path: str) -> dict[str, Expected]:
     """The tensors of a safetensors file, as far as its header is small and sound."""
+    import json
+
     try:
         data = _read(path)
         said = json.loads(data.decode("utf-8"))

@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from glob import escape
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
@@ -121,6 +120,8 @@ def _problem(
 
 def _choice(adapter: Adapter) -> str:
     """The command that keeps the first of several adapters alone."""
+    from glob import escape
+
     first, *others = adapter.names
     keys = (*adapter.parts, *adapter.copies)
     patterns = []

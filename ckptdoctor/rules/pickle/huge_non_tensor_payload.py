@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from glob import escape
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.facts.payload import Payload, payloads
@@ -71,6 +70,8 @@ def _places(found: list[Payload]) -> str:
 
 
 def _command(found: list[Payload]) -> str:
+    from glob import escape
+
     patterns = [shlex.quote(escape(show_path(each.path))) for each in found[:_NAMED]]
     return f"ckptdoctor fix FILE {' '.join([f'--drop {pattern}' for pattern in patterns])}"
 

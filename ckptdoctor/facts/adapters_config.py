@@ -5,7 +5,6 @@ The patterns in such a config are regular expressions of whoever wrote it: none 
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,17 +13,15 @@ from dataclasses import dataclass
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.facts import adapters
 from ckptdoctor.facts.adapters import LEAD, Adapter
-from ckptdoctor.facts.model_config import Config
+from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.siblings import folder_of
 
 NAME = "adapter_config.json"
-_LONGEST = 1 << 20
 # fields with which ranks are counted in another way
 _OTHER_RANKS = ("target_parameters", "use_bdlora", "arrow_config", "use_qalora")
 _DEPTH, _LENGTH = 32, 1024  # tokens of a name that are looked at; longer ones are nobody's
 _PLAIN = re.compile(r"[\w.\-]+")
-_FIELD = re.compile(r'^([ \t]*)"(\w+)"\s*:')
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,27 +41,7 @@ def config_beside(checkpoint: Checkpoint) -> Config | None:
     folder = folder_of(checkpoint.path)
     if folder.name and folder.name not in adapters.FILES:
         return None
-    text = folder.read(NAME)
-    if not text or len(text) > _LONGEST:
-        return None
-    from json import loads
-
-    try:
-        fields = loads(text)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(fields, dict):
-        return None
-    return Config(os.path.join(folder.path, NAME), fields, dict(_lines(text)))
-
-
-def _lines(text: str) -> Iterator[tuple[str, int]]:
-    """The line of each field, where the file is laid out with one field to a line and its own indented least."""
-    matches = [(_FIELD.match(line), number) for number, line in enumerate(text.splitlines(), 1)]
-    least = min((len(match[1]) for match, _ in matches if match is not None), default=0)
-    for match, number in matches:
-        if match is not None and len(match[1]) == least:
-            yield match[2], number
+    return read_config(folder, NAME)
 
 
 def text_of(config: Config | None, field: str) -> str:

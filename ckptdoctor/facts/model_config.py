@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.facts.once import once
-from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.facts.siblings import Folder, folder_of
 
 NAME = "config.json"
 _LONGEST = 1 << 20
@@ -74,7 +74,13 @@ def config_beside(checkpoint: Checkpoint) -> Config | None:
     folder = folder_of(checkpoint.path)
     if folder.name and folder.name not in _WHOLE and not _SHARD.fullmatch(folder.name):
         return None
-    text = folder.read(NAME)
+    config = read_config(folder, NAME)
+    return None if config is None or _composite(config.fields) else config
+
+
+def read_config(folder: Folder, name: str) -> Config | None:
+    """The JSON object in the file ``name`` of the folder; None where there is none, or none that can be read."""
+    text = folder.read(name)
     if not text or len(text) > _LONGEST:
         return None
     from json import loads
@@ -83,9 +89,9 @@ def config_beside(checkpoint: Checkpoint) -> Config | None:
         fields = loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(fields, dict) or _composite(fields):
+    if not isinstance(fields, dict):
         return None
-    return Config(os.path.join(folder.path, NAME), fields, dict(_lines(text)))
+    return Config(os.path.join(folder.path, name), fields, dict(_lines(text)))
 
 
 def _composite(fields: Mapping[str, object]) -> bool:

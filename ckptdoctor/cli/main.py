@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import warnings
 from collections.abc import Sequence
 from io import StringIO
 
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (None: ``sys.argv``); returns the exit status."""
     gc.set_threshold(*_COLLECTOR)
+    # where a command needs torch, torch says on stderr that there is no NumPy: nothing here needs it
+    warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
     return _status(arguments)
 
 

@@ -304,3 +304,11 @@ def test_an_error_text_says_what_is_wanted(tmp_path):
     nothing = run("check", "model.pt", "--error", "error.txt", cwd=tmp_path)
     assert nothing.returncode == 2
     assert b"error.txt has no error of load_state_dict in it" in nothing.stdout + nothing.stderr
+
+
+def test_a_deep_check_does_without_numpy(shelf, tmp_path):
+    """torch's own warning that there is no NumPy is kept from people: nothing here needs it."""
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError(\"No module named 'numpy'\")")
+    done = run("check", "--deep", "healthy.pt", cwd=shelf, env={"PYTHONPATH": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"values" not in done.stdout.split(b"Not examined:")[1]

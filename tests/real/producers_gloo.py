@@ -30,6 +30,7 @@ def work(rank: int, folder: str) -> None:
     _fsdp2(rank, Path(folder))
     _fsdp1(Path(folder))
     _tensors(rank, Path(folder))
+    dist.barrier()  # the one that is ready first must not close the other's connection
     dist.destroy_process_group()
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import socket
 import warnings
 from pathlib import Path
 
@@ -74,10 +73,9 @@ def test_headers_only(one):
     assert len({storage.key for storage in checkpoint.storages}) == len(checkpoint.storages)
 
 
-def work(rank, folder, port):
+def work(rank, folder):
     """One of two processes with a model under FSDP2, its optimizer, and DTensors split along either side."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    dist.init_process_group("gloo", rank=rank, world_size=2)
+    dist.init_process_group("gloo", store=dist.FileStore(f"{folder}.store", 2), rank=rank, world_size=2)
     from torch.distributed.checkpoint.state_dict import get_state_dict
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
@@ -99,6 +97,7 @@ def work(rank, folder, port):
         "short": distribute_tensor(torch.ones(1, 3), mesh, [Shard(0)]),  # the second rank has nothing of it
     }
     dcp.save({"model": model, "optim": optim, "spread": spread, "epoch": 4}, checkpoint_id=folder)
+    dist.barrier()  # the one that is ready first must not close the other's connection
     dist.destroy_process_group()
 
 
@@ -106,10 +105,7 @@ def work(rank, folder, port):
 def two(tmp_path_factory):
     """What two processes save together."""
     path = tmp_path_factory.mktemp("dcp") / "two"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    mp.spawn(work, (str(path), port), nprocs=2)
+    mp.spawn(work, (str(path),), nprocs=2)
     return path
 
 

@@ -96,3 +96,22 @@ def cast_loses_values(source: DType, target: DType) -> bool:
     if source.kind == target.kind and source.kind in ("int", "uint"):
         return source.bits > target.bits
     return True
+
+
+# what NumPy names the function that makes an array, before its state fills it (numpy.ndarray.__reduce__)
+NUMPY_MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
+
+# NumPy's codes (kind and bytes) of the element types that torch has had typed storages for
+NUMPY_ELEMENTS = {
+    "f8": "float64",
+    "f4": "float32",
+    "f2": "float16",
+    "c16": "complex128",
+    "c8": "complex64",
+    "b1": "bool",
+    "i8": "int64",
+    "i4": "int32",
+    "i2": "int16",
+    "i1": "int8",
+    "u1": "uint8",
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
 from dataclasses import dataclass, replace
@@ -108,9 +109,8 @@ def _flat_name(path: KeyPath) -> str:
 
 
 def _insist_on_one_each(named: Sequence[tuple[str, Tensor]]) -> None:
-    if len({name for name, _ in named}) != len(named):
-        seen: set[str] = set()
-        twice = next(name for name, _ in named if name in seen or seen.add(name))  # type: ignore[func-returns-value]  # add gives None
+    twice = next((name for name, count in Counter(name for name, _ in named).items() if count > 1), None)
+    if twice is not None:
         raise RefusedError(f"Two tensors would be called “{twice}”; take one part with --root.")
 
 

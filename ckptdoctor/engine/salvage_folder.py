@@ -120,7 +120,7 @@ def _index(folder: _Folder, where: dict[str, str], kept: list[str], files: dict[
     name = own.name if own is not None else _INDEXES[suffix]
     total = sum(tensor.nbytes for file in kept for tensor in folder.saved[file].plan.expected.tensors)
     text = index_text(where, total)
-    recipe = Recipe(folder.saved[kept[0]].plan.recipe.source, (Literal(text),))  # type: ignore[union-attr]  # it has one
+    recipe = Recipe(folder.saved[kept[0]].plan.request.path, (Literal(text),))
     return Part(recipe, os.path.join(folder.output, name), partial(_insist, folder.output, name, files, set(where)))
 
 

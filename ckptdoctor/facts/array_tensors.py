@@ -6,27 +6,11 @@ from dataclasses import dataclass
 from math import prod
 
 from ckptdoctor.checkpoint import DType, KeyPath, Node, Opaque, Sequence, Storage, Tensor
-from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_ELEMENTS, NUMPY_MAKERS
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 
-_MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
 _REBUILD = "torch._utils._rebuild_tensor_v2"
 _MOST = 64  # dimensions
-
-# NumPy's codes (kind and bytes) of the element types that torch has, too (formats.torch_objects.arrays)
-_ELEMENTS = {
-    "f8": "float64",
-    "f4": "float32",
-    "f2": "float16",
-    "c16": "complex128",
-    "c8": "complex64",
-    "b1": "bool",
-    "i8": "int64",
-    "i4": "int32",
-    "i2": "int16",
-    "i1": "int8",
-    "u1": "uint8",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +25,7 @@ class Held:
 
 def held_values(node: Node) -> Held | None:
     """What an array holds; None for anything else, and where torch has no such elements or they do not fit it."""
-    if not isinstance(node, Opaque) or node.class_name not in _MAKERS or not isinstance(node.state, Sequence):
+    if not isinstance(node, Opaque) or node.class_name not in NUMPY_MAKERS or not isinstance(node.state, Sequence):
         return None
     if len(node.state.items) != 5 or node.items or node.entries:
         return None
@@ -66,7 +50,7 @@ def _dtype(node: Node) -> DType | None:
         return None
     code = node.arguments[0] if node.arguments else None
     order = node.state.items[1] if len(node.state.items) > 1 else None
-    name = _ELEMENTS.get(code) if isinstance(code, str) and order in ("<", "|") else None
+    name = NUMPY_ELEMENTS.get(code) if isinstance(code, str) and order in ("<", "|") else None
     return None if name is None else BY_NAME[name]
 
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Mapping, Node, NoteKind, Part, Source
+from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Mapping, Node, Part, Source
 from ckptdoctor.edits import Edit
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of, known, size_of
 from ckptdoctor.formats.directories.new_index import rewrite_index
-from ckptdoctor.formats.directories.weights import gather_weights, weights_in
+from ckptdoctor.formats.directories.weights import model_branch, weights_in
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.writing.recipe import Recipe
@@ -62,12 +62,7 @@ def read(source: Source, container: Container) -> Checkpoint:
     """The model under ``model``, and a branch for each file beside it."""
     folder = folder_of(source)
     gathering = Gathering(folder)
-    weights = weights_in(folder)
-    entries: list[tuple[Part, Node]] = []
-    if weights is not None:
-        if weights.trouble is not None:
-            gathering.note(NoteKind.INDEX_WRONG, weights.trouble.message, weights.trouble.member)
-        entries.append(("model", gather_weights(gathering, weights, ("model",))))
+    entries: list[tuple[Part, Node]] = [*model_branch(gathering)]
     entries += [(branch, gathering.branch(name, (branch,))) for branch, name in _others(folder)]
     entries.append(("random_states", Mapping("dict", tuple(_random(gathering)))))
     return gathering.checkpoint(container, Mapping("dict", tuple(entries)))

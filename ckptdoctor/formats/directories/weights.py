@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
-from ckptdoctor.checkpoint import FolderSource, Mapping, Node, NoteKind
+from ckptdoctor.checkpoint import FolderSource, Mapping, Node, NoteKind, Part
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.directories.gathering import Gathering
 from ckptdoctor.formats.directories.index import Index, read_index
@@ -92,3 +93,13 @@ def gather_weights(gathering: Gathering, weights: Weights, path: tuple[str, ...]
         node = gathering.branch(weights.single, path)
         return Mapping("dict", ()) if node is None else node
     return union(gathering, weights.files, weights.index, weights.shards, path)
+
+
+def model_branch(gathering: Gathering) -> Iterator[tuple[Part, Node]]:
+    """The weights of a folder as its branch ``model``; nothing where there are none."""
+    weights = weights_in(gathering.folder)
+    if weights is None:
+        return
+    if weights.trouble is not None:
+        gathering.note(NoteKind.INDEX_WRONG, weights.trouble.message, weights.trouble.member)
+    yield "model", gather_weights(gathering, weights, ("model",))

@@ -10,29 +10,13 @@ from dataclasses import dataclass
 from math import prod
 
 from ckptdoctor.checkpoint import DType
+from ckptdoctor.checkpoint.dtypes import NUMPY_ELEMENTS, NUMPY_MAKERS
 from ckptdoctor.formats.torch_objects.objects import plain_value
 from ckptdoctor.formats.torch_objects.steps import filling
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items, text
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Text, Value
 
-# what NumPy names the function that makes an array, before its state fills it
-_MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
-
-# NumPy's codes (kind and bytes) of the element types that torch has had typed storages for
-_ELEMENTS = {
-    "f8": "float64",
-    "f4": "float32",
-    "f2": "float16",
-    "c16": "complex128",
-    "c8": "complex64",
-    "b1": "bool",
-    "i8": "int64",
-    "i4": "int32",
-    "i2": "int16",
-    "i1": "int8",
-    "u1": "uint8",
-}
 _OLD_STRINGS = (op.STRING, op.BINSTRING, op.SHORT_BINSTRING)  # of Python 2, where bytes were text
 _LITTLE = ("<", "|")  # byte orders: "|" where it does not matter
 
@@ -51,7 +35,7 @@ class Array:
 def array_of(value: Value) -> Array | None:
     """The array that ``_reconstruct`` and the state (version, shape, dtype, is_fortran, bytes) make; None without."""
     node = bare(value)
-    if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) not in _MAKERS:
+    if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) not in NUMPY_MAKERS:
         return None
     states = filling(node).states
     state = items(states[-1]) if states else None
@@ -69,7 +53,7 @@ def _element(value: Value) -> str | None:
     state = items(states[-1]) if states else None
     if not arguments or state is None or len(state) < 2 or text(state[1]) not in _LITTLE:
         return None
-    return _ELEMENTS.get(text(arguments[0]) or "")
+    return NUMPY_ELEMENTS.get(text(arguments[0]) or "")
 
 
 def elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | None:

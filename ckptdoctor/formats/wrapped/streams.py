@@ -77,10 +77,21 @@ def decompressed(source: Source, kind: str) -> Iterator[bytes]:
     if kind == "zstd file":
         return _zstd(source)
     magic, unpacker = _KINDS[kind]
-    return _streams(source, magic, unpacker)
+    return _streams(source, magic, unpacker, _errors(unpacker))
 
 
-def _streams(source: Source, magic: bytes, new: Callable[[], _Unpacker]) -> Iterator[bytes]:
+def _errors(unpacker: Callable[[], _Unpacker]) -> tuple[type[Exception], ...]:
+    """What the library raises for bytes that it cannot unpack."""
+    if unpacker is not _xz:
+        return zlib.error, OSError, EOFError, ValueError
+    import lzma
+
+    return lzma.LZMAError, EOFError, ValueError
+
+
+def _streams(
+    source: Source, magic: bytes, new: Callable[[], _Unpacker], errors: tuple[type[Exception], ...]
+) -> Iterator[bytes]:
     """Stream after stream; zero bytes between them and whatever else follows the last one are left alone."""
     made, data, at = new(), b"", 0
     while True:
@@ -98,7 +109,7 @@ def _streams(source: Source, magic: bytes, new: Callable[[], _Unpacker]) -> Iter
             data, at = _more(source, at)
         try:
             piece = made.decompress(data, _CHUNK)
-        except Exception as error:  # zlib.error, OSError, LZMAError, ZstdError: each library has its own
+        except errors as error:
             raise DamagedError(f"It is damaged near byte {at:,}: {error}.", offset=at) from error
         data = b""
         if piece:
@@ -115,7 +126,7 @@ def _zstd(source: Source) -> Iterator[bytes]:
         from compression import zstd
     except ImportError:
         return _zstandard(source)
-    return _streams(source, b"\x28\xb5\x2f\xfd", zstd.ZstdDecompressor)
+    return _streams(source, b"\x28\xb5\x2f\xfd", zstd.ZstdDecompressor, (zstd.ZstdError, EOFError, ValueError))
 
 
 def _zstandard(source: Source) -> Iterator[bytes]:

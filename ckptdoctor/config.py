@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.late import late_dataclass
 
 OWN_FILE = "ckptdoctor.toml"
 PYPROJECT = "pyproject.toml"
@@ -16,7 +16,7 @@ _LISTS = ("select", "ignore", "extend-select")
 _CHOICES = {"fail-on": ("error", "warning", "info", "never"), "format": ("full", "concise", "json")}
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Config:
     """What a project has set; None where it says nothing. Options of the command line replace each of them."""
 

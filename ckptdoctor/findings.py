@@ -10,6 +10,7 @@ from ckptdoctor.checkpoint.coverage import Coverage as Coverage
 from ckptdoctor.checkpoint.coverage import CureStep as CureStep
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.steps import Step
+from ckptdoctor.late import late_dataclass
 
 
 class Severity(str, Enum):
@@ -84,14 +85,14 @@ class FileReport:
     interrupted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Report:
     """The reports over all files that were asked for, in the order they were asked for."""
 
     files: tuple[FileReport, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Proof:
     """What was proven of a written file. ``findings`` is what every rule that reads headers still finds in it.
 
@@ -111,7 +112,7 @@ class Proof:
     computed: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class RepairReport:
     """All that is said of one repair: planned, or carried out when there is a ``proof``.
 
@@ -132,7 +133,7 @@ class RepairReport:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class LostTensor:
     """A tensor that was not saved: ``share`` of its bytes (0 to 1) is there and may be right.
 
@@ -149,7 +150,7 @@ class LostTensor:
     damage: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class SalvageReport:
     """What was saved of a broken checkpoint.
 

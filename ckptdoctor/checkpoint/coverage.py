@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.checkpoint.keypath import KeyPath
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class CureStep:
     """Coverage of a reference after one cure: keys and parameters (elements) that then fit."""
 
@@ -17,7 +16,7 @@ class CureStep:
     parameters: int
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Coverage:
     """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after cures.
 

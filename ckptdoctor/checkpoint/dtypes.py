@@ -5,10 +5,10 @@ Sources: the dtypes and storage classes that ``torch`` exports, and the ``Dtype`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class DType:
     """One element type.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath
+from ckptdoctor.late import late_dataclass
 
 # the key of what a module keeps beside its tensors: torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
 EXTRA_STATE = "_extra_state"
@@ -17,7 +17,7 @@ def is_extra_state(key: str) -> bool:
     return key.endswith(EXTRA_STATE) and (len(key) == len(EXTRA_STATE) or key[-len(EXTRA_STATE) - 1] == ".")
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Expected:
     """One expected tensor; ``dtype`` is None where the source of the expectation does not say."""
 
@@ -25,7 +25,7 @@ class Expected:
     dtype: DType | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Reference:
     """Every key that the target expects. ``source`` is what people call it: a path, ``nets:ResNet50``.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from ckptdoctor.late import late_dataclass
 
 
 class NoteKind(str, Enum):
@@ -53,7 +54,7 @@ class NoteKind(str, Enum):
     NOT_EXAMINED = "not-examined"
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Note:
     """One thing a reader noticed: what, in which record, and at which byte."""
 

@@ -6,17 +6,18 @@ The writers make bytes of it, and the proof of a repair holds the output against
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Union
 
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.late import late_dataclass
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class View:
     """Elements of ``width`` bytes of the storage ``source``, the first at byte ``start``; strides count elements.
 
@@ -37,7 +38,7 @@ class View:
         return 0 in self.shape or all(size == 1 or have == want for size, have, want in steps)
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Joined:
     """Parts of equal sizes but along ``dim``, one after another along it, as ``torch.cat`` puts them."""
 
@@ -46,7 +47,7 @@ class Joined:
     shape: Shape
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Reshaped:
     """The same elements in C order under a shape that ``inner`` cannot have as a view."""
 
@@ -54,7 +55,7 @@ class Reshaped:
     shape: Shape
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Normed:
     """The plain weights that a norm computes of its parts, as ``edits.kinds.FuseNorm`` says; ``dtype`` is theirs."""
 
@@ -65,7 +66,7 @@ class Normed:
     shape: Shape
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Dequantized:
     """The plain weights that quantised parts stand for, as ``edits.kinds.Dequantize`` says; ``kinds`` are their dtypes.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits.fix import Safety
 from ckptdoctor.edits.kinds import Edit
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Step:
     """One repair of the plan.
 
@@ -26,7 +25,7 @@ class Step:
     fit: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Change:
     """What one edit does: ``pairs`` of names before and after ("" after: it goes), and how many of what it touches.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts import names
 from ckptdoctor.facts.once import once
+from ckptdoctor.late import late_dataclass
 
 # peft.PeftModel holds the tuner in base_model, and that the model in model
 LEAD = "base_model.model."
@@ -65,7 +65,7 @@ _ENDINGS = ("weight", "bias")
 _FACTOR = re.compile(r"lora_(?:embedding_)?[AB]")
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Part:
     """One tensor of an adapter: ``parameter`` on ``module``. ``adapter`` is "" where the key does not name it.
 
@@ -78,7 +78,7 @@ class Part:
     plain: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@late_dataclass(frozen=True, eq=False)
 class Adapter:
     """What of a state dict belongs to adapters.
 

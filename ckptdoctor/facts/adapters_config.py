@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.facts import adapters
@@ -16,6 +15,7 @@ from ckptdoctor.facts.adapters import LEAD, Adapter
 from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.late import late_dataclass
 
 NAME = "adapter_config.json"
 # fields with which ranks are counted in another way
@@ -24,7 +24,7 @@ _DEPTH, _LENGTH = 32, 1024  # tokens of a name that are looked at; longer ones a
 _PLAIN = re.compile(r"[\w.\-]+")
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Disagreement:
     """A field, what it says, and what it would have to be; ``modules`` are those that show it, ``tensors`` theirs."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.late import late_dataclass
 
 _DEPTH = 32  # tokens of a key that are compared: keys of a million dots must not cost a million steps each
 
 View = tuple[str, int, tuple[int, ...], tuple[int, ...], str]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Alias:
     """``keys`` (after the cures) are the very tensors of ``twins``, which the target wants.
 

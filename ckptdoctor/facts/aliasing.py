@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage, Tensor
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Shared:
     """Tensors that share elements of one storage. ``tied``: all with the same view, so that they are one tensor."""
 
@@ -16,7 +16,7 @@ class Shared:
     tied: bool
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class StorageUse:
     """A storage, the tensors that view it, and the bytes from the first to the last element of each view, united."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, show_path
@@ -15,9 +15,10 @@ from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.moves import Move
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@late_dataclass(frozen=True, eq=False)
 class Alignment:
     """Keys (under the names that ``here`` gives them) against a reference. ``parameters`` are the elements that fit.
 
@@ -47,7 +48,7 @@ class Alignment:
         return len(self.fits) + len(self.spared)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@late_dataclass(frozen=True, eq=False)
 class Comparison:
     """One state dict of a checkpoint against a reference.
 

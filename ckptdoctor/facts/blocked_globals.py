@@ -14,6 +14,7 @@ from ckptdoctor.facts.globals import is_allowed, is_dangerous, is_standard, mode
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain, is_path
 from ckptdoctor.facts.whole_modules import is_module
+from ckptdoctor.late import late_dataclass
 
 
 class Cause(Enum):
@@ -28,7 +29,7 @@ class Cause(Enum):
     OTHER = "other"
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Place:
     """An object, and where it stands in the tree."""
 
@@ -36,7 +37,7 @@ class Place:
     node: Node
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Blocked:
     """A refused name: as Python 3 calls it, as the file names it first, why it is there, and where it is used."""
 

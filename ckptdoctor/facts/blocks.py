@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.late import late_dataclass
 
 # criterion, loss_fn, mse_loss, val_metrics, …: whole words, however they are put together
 _SIDE = re.compile(
@@ -16,7 +16,7 @@ _LENGTH = 64  # characters of a name that anybody would give
 _TEACHERS = frozenset({"teacher", "teacher_model", "teacher_net", "teacher_network", "online_finetuner", "lpips"})
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Block:
     """The keys below one name at the top, after the cures. ``copies``: some are the target's own under that name."""
 

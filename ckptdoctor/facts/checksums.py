@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of, read_small
+from ckptdoctor.late import late_dataclass
 
 CHUNK = 4 << 20
 
@@ -23,7 +23,7 @@ _LISTS = ("SHA256SUMS", "SHA256SUMS.txt", "sha256sums.txt", "sha256sum.txt", "ch
 _LONGEST_LIST = 100_000  # lines
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Promise:
     """The SHA-256 (or its first digits) that a file should have, and who says so.
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts import names
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class NameCure:
     """What the rule ``code`` does to the keys of one state dict. ``drops`` is a tensor that goes.
 

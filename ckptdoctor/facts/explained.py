@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Explained:
     """Missing, unexpected and mismatched keys, under their names after all cures, that some rule explains."""
 

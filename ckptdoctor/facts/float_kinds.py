@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts.quantization import quantized_in
+from ckptdoctor.late import late_dataclass
 
 WIDTHS = ("float64", "float32", "bfloat16", "float16")
 # what programs keep in higher precision on purpose: norms, routers, states of recurrent layers, tables and scales
@@ -18,7 +18,7 @@ _KEPT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Mixture:
     """The matrices of a model by the name of their dtype, most elements first; norms and the like are left out."""
 

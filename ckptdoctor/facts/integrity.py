@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.facts.checksums import Promise, promise_of, sha256_of
 from ckptdoctor.facts.crc32 import fastest
+from ckptdoctor.late import late_dataclass
 
 CHUNK = 4 << 20  # read at a time by each thread
 PAGE = 4096
@@ -24,7 +24,7 @@ _THREADS = 2  # zlib checks 5 GB/s in one thread, and files are read faster than
 _Place = tuple[Storage, Extent]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Hole:
     """``length`` zero bytes at ``offset`` of the file, within a storage that is not all zero."""
 
@@ -32,7 +32,7 @@ class Hole:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Damage:
     """What is wrong with the bytes of one storage: its checksum (None: it has none, or it fits) or holes."""
 
@@ -41,7 +41,7 @@ class Damage:
     holes: tuple[Hole, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Integrity:
     """What reading every byte of a checkpoint's storages showed.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Layout:
     """One code base: what it is called, and names that all of its checkpoints hold."""
 
@@ -14,7 +15,7 @@ class Layout:
     marks: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Family:
     """Layouts of the same networks, and what converts one into the other; renaming alone never does."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.facts import adapters, names, norms
@@ -17,9 +16,10 @@ from ckptdoctor.facts.norms import RunningStats
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.profiled import profiler_counters
 from ckptdoctor.facts.weight_norms import computable
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@late_dataclass(frozen=True, eq=False)
 class Leftovers:
     """Each rule's share, under the names after all cures: a key belongs to one rule at most.
 

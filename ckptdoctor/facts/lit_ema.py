@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts import names
+from ckptdoctor.late import late_dataclass
 
 # ldm.modules.ema.LitEma registers these beside the average
 DECAY, UPDATES = "decay", "num_updates"
 _PARAMETERS = ("weight", "bias")
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class LitEma:
     """The average under ``prefix`` ("" or with its dot): its counters, and its tensors (none: they are wanted)."""
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from ckptdoctor.late import late_dataclass
 
 # modules deeper than this are not told apart: keys of a million dots must not cost a million steps each
 _DEPTH = 32
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Group:
     """The keys below one module (``""``: the top), and their elements."""
 

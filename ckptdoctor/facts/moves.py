@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.norm_parts import is_called_part, is_part
+from ckptdoctor.late import late_dataclass
 
 Here = Mapping[str, Tensor]
 Wanted = Mapping[str, Expected]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@late_dataclass(frozen=True, eq=False)
 class Move:
     """What the rule ``code`` does to keys: ``names`` are those that change, under the names that earlier steps gave.
 
@@ -33,7 +33,7 @@ class Move:
         return self.names.get(key, key)
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Gap:
     """What does not fit yet: keys here that nobody wants, or not in this shape; keys wanted that are not here."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Mapping as MappingNode
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.once import once
+from ckptdoctor.late import late_dataclass
 
 COUNTER = "num_batches_tracked"
 STATS = ("running_mean", "running_var")
@@ -20,7 +20,7 @@ _BUFFERS = frozenset({*STATS, COUNTER})
 _TELLING = ("running_var", "running_mean", "weight", "bias")
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class RunningStats:
     """Running stats that a target does not keep for the layer ``module``; all names are those after the cures.
 

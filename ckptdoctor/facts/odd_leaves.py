@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Part, StateDict, Tensor
 from ckptdoctor.facts.contents import MODEL_KEYS, weight_sets
 from ckptdoctor.facts.globals import modern
 from ckptdoctor.facts.places import mapping_at
 from ckptdoctor.facts.weight_sets import is_network
+from ckptdoctor.late import late_dataclass
 
 _LOOKED_AT = 32  # sets of weights of one file
 _EXTRA_STATE = "_extra_state"  # torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
@@ -18,7 +18,7 @@ _ARRAYS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Leaf:
     """One value of a state dict, and its key there."""
 

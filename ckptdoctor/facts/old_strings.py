@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -18,13 +17,14 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.facts.protocols import pickle_protocol
+from ckptdoctor.late import late_dataclass
 
 _MOST = 1000
 _NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
 BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch_objects.keys)
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class OldString:
     """A string that ``torch.load`` cannot decode: where it is, whether it is a key, and what torch says.
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Named, Node, Opaque, Sequence, Tensor, children
+from ckptdoctor.late import late_dataclass
 
 _HEAD = 5  # opcode and count of a text in a pickle
 _FLOAT = 9
 _HOLDERS = (Mapping, Sequence, Opaque)
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Payload:
     """A value without tensors under a key of a dict, and about how many bytes its pickle takes."""
 

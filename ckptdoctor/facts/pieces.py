@@ -6,17 +6,17 @@ Source: ``torch.distributed.checkpoint._hf_utils`` (``SHARDED_FILE_NAME``, ``CUS
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.late import late_dataclass
 
 _INFO = "DCP_SHARDING_INFO"
 _NAME = re.compile(r"shard-(\d{1,9})-model-\d{1,9}-of-\d{1,9}\.safetensors")
 _LONGEST = 16 << 20  # characters of the places that are read
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Pieces:
     """``number``: the rank's number in the name, from 1 on. ``shards``: how many ranks' files lie in the folder.
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.late import late_dataclass
 
 _TRIED = 4  # prefixes worked out in full: those with the most votes
 _DEPTH = 32  # tokens that a prefix can have: keys of a million dots must not cost a million steps each
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Prefix:
     """``text`` ends with a dot. Stripped from the keys that begin with it, or added to all keys."""
 

@@ -15,6 +15,7 @@ from math import ceil, prod
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.once import once
+from ckptdoctor.late import late_dataclass
 
 # the schemes
 BNB4, BNB8, GPTQ, AWQ, SCALED, PACKED, NVFP4, MXFP4 = (
@@ -47,7 +48,7 @@ ENDINGS = (*_SCALES, *_MARKS, "__nf4", "__fp4", "_blocks")
 Described = Tensor | Expected
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@late_dataclass(frozen=True, eq=False)
 class Layer:
     """One quantised weight. ``key`` is what it is called where it is plain, ``parts`` are its own keys by what they do.
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.explained import Explained
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.quantization import BY_RULE, Layer, Quantized, dtype_of, quantized
+from ckptdoctor.late import late_dataclass
 
 _PLAIN = ("", "float64", "float32", "float16", "bfloat16")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@late_dataclass(frozen=True, eq=False)
 class Unfit:
     """Layers that are quantised ``here`` and plain in the target, or ``there`` in the target and plain here.
 

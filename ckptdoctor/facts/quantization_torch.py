@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.quantization import dtype_of
+from ckptdoctor.late import late_dataclass
 
 _PACKED = "._packed_params._packed_params"  # (weight, bias) of a linear layer
 _EMBEDDED = "._packed_params._packed_weight"  # of an embedding
@@ -27,7 +27,7 @@ _OBSERVER = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@late_dataclass(frozen=True, eq=False)
 class TorchLayer:
     """A layer of torch: the plain names of what it holds, and the entries that go when it becomes plain.
 
@@ -41,7 +41,7 @@ class TorchLayer:
     gone: tuple[KeyPath, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@late_dataclass(frozen=True, eq=False)
 class TorchQuantized:
     """The layers of one state dict, and ``buffers``: scales and zero points of values that no layer makes."""
 

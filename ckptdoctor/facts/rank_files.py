@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from itertools import islice
 
 from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.late import late_dataclass
 
 # slices of tensor parallelism: Llama's, and others'
 _SLICES = re.compile(r"(consolidated[._]|model_part-)(\d{1,3})(\.(?:pth|pt|bin|safetensors))")
@@ -23,7 +23,7 @@ _COUNTED = re.compile(r"rank[_-]?\d+[_-]of[_-]\d", re.IGNORECASE)
 _RANDOM = re.compile(r"rng|random", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class RankFiles:
     """The rank in a file's name, and those of the files that are called alike, its own included.
 

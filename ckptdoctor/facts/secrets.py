@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Sequence, children
+from ckptdoctor.late import late_dataclass
 
 # characters of one text that are looked at, and of all texts together
 _LONGEST = 1 << 20
@@ -40,7 +40,7 @@ _HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:[\\/]+Users[\\/]+)(?P<user>[^\\/
 _SHARED = frozenset({"shared", "public", "default", "ubuntu", "user", "root", "runner", "work", "jovyan", "ec2-user"})
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Leak:
     """A text that tells more than it should: where, what kind of thing is in it, and whether plain data holds it.
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, NoteKind, Opaque, Sequence, StateDict, Storage, Tensor
 from ckptdoctor.facts.notes import Noted
+from ckptdoctor.late import late_dataclass
 
 DTENSOR = "torch.distributed.tensor.DTensor"
 # the module that torch before 2.5 had it in
@@ -26,7 +27,7 @@ _ZERO = re.compile(r"zero_pp_rank_\d+_mp_rank_\d+_model_states")
 # ---- DeepSpeed
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class DeepSpeed:
     """What a DeepSpeed checkpoint is. ``stage`` and ``ranks`` (who saved partitions) are None where it does not say.
 
@@ -113,7 +114,7 @@ def dtensors(checkpoint: Checkpoint) -> Pieces:
     return Pieces(tuple(whole), tuple([each for each in found if id(each) not in known]))
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Wrappers:
     """The classes of DTensors that are whole, and the storages of their meshes, which no tensor shows."""
 
@@ -183,7 +184,7 @@ _LAYER = re.compile(r"(?:(.*?)\.)?([a-z_]+)\.(\d{1,4})\.(.+)")
 _FEWEST = 4  # layers that a list must have, and names that each of them must hold
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Layers:
     """A list of alike layers: its name, the numbers that are there, and those between that are not."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Role, StateDict, Tensor
 from ckptdoctor.facts.model_config import config_beside
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.sharding import is_shard
+from ckptdoctor.late import late_dataclass
 
 EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in)\.weight$")
 HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
@@ -30,7 +30,7 @@ _LIKE_AN_EMBEDDING = re.compile(r"emb|wte|tok|vocab", re.IGNORECASE)
 _IN_PIECES = frozenset({NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.INDEX_LACKS})
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Orphan:
     """A head without its embedding: what that would be called, and what says that the two are one ("": nothing)."""
 
@@ -39,7 +39,7 @@ class Orphan:
     proof: str
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Pair:
     """Head and embedding, each with bytes of its own. ``same``: whether their checksums agree (None: unknown)."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.facts.siblings import Folder, Sibling
+from ckptdoctor.late import late_dataclass
 
 # suffixes that programs give to a file until it is whole (browsers, huggingface_hub, wget, curl, rsync, editors)
 SUFFIXES = (
@@ -15,7 +14,7 @@ SUFFIXES = (
 _CONTROL = (".aria2", ".st")
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Leftover:
     """A file beside the checkpoint that belongs to it. ``control``: it says that the checkpoint is not whole yet."""
 

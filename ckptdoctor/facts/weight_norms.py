@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.norm_parts import parts_of
 from ckptdoctor.facts.once import once
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Computable:
     """The wanted key ``key``, and the ``parts`` of its ``norm`` that are here; names are those after all cures."""
 

@@ -8,7 +8,7 @@ What a class does in methods of its own (``state_dict``, ``get_extra_state``) is
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -28,6 +28,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.facts import rebuilding
 from ckptdoctor.facts.rebuilding import FROM_CPU, UTILS
+from ckptdoctor.late import late_dataclass
 
 # what torch.compile gives is pickled as a call of this class with the module that was compiled (since torch 2.6)
 _COMPILED = "torch._dynamo.eval_frame.OptimizedModule"
@@ -72,7 +73,7 @@ class UnknownStateError(Exception):
     """The state dict cannot be told without the code; the text says why, as the rest of a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class ModuleState:
     """The state dict of a module: (key, key path below the module) of each tensor, in torch's order.
 
@@ -131,7 +132,7 @@ def hidden_storages(checkpoint: Checkpoint) -> bool:
 # ---- the state dict
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class _Place:
     """A module on the way: what its keys begin with, and its path below the outermost one."""
 
@@ -147,7 +148,7 @@ class _Place:
         return _Place(module, f"{self.prefix}{name}.", (*self.path, *way))
 
 
-@dataclass(slots=True)
+@late_dataclass()
 class _Found:
     tensors: dict[str, KeyPath] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)

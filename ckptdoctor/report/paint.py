@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.findings import Severity
+from ckptdoctor.late import late_dataclass
 
 _OF_SEVERITY = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.INFO: "1"}
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Paint:
     """Wraps text in ANSI codes, or leaves it as it is."""
 

@@ -7,10 +7,12 @@ as ``Module.state_dict()`` returns it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
+
+from ckptdoctor.late import late_dataclass
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class T:
     """A tensor. Tensors with the same ``storage`` name share one storage of ``storage_size`` elements.
 
@@ -29,7 +31,7 @@ class T:
     saved_as: str = "storage"
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Obj:
     """An instance of ``class_name`` ("argparse.Namespace") with attributes, or a call of it with ``arguments``."""
 
@@ -38,7 +40,7 @@ class Obj:
     arguments: tuple[object, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Odict:
     """An OrderedDict with a ``_metadata`` attribute: module prefix → version."""
 
@@ -46,7 +48,7 @@ class Odict:
     metadata: dict[str, dict[str, int]] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Example:
     """One example file.
 

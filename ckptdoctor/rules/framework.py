@@ -16,6 +16,7 @@ from typing import Any
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Finding, Location, Severity
+from ckptdoctor.late import late_dataclass
 from ckptdoctor.rules.examples import Example
 
 SECTIONS = ("What it means", "Why it matters", "What you see", "How it is found", "Repair")
@@ -35,7 +36,7 @@ class Problem:
     severity: Severity | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Rule:
     """A registered rule. ``subject`` is what its function reads: Container, Checkpoint, Comparison,
     Integrity or Values.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.late import late_dataclass
 
 Shape = tuple[int, ...]
 _DIGITS = 6  # a token of more digits is no index of a block
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Pair:
     """One key (under its name after all cures) with its shape in the checkpoint and in the reference."""
 

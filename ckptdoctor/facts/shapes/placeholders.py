@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts.shapes.pairs import Shape, words
+from ckptdoctor.late import late_dataclass
 
 _WEIGHTS = 4  # so many weights at least: one empty tensor is an accident
 _SHARE = 3  # two of three weights must be placeholders
@@ -14,7 +14,7 @@ _SHARE = 3  # two of three weights must be placeholders
 _VECTORS = frozenset(["bn", "bn1", "bn2", "bn3", "ln", "ln1", "ln2", "act", "act1", "act2", "scale", "gamma"])
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Placeholders:
     """The tensors without values, and the weights that have some."""
 

@@ -30,7 +30,6 @@ Repair
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Opaque
 from ckptdoctor.edits import Fix, Flatten, Safety
@@ -44,6 +43,7 @@ from ckptdoctor.facts.whole_modules import (
     outermost_modules,
 )
 from ckptdoctor.findings import Severity
+from ckptdoctor.late import late_dataclass
 from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
@@ -67,7 +67,7 @@ SICK = (
 HEALTHY = (Example("its state dict", Odict({"fc.weight": T((2, 2)), "fc.bias": T((2,))}, {"": {"version": 1}})),)
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class _Model:
     """A model in the file with its state dict, or with the reason why that cannot be told."""
 

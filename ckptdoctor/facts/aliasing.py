@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage, Tensor
+from ckptdoctor.facts.once import once
 from ckptdoctor.late import late_dataclass
 
 
@@ -78,6 +79,7 @@ def paths_on(checkpoint: Checkpoint, storages: Iterable[Storage]) -> tuple[KeyPa
     return tuple(dict.fromkeys([each.path for each in views]))
 
 
+@once
 def _by_storage(tensors: Iterable[Tensor]) -> tuple[dict[str, Tensor], dict[str, list[Tensor]]]:
     """The first tensor on each storage (by key), and all of them where there are several: seldom."""
     firsts: dict[str, Tensor] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Sequence, StateDict, Tensor, children
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.facts.devices import rng_tensors
+from ckptdoctor.facts.once import once
 
 # keys under which training scripts and frameworks save a model's weights
 MODEL_KEYS = frozenset(
@@ -62,6 +63,7 @@ def without_elements(checkpoint: Checkpoint) -> list[StateDict]:
     ]
 
 
+@once
 def _plain_places(checkpoint: Checkpoint) -> set[KeyPath]:
     """The paths of all dicts and lists that lie in nothing but dicts and lists."""
     found: set[KeyPath] = set()
@@ -80,6 +82,5 @@ def _plain_places(checkpoint: Checkpoint) -> set[KeyPath]:
 
 
 def _only_tensors(node: Mapping | Sequence) -> bool:
-    if isinstance(node, Mapping):
-        return all(isinstance(child, Tensor) for _, child in node.entries)
-    return all(isinstance(child, Tensor) for child in node.items)
+    inside = [child for _, child in node.entries] if isinstance(node, Mapping) else node.items
+    return {type(child) for child in inside} <= {Tensor}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Storage, Tensor
+from ckptdoctor.facts.once import once
 from ckptdoctor.facts.rebuilding import OF_ARRAYS, OF_EMPTY_ARRAYS
 
 CPU = "cpu"
@@ -34,8 +35,13 @@ def is_cuda(tag: str) -> bool:
     return backend(tag) == "cuda" and index(tag) is not None
 
 
-def all_tensors(checkpoint: Checkpoint) -> Iterator[Tensor]:
+@once
+def all_tensors(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
     """Every tensor, and those that quantized tensors and tensor subclasses are made of."""
+    return tuple(_all_tensors(checkpoint)) if any([each.parts for each in checkpoint.tensors]) else checkpoint.tensors
+
+
+def _all_tensors(checkpoint: Checkpoint) -> Iterator[Tensor]:
     stack = list(reversed(checkpoint.tensors))
     while stack:
         tensor = stack.pop()
@@ -43,6 +49,7 @@ def all_tensors(checkpoint: Checkpoint) -> Iterator[Tensor]:
         stack.extend(reversed(tensor.parts))
 
 
+@once
 def rng_tensors(checkpoint: Checkpoint) -> list[Tensor]:
     """The tensors that hold the state of a random number generator, by length, name and company.
 
@@ -77,6 +84,7 @@ def _named_rng(tensor: Tensor) -> bool:
     return any(_RNG_NAME.search(name) for name in names)
 
 
+@once
 def moved(checkpoint: Checkpoint) -> dict[str, list[Tensor]]:
     """The tensors that loading moves to a device without storages, by device, in file order."""
     found: dict[str, list[Tensor]] = {}
@@ -88,7 +96,7 @@ def moved(checkpoint: Checkpoint) -> dict[str, list[Tensor]]:
 
 def names_of_arrays(checkpoint: Checkpoint) -> frozenset[str]:
     """What the pickle names for arrays that stand for tensors of devices without storages; nothing without such."""
-    arrays = [each for each in all_tensors(checkpoint) if each.moved and each.storage is None and not each.parts]
+    arrays = [each for some in moved(checkpoint).values() for each in some if each.storage is None and not each.parts]
     if not arrays:
         return frozenset()
     return (
@@ -105,9 +113,24 @@ def has_values(tensor: Tensor) -> bool:
 
 def tagged(checkpoint: Checkpoint, *, rng: bool = False) -> dict[str, list[Storage]]:
     """The storages under each device tag, in file order; those of random number generators only when asked for."""
-    left_out = set() if rng else {each.storage.key for each in rng_tensors(checkpoint) if each.storage is not None}
+    return _every_tagged(checkpoint) if rng else _tagged(checkpoint)
+
+
+@once
+def _every_tagged(checkpoint: Checkpoint) -> dict[str, list[Storage]]:
+    return _by_tag(checkpoint.storages)
+
+
+@once
+def _tagged(checkpoint: Checkpoint) -> dict[str, list[Storage]]:
+    states = {each.storage.key for each in rng_tensors(checkpoint) if each.storage is not None}
+    if not states:
+        return _every_tagged(checkpoint)
+    return _by_tag([storage for storage in checkpoint.storages if storage.key not in states])
+
+
+def _by_tag(storages: Iterable[Storage]) -> dict[str, list[Storage]]:
     found: dict[str, list[Storage]] = {}
-    for storage in checkpoint.storages:
-        if storage.key not in left_out:
-            found.setdefault(storage.device, []).append(storage)
+    for storage in storages:
+        found.setdefault(storage.device, []).append(storage)
     return found

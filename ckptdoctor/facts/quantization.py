@@ -14,6 +14,7 @@ from math import ceil, prod
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.once import once
 from ckptdoctor.late import late_dataclass
 
@@ -86,6 +87,8 @@ class Quantized:
 @once
 def quantized_in(state_dict: StateDict) -> Quantized:
     """The quantised layers of a state dict."""
+    if not mentions(state_dict, ENDINGS):
+        return Quantized()
     return quantized({tensor.key: tensor for tensor in state_dict.tensors})
 
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, NoteKind, Opaque, Sequence, StateDict, Storage, Tensor
+from ckptdoctor.facts.names import keys_of
 from ckptdoctor.facts.notes import Noted
+from ckptdoctor.facts.once import once
 from ckptdoctor.late import late_dataclass
 
 DTENSOR = "torch.distributed.tensor.DTensor"
@@ -48,9 +50,9 @@ class DeepSpeed:
 def deepspeed(tree: Node) -> DeepSpeed | None:
     """What the branches of a DeepSpeed folder, or the contents of one of its files, say of the whole."""
     top = _entries(tree)
-    states = {name: _entries(node) for name, node in top.items()}
+    states = {name: _entries(node) for name, node in top.items() if isinstance(node, Mapping)}  # few, tensors are not
     optimizers = {name: each for name, each in states.items() if _OPTIM.fullmatch(name)}
-    models = [_entries(node) for name, node in top.items() if _MODEL.fullmatch(name) or _ZERO.fullmatch(name)]
+    models = [each for name, each in states.items() if _MODEL.fullmatch(name) or _ZERO.fullmatch(name)]
     if "module" in top and ("ds_config" in top or "ds_version" in top or "dp_world_size" in top):
         models.append(top)
     if not optimizers and not models:
@@ -64,8 +66,8 @@ def deepspeed(tree: Node) -> DeepSpeed | None:
         ranks = next((found for each in models if (found := _number(each.get("dp_world_size"))) is not None), None)
     places = {match for name in optimizers if (match := _OPTIM.fullmatch(name)) is not None}
     partitions = tuple(sorted({int(match[2]) for match in places}))
-    parallel = len({match[1] for name in top if (match := _MODEL.fullmatch(name)) is not None}) or 1
-    return DeepSpeed(3 if any(map(_ZERO.fullmatch, top)) else stage, ranks, partitions, parallel)
+    parallel = len({match[1] for name in states if (match := _MODEL.fullmatch(name)) is not None}) or 1
+    return DeepSpeed(3 if any(map(_ZERO.fullmatch, states)) else stage, ranks, partitions, parallel)
 
 
 def _entries(node: Node) -> dict[str, Node]:
@@ -180,7 +182,7 @@ def index_to_write(subject: Noted) -> str | None:
 _LISTS = frozenset(
     {"layers", "layer", "blocks", "block", "h", "decoder_layers", "encoder_layers", "transformer_blocks"}
 )
-_LAYER = re.compile(r"(?:(.*?)\.)?([a-z_]+)\.(\d{1,4})\.(.+)")
+_LAYER = re.compile(r"(?<![^.])([a-z_]+)\.(\d{1,4})\.")
 _FEWEST = 4  # layers that a list must have, and names that each of them must hold
 
 
@@ -193,14 +195,18 @@ class Layers:
     missing: tuple[int, ...]
 
 
-def layer_lists(state_dict: StateDict) -> Iterator[Layers]:
+@once
+def layer_lists(state_dict: StateDict) -> tuple[Layers, ...]:
     """The lists of alike layers in a model: those with several submodules in every one."""
+    return tuple(_layer_lists(keys_of(state_dict)))
+
+
+def _layer_lists(keys: Iterable[str]) -> Iterator[Layers]:
     found: dict[str, dict[int, set[str]]] = {}
-    for tensor in state_dict.tensors:
-        match = _LAYER.fullmatch(tensor.key[:512])
-        if match is not None and match[2] in _LISTS and "." in match[4]:
-            name = f"{match[1]}.{match[2]}" if match[1] else match[2]
-            found.setdefault(name, {}).setdefault(int(match[3]), set()).add(match[4])
+    for key in keys:
+        match = _LAYER.search(key, 0, 512)
+        if match is not None and match[1] in _LISTS and "." in (inner := key[match.end() :]):
+            found.setdefault(key[: match.end(1)], {}).setdefault(int(match[2]), set()).add(inner)
     for name, layers in found.items():
         if len(layers) >= _FEWEST and all(len(inside) >= _FEWEST for inside in layers.values()):
             present = sorted(layers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import typing
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any
@@ -39,7 +39,7 @@ class Problem:
 @late_dataclass(frozen=True)
 class Rule:
     """A registered rule. ``subject`` is what its function reads: Container, Checkpoint, Comparison,
-    Integrity or Values.
+    Integrity, Values or SameAsBase.
 
     A union of two (``Checkpoint | Comparison``) means that the rule reads the checkpoint alone, or says something
     better where there is a reference: it runs once, over the most telling subject (``subject_for``).
@@ -84,13 +84,19 @@ def subject_for(rule: Rule, subjects: Iterable[object]) -> object | None:
 Body = Callable[[Any], Iterator[Problem]]
 
 
+def _subject(body: Body, known: Mapping[str, Any]) -> type | UnionType:
+    """What the annotation of the first parameter stands for. Most are plain names: get_type_hints takes longer."""
+    parameter, annotation = next(iter(body.__annotations__.items()))
+    named: type | UnionType | None = known.get(annotation)
+    return named if named is not None else typing.get_type_hints(body)[parameter]
+
+
 def rule(code: str, name: str, severity: Severity) -> Callable[[Body], Rule]:
     """Turn a generator into the rule ``code`` (``name``); the first parameter's annotation is its subject."""
 
     def register(body: Body) -> Rule:
         module = sys.modules[body.__module__]
-        hints = typing.get_type_hints(body)
-        subject = next(kind for parameter, kind in hints.items() if parameter != "return")
+        subject = _subject(body, vars(module))
         return Rule(
             code=code,
             name=name,

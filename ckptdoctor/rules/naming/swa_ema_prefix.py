@@ -113,6 +113,8 @@ def _averaged_model(state_dict: StateDict, counter: Tensor) -> Problem:
 
 
 def _ema_class(state_dict: StateDict) -> Iterator[Problem]:
+    if not names.mentions(state_dict, AVERAGED):
+        return
     prefixes = _prefixes(state_dict)
     averaged = [token for token in AVERAGED if token in prefixes]
     if len(averaged) != 1 or not prefixes <= {averaged[0], ONLINE}:

@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.quantization_torch import is_observer
+from ckptdoctor.facts.quantization_torch import is_observer, observers_in
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.dropping import unexpected_problem
@@ -82,7 +82,7 @@ def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
             )
         return
     for state_dict in weights_among(subject.state_dicts):
-        keys = tuple(filter(is_observer, state_dict.keys))
+        keys = observers_in(state_dict)
         if keys:
             total = wording.count(len(state_dict.tensors), "key")
             yield Problem(

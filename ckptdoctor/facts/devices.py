@@ -38,7 +38,7 @@ def is_cuda(tag: str) -> bool:
 @once
 def all_tensors(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
     """Every tensor, and those that quantized tensors and tensor subclasses are made of."""
-    return tuple(_all_tensors(checkpoint)) if any([each.parts for each in checkpoint.tensors]) else checkpoint.tensors
+    return tuple(_all_tensors(checkpoint)) if any(each.parts for each in checkpoint.tensors) else checkpoint.tensors
 
 
 def _all_tensors(checkpoint: Checkpoint) -> Iterator[Tensor]:

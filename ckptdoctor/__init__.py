@@ -6,6 +6,7 @@
     report = ckptdoctor.check("model.pt")         # findings, worst first
     repaired = ckptdoctor.fix("model.pt")         # a new file beside it, verified
     ckptdoctor.convert("model.pt", "model.safetensors")     # the same tensors in another container
+    ckptdoctor.graft("damaged.pt", "copy.pt")     # damaged tensors from another copy, all else as it was
     difference = ckptdoctor.diff("a.pt", "b.safetensors", values=True)   # what changed, and by how much
     contents = ckptdoctor.load("model.pt")        # plain Python with CPU tensors
     weights = ckptdoctor.load_state_dict("model.pt", net)   # what net.load_state_dict takes, or why there is none
@@ -19,11 +20,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ckptdoctor.api import check, convert, diff, fix, open
+    from ckptdoctor.api import check, convert, diff, fix, graft, open
     from ckptdoctor.checkpoint import Checkpoint, Tensor
     from ckptdoctor.checkpoint.expectation import Expected, Reference
     from ckptdoctor.differences import Difference
     from ckptdoctor.edits.conversion import ConvertReport
+    from ckptdoctor.edits.grafts import GraftReport
     from ckptdoctor.errors import CkptDoctorError
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, Severity
     from ckptdoctor.loading.load import load
@@ -39,6 +41,7 @@ __all__ = [
     "Expected",
     "FileReport",
     "Finding",
+    "GraftReport",
     "Reference",
     "RepairReport",
     "Report",
@@ -49,6 +52,7 @@ __all__ = [
     "convert",
     "diff",
     "fix",
+    "graft",
     "load",
     "load_state_dict",
     "open",
@@ -63,6 +67,7 @@ _HOMES = {
     "Expected": "ckptdoctor.checkpoint.expectation",
     "FileReport": "ckptdoctor.findings",
     "Finding": "ckptdoctor.findings",
+    "GraftReport": "ckptdoctor.edits.grafts",
     "Reference": "ckptdoctor.checkpoint.expectation",
     "RepairReport": "ckptdoctor.findings",
     "Report": "ckptdoctor.findings",
@@ -72,6 +77,7 @@ _HOMES = {
     "convert": "ckptdoctor.api",
     "diff": "ckptdoctor.api",
     "fix": "ckptdoctor.api",
+    "graft": "ckptdoctor.api",
     "load": "ckptdoctor.loading",
     "load_state_dict": "ckptdoctor.loading.state_dict",
     "open": "ckptdoctor.api",

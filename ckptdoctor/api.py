@@ -9,6 +9,7 @@ from typing import Union
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.differences import Difference
 from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.findings import FileReport, RepairReport
 
 Path = Union[str, "os.PathLike[str]"]
@@ -73,6 +74,9 @@ def fix(
     add_prefix: str | None = None,
     to_cpu: bool = False,
     weights_only_safe: bool = False,
+    clone_shared: bool = False,
+    tie: bool = False,
+    remap_optimizer: bool = False,
     select: Sequence[str] | None = None,
     unsafe: bool = False,
     force: bool = False,
@@ -101,6 +105,9 @@ def fix(
         add_prefix=add_prefix,
         to_cpu=to_cpu,
         weights_only_safe=weights_only_safe,
+        clone_shared=clone_shared,
+        tie=tie,
+        remap_optimizer=remap_optimizer,
         selection=Selection(None if select is None else tuple(select)),
         unsafe=unsafe,
         force=force,
@@ -135,6 +142,33 @@ def convert(
     named = tuple([os.fspath(each) for each in paths])
     request = ConvertRequest(named, os.fspath(output), size, root, flatten, clone_ties, force, to)
     return converting.convert(request)
+
+
+def graft(
+    path: Path,
+    donor: Path,
+    output: Path | None = None,
+    *,
+    keys: Sequence[str] = (),
+    root: str | None = None,
+    from_root: str | None = None,
+    unsafe: bool = False,
+    force: bool = False,
+    dry: bool = False,
+) -> GraftReport:
+    """Take the damaged tensors of ``path`` from another copy, ``donor``, into a new, verified file.
+
+    ``output`` None is beside it (``name.grafted.ext``). ``keys`` are patterns of tensors to take even where nothing is
+    known to be wrong with them. ``root`` and ``from_root`` are the parts of both that belong together. ``unsafe``
+    consents to a mixture of two saves, and ``dry`` writes nothing. ``GraftReport.left`` is what stays damaged.
+    Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError or WriteError; then nothing has
+    changed.
+    """
+    from ckptdoctor.engine import graft as grafting
+    from ckptdoctor.engine.graft_request import GraftRequest
+
+    named = os.fspath(path), os.fspath(donor), None if output is None else os.fspath(output)
+    return grafting.graft(GraftRequest(*named, tuple(keys), root, from_root, unsafe, force, dry))
 
 
 def diff(

@@ -13,7 +13,8 @@ OWN_FILE = "ckptdoctor.toml"
 PYPROJECT = "pyproject.toml"
 
 _LISTS = ("select", "ignore", "extend-select")
-_CHOICES = {"fail-on": ("error", "warning", "info", "never"), "format": ("full", "concise", "json")}
+FORMATS = ("full", "concise", "json", "sarif", "github", "markdown")
+_CHOICES = {"fail-on": ("error", "warning", "info", "never"), "format": FORMATS}
 
 
 @late_dataclass(frozen=True)

@@ -7,6 +7,7 @@ from enum import Enum
 from math import nan, sqrt
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Role, Tensor
+from ckptdoctor.checkpoint.tensor import is_contiguous
 
 
 class Verdict(str, Enum):
@@ -94,7 +95,8 @@ class Pair:
     """A tensor that both have. ``name`` and ``name_b`` are what it is called in each; ``weights``: a model's.
 
     ``sure`` is false where a renaming is a guess that names and shapes allow, but do not prove. ``by_content``:
-    it was found because the values are the same.
+    it was found because the values are the same. ``transposed``: the values of B are those of A with rows and columns
+    exchanged, and ``values`` says how well they agree then.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Pair:
     sure: bool = True
     by_content: bool = False
     values: Values | None = None
+    transposed: bool = False
 
     @property
     def renamed(self) -> bool:
@@ -132,6 +135,21 @@ class Pair:
         return (self.a.layout, self.a.subclass) != (self.b.layout, self.b.subclass)
 
     @property
+    def perhaps_transposed(self) -> bool:
+        """Whether the shapes are those of a matrix and of the same one transposed, which only values can tell."""
+        shape = self.a.shape
+        return len(shape) == 2 and self.reshaped and 1 not in shape and self.b.shape == shape[::-1]
+
+    @property
+    def relaid(self) -> bool:
+        """Whether the same elements lie in another order of memory, which changes nothing that is loaded."""
+        one, other = self.a, self.b
+        if one.stride == other.stride or one.shape != other.shape or not (_strided(one) and _strided(other)):
+            return False
+        plain = is_contiguous(one), is_contiguous(other)
+        return plain[0] != plain[1] or (not plain[0] and _steps(one) != _steps(other))
+
+    @property
     def settled(self) -> bool:
         """Whether its values are known to be the same, as far as dtypes and tolerances allow."""
         good = (Verdict.EQUAL, Verdict.ROUNDED, Verdict.CLOSE)
@@ -140,7 +158,18 @@ class Pair:
     @property
     def alike(self) -> bool:
         """Whether nothing but its name and its device tag could be told apart, as far as was looked."""
-        return not (self.reshaped or self.recast or self.remade) and (self.values is None or self.settled)
+        told = self.reshaped or self.recast or self.remade or self.transposed
+        return not told and (self.values is None or self.settled)
+
+
+def _strided(tensor: Tensor) -> bool:
+    plain = tensor.layout == "strided" and not (tensor.parts or tensor.chunks)
+    return plain and len(tensor.stride) == len(tensor.shape)
+
+
+def _steps(tensor: Tensor) -> list[int]:
+    """The strides that matter: an index that is always 0 takes no step."""
+    return [step for step, size in zip(tensor.stride, tensor.shape, strict=True) if size != 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +179,21 @@ class Single:
     name: str
     tensor: Tensor
     weights: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """Tensors of one side ("a" or "b") that are one and the same: ``names``, and ``missing`` ones that the other lacks.
+
+    ``apart``: the other side has several tensors under these names. That ``counts`` as a difference where its container
+    could hold them as one.
+    """
+
+    side: str
+    names: tuple[str, ...]
+    missing: tuple[str, ...] = ()
+    apart: bool = True
+    counts: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,6 +267,7 @@ class Difference:
     pairs: tuple[Pair, ...] = ()
     removed: tuple[Single, ...] = ()
     added: tuple[Single, ...] = ()
+    ties: tuple[Tie, ...] = ()
     others: tuple[Other, ...] = ()
     sections: tuple[Section, ...] = ()
     steps: tuple[str, ...] = ()
@@ -238,6 +283,7 @@ class Difference:
     def same(self) -> bool:
         """Whether nothing differs, as far as was looked."""
         other = any(pair.renamed or pair.retagged or not pair.alike for pair in self.pairs)
+        other = other or any(tie.counts for tie in self.ties)
         return not (other or self.moved or self.removed or self.added or self.others)
 
     @property

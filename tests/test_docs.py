@@ -32,7 +32,7 @@ def option_names(command):
     return {name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)} | {"--help"}
 
 
-NAMES = "check|fix|show|explain|rules|train|convert|merge|salvage|diff"
+NAMES = "check|fix|show|explain|rules|train|convert|merge|salvage|graft|diff|report"
 
 
 @pytest.mark.parametrize("line", re.findall(rf"ckptdoctor (?:{NAMES})\b[^`\n]*", TEXT))

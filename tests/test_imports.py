@@ -26,7 +26,8 @@ LAW = {
     "writing": set(),
     "facts": set(),
     "messages": {"findings"},
-    "formats": {"pickles", "writing", "edits", "remote"},
+    "casting": set(),
+    "formats": {"pickles", "writing", "edits", "remote", "casting"},
     "remote": set(),
     "reference": {"formats", "messages"},
     "values": {"loading", "facts", "formats", "findings", "differences", "writing"},
@@ -45,9 +46,12 @@ LAW = {
         "config",
         "differences",
         "values",
+        "casting",
     },
-    "report": {"findings", "edits", "messages", "differences"},
-    "cli": {"engine", "report", "config", "findings", "differences", "values", "trainer", "messages", "reference"},
+    "report": {"findings", "edits", "messages", "differences", "facts"},
+    "tui": {"engine", "report", "findings", "edits", "differences"},
+    "cli": {"tui", "engine", "report", "config", "findings", "differences", "values"}
+    | {"trainer", "messages", "reference"},
     "config": set(),
     # the doors: what they open is imported inside functions, or when a name is asked for
     "api": {"engine", "formats", "findings", "differences", "values", "reference", "edits"},
@@ -57,19 +61,19 @@ LAW = {
 
 # only these may import these, and only inside functions
 HEAVY = {
-    "torch": {"loading", "trainer", "reference", "values"},
+    "torch": {"loading", "trainer", "reference", "values", "casting"},
     "numpy": set(),
     "safetensors": {"trainer"},
     "fsspec": {"remote"},
     "huggingface_hub": {"remote"},
     "zstandard": {"formats"},
-    "textual": set(),
-    "rich": {"trainer", "cli"},
+    "textual": {"tui"},
+    "rich": {"trainer", "cli", "tui"},
 }
 
 # but the trainer is written with torch in every line, and imported inside a function itself: all of it but what has to
 # run before torch starts, or without it
-AT_ONCE = {"trainer"}
+AT_ONCE = {"trainer", "tui"}
 BEFORE_TORCH = [
     "ckptdoctor.trainer.config",
     "ckptdoctor.trainer.checks",

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath
 from ckptdoctor.late import late_dataclass
+
+if TYPE_CHECKING:
+    from ckptdoctor.checkpoint.checkpoint import Checkpoint
 
 # the key of what a module keeps beside its tensors: torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
 EXTRA_STATE = "_extra_state"
@@ -35,6 +39,8 @@ class Reference:
     file ties them again by itself, as ``from_pretrained`` does, so that one of each group is enough.
     ``extra`` are the keys whose values are loaded whatever they are, above all extra state of modules
     (``Module.set_extra_state``); those that are tensors in the target are among ``tensors`` as well.
+    ``parameters`` are what ``Module.parameters()`` gives, in its order, and ``frozen`` those of them that are not
+    trained; () where that is not known. ``beside`` is the whole file that the keys were learnt from.
     """
 
     source: str
@@ -44,3 +50,6 @@ class Reference:
     ties: tuple[tuple[str, ...], ...] = ()
     retied: bool = False
     extra: frozenset[str] = frozenset()
+    parameters: tuple[str, ...] = ()
+    frozen: frozenset[str] = frozenset()
+    beside: Checkpoint | None = None

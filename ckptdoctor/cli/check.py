@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +33,7 @@ from ckptdoctor.findings import FileReport, Report, Severity
     type=click.Choice(["error", "warning", "info", "never"]),
     help="The lowest severity that makes the exit status 1.  [default: warning]",
 )
-@click.option("--format", "style", type=click.Choice(["full", "concise", "json"]), help="[default: full]")
+@click.option("--format", "style", type=click.Choice(config.FORMATS), help="How to print it.  [default: full]")
 @click.option("--statistics", is_flag=True, help="Also count the findings of each rule.")
 @color
 def command(paths: tuple[str, ...], style: str | None, statistics: bool, color: str, **asked: Any) -> ExitStatus:
@@ -84,7 +85,7 @@ def _status(reports: list[FileReport], fail_on: Severity | None) -> ExitStatus:
 
 @dataclass
 class _Printer:
-    """Prints reports as they come, in one style; JSON, being one document, at the end."""
+    """Prints reports as they come, in one style; what is one document at the end."""
 
     style: str
     color: str
@@ -107,21 +108,53 @@ class _Printer:
             from ckptdoctor.report import concise
 
             return concise.file_report(report)
+        if self.style == "github":
+            from ckptdoctor.report import github
+
+            return github.file_report(report)
         return ""
 
     def all(self, report: Report, counted: bool) -> None:
-        if self.style == "json":
-            from ckptdoctor import __version__
-            from ckptdoctor.report import json
-
-            emit(json.render(report, __version__, counted))
+        if self.style in _DOCUMENTS:
+            emit(_DOCUMENTS[self.style](report, counted))
             return
-        from ckptdoctor.report.full import total
         from ckptdoctor.report.statistics import statistics
 
-        endings = [
-            total(report, paint(self.color)) if self.style == "full" else "",
-            statistics(report) if counted else "",
-        ]
+        endings = [self._total(report), statistics(report) if counted else ""]
         for text in filter(None, endings):
             emit(f"\n{text}" if self.style == "full" else text)
+
+    def _total(self, report: Report) -> str:
+        if self.style == "full":
+            from ckptdoctor.report.full import total
+
+            return total(report, paint(self.color))
+        if self.style == "github":
+            from ckptdoctor.report import github
+
+            return github.total(report)
+        return ""
+
+
+def _json(report: Report, counted: bool) -> str:
+    from ckptdoctor import __version__
+    from ckptdoctor.report import json
+
+    return json.render(report, __version__, counted)
+
+
+def _sarif(report: Report, counted: bool) -> str:
+    from ckptdoctor import __version__
+    from ckptdoctor.engine.catalogue import all_rules
+    from ckptdoctor.report import sarif
+
+    return sarif.render(report, __version__, all_rules(), counted)
+
+
+def _markdown(report: Report, counted: bool) -> str:
+    from ckptdoctor.report import markdown
+
+    return markdown.render(report, counted)
+
+
+_DOCUMENTS: dict[str, Callable[[Report, bool], str]] = {"json": _json, "sarif": _sarif, "markdown": _markdown}

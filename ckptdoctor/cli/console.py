@@ -25,6 +25,15 @@ def emit(text: str, stream: TextIO | None = None) -> None:
     stream.flush()
 
 
+def can_show(text: str, stream: TextIO | None = None) -> bool:
+    """Whether the encoding of ``stream`` (None: stdout) has every character of ``text``."""
+    try:
+        text.encode((stream or sys.stdout).encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def narrate(text: str) -> None:
     """Say something on stderr that is not part of the result."""
     emit("\n".join(map(escape, text.split("\n"))), sys.stderr)

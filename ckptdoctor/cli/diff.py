@@ -7,6 +7,7 @@ import click
 from ckptdoctor.cli.console import emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, color
+from ckptdoctor.cli.progress import ProgressBar
 from ckptdoctor.differences import Difference
 from ckptdoctor.engine.diff import Measure, diff
 from ckptdoctor.engine.diff_request import DiffRequest
@@ -46,7 +47,12 @@ def command(
     are taken for the same wherever they lie, and names that wrappers changed are brought together. Exit status: 0 they
     are the same as far as was compared, 1 they differ, 2 one cannot be read or the request makes no sense.
     """
-    found = diff(DiffRequest(a, b, root, root_b, rtol, atol), _measure() if values or rtol or atol else None)
+    request = DiffRequest(a, b, root, root_b, rtol, atol)
+    bar = ProgressBar()
+    try:
+        found = diff(request, _measure(), bar.watch) if values or rtol or atol else diff(request)
+    finally:
+        bar.clear()
     emit(_rendered(found, style, color, every))
     return ExitStatus.CLEAN if found.same else ExitStatus.FINDINGS
 

@@ -13,7 +13,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, codes, color, reference_options
 from ckptdoctor.engine.diagnose import read_reference
 from ckptdoctor.engine.name_map import NameMap
-from ckptdoctor.engine.request import QKV_LAYOUTS, FixRequest, substitution
+from ckptdoctor.engine.request import QKV_LAYOUTS, FixRequest, cast_target, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
@@ -29,6 +29,10 @@ from ckptdoctor.findings import RepairReport
 @click.option("--rename", "renames", multiple=True, metavar="REGEX=REPL", help="Substitute in keys.")
 @click.option("--to-cpu", is_flag=True, help="Bring every tensor to the CPU.")
 @click.option("--weights-only-safe", is_flag=True, help="Turn objects that torch.load refuses into plain data.")
+@click.option("--clone-shared", is_flag=True, help="Give tensors that share memory bytes of their own.")
+@click.option("--remap-optimizer", is_flag=True, help="Number optimizer states as --model, --like or the weights do.")
+@click.option("--tie", is_flag=True, help="Make one of weights with the same bytes: views of one storage.")
+@click.option("--dtype", metavar="DTYPE", help="Cast the weights: float32, bf16, fp16, float64.")
 @click.option("--drop", multiple=True, metavar="PATTERN", help="Drop what matches: a key, or a path such as optimizer.")
 @click.option("--keep", multiple=True, metavar="PATTERN", help="Keep only what matches.")
 @click.option("--slim", is_flag=True, help="Leave out what only resuming needs: optimizers, schedulers and such.")
@@ -56,7 +60,7 @@ def command(path: str, diff: bool, style: str, color: str, write_map: str | None
 
     With nothing named, every safe repair of what check finds is applied; with options, just those: first --root, then
     --map, --drop and --keep, --slim, --strip-module, --strip-prefix, --rename, --add-prefix, --to-cpu,
-    --weights-only-safe, --auto, and last
+    --weights-only-safe, --clone-shared, --tie, --auto, --remap-optimizer, --dtype, and last
     --select. The output is verified before it gets its name, and the original is never touched. Exit status: 0
     repaired and verified, or nothing to repair; 1 something asked for was refused or remains; 2 the request makes no
     sense, or the path cannot be read.
@@ -88,13 +92,14 @@ def _request(
 ) -> FixRequest:
     """The command line; where it names no change at all, the project's configuration says which rules matter."""
     reference = read_reference(Settings(like=like, model=model, config=config, error=error))
-    if (reference is not None or error is not None) and not asked["auto"]:
+    if (reference is not None or error is not None) and not asked["auto"] and not asked["remap_optimizer"]:
         raise UsageError(
             "--model, --config, --like and --error name the target of --auto: add --auto, or leave them out."
         )
     if asked["qkv_layout"] is not None and not asked["auto"]:
         raise UsageError("--qkv-layout says how --auto splits and fuses attention: add --auto and a target.")
     name_map = read_map(map_file, reverse)
+    asked["dtype"] = None if asked["dtype"] is None else cast_target(asked["dtype"])
     request = FixRequest(
         path,
         renames=tuple(map(substitution, renames)),

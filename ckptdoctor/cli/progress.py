@@ -30,7 +30,7 @@ class ProgressBar:
         if self._columns is None:
             return
         if not isinstance(event, Progress):
-            self._clear()
+            self.clear()
             return
         if event.what != self._what or event.done == 0:
             self._what, self._began = event.what, monotonic()
@@ -44,7 +44,8 @@ class ProgressBar:
         self._stream.write(_CLEAR + text.encode(encoding, "replace").decode(encoding))
         self._stream.flush()
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Take the line away, if there is one."""
         if self._drawn:
             self._stream.write(_CLEAR)
             self._stream.flush()

@@ -2,8 +2,11 @@
 
 from ckptdoctor.edits.fix import Fix, Safety
 from ckptdoctor.edits.kinds import (
+    Cast,
+    Clone,
     Compact,
     Convert,
+    Densify,
     Drop,
     Edit,
     Fill,
@@ -14,6 +17,8 @@ from ckptdoctor.edits.kinds import (
     MoveToCpu,
     Rename,
     RenameModules,
+    Renumber,
+    Reorder,
     Repickle,
     Replace,
     Reshape,
@@ -30,8 +35,11 @@ from ckptdoctor.edits.kinds import (
 )
 
 __all__ = [
+    "Cast",
+    "Clone",
     "Compact",
     "Convert",
+    "Densify",
     "Drop",
     "Edit",
     "Fill",
@@ -43,6 +51,8 @@ __all__ = [
     "MoveToCpu",
     "Rename",
     "RenameModules",
+    "Renumber",
+    "Reorder",
     "Repickle",
     "Replace",
     "Reshape",

@@ -83,8 +83,34 @@ class Dequantized:
     shape: Shape
 
 
-Elements = Union[View, Joined, Reshaped, Normed, Dequantized]
-_COMPUTED = (Normed, Dequantized)
+@late_dataclass(frozen=True)
+class Converted:
+    """The one part, of the dtype ``kind``, cast to ``dtype``; ``exact``: every value stays what it is."""
+
+    parts: tuple[Elements]
+    kind: str
+    dtype: str
+    width: int
+    shape: Shape
+    exact: bool = False
+
+
+@late_dataclass(frozen=True)
+class Scattered:
+    """The dense tensor of a sparse one: zeros, and values where the indices say.
+
+    ``parts`` are the indices as torch keeps them for this ``layout``, whose dtypes are ``kinds``, and last the values.
+    """
+
+    layout: str
+    parts: tuple[Elements, ...]
+    kinds: tuple[str, ...]
+    width: int
+    shape: Shape
+
+
+Elements = Union[View, Joined, Reshaped, Normed, Dequantized, Converted, Scattered]
+_COMPUTED = (Normed, Dequantized, Converted, Scattered)
 
 
 def nbytes(elements: Elements) -> int:
@@ -94,7 +120,7 @@ def nbytes(elements: Elements) -> int:
 
 def _width(elements: Elements) -> int:
     """Bytes of one element."""
-    while not isinstance(elements, (View, Dequantized)):
+    while not isinstance(elements, (View, Dequantized, Converted, Scattered)):
         elements = elements.inner if isinstance(elements, Reshaped) else elements.parts[0]
     return elements.width
 
@@ -108,6 +134,12 @@ def views(elements: Elements) -> Iterator[View]:
             yield found
         else:
             stack += [found.inner] if isinstance(found, Reshaped) else reversed(found.parts)
+
+
+def of_ranges(view: View, ranges: Sequence[tuple[int, int]]) -> Elements:
+    """The elements of a view without gaps, which lie in these ranges (first byte, length) of its source."""
+    parts = [replace(view, start=start, shape=(length // view.width,), stride=(1,)) for start, length in ranges]
+    return reshaped(joined(parts, 0), view.shape)
 
 
 def joined(parts: Sequence[Elements], dim: int) -> Elements:
@@ -149,7 +181,7 @@ def permuted(elements: Elements, dims: Sequence[int]) -> Elements:
     if isinstance(elements, View):
         shape, stride = (tuple([numbers[dim] for dim in dims]) for numbers in (elements.shape, elements.stride))
         return replace(elements, shape=shape, stride=stride)
-    if isinstance(elements, (Reshaped, Normed, Dequantized)):
+    if isinstance(elements, (Reshaped, *_COMPUTED)):
         raise _twice()
     parts = tuple([permuted(part, dims) for part in elements.parts])
     return Joined(parts, list(dims).index(elements.dim), tuple([elements.shape[dim] for dim in dims]))
@@ -162,7 +194,7 @@ def narrowed(elements: Elements, dim: int, start: int, stop: int) -> Elements:
     if isinstance(elements, View):
         first = elements.start + start * elements.stride[dim] * elements.width
         return replace(elements, start=first, shape=_with(elements.shape, dim, stop - start))
-    if isinstance(elements, (Reshaped, Normed, Dequantized)):
+    if isinstance(elements, (Reshaped, *_COMPUTED)):
         raise _twice()
     if dim != elements.dim:
         parts = tuple([narrowed(part, dim, start, stop) for part in elements.parts])
@@ -247,6 +279,6 @@ def _twice() -> RefusedError:
 
 def is_computed(elements: Elements) -> bool:
     """Whether any of the elements are computed, and not only put in order."""
-    if isinstance(elements, (View, Normed, Dequantized)):
+    if isinstance(elements, (View, *_COMPUTED)):
         return not isinstance(elements, View)
     return is_computed(elements.inner) if isinstance(elements, Reshaped) else any(map(is_computed, elements.parts))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.checkpoint import KeyPath, Part
+from ckptdoctor.late import late_dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Rename:
     pairs: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class RenameModules:
     """Prefixes in the ``_metadata`` of the state dict at ``state_dict`` get new names; keys stay."""
 
@@ -28,7 +29,26 @@ class RenameModules:
     pairs: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
+class Renumber:
+    """Keys of the dict at ``path`` that are integers get other numbers: (old, new) pairs, one-to-one.
+
+    The state of an optimizer is kept like this: by the numbers of its parameters.
+    """
+
+    path: KeyPath
+    pairs: tuple[tuple[int, int], ...]
+
+
+@late_dataclass(frozen=True)
+class Reorder:
+    """The entries of the dict at ``path`` come in this order: ``keys`` are all of its keys."""
+
+    path: KeyPath
+    keys: tuple[Part, ...]
+
+
+@late_dataclass(frozen=True)
 class Retag:
     """Storages (by key; None: all) tagged with one of ``devices`` (None: any but ``to``) get the tag ``to``."""
 
@@ -37,7 +57,7 @@ class Retag:
     storages: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class MoveToCpu:
     """Tensors that torch makes on one of ``devices`` (None: any) out of a CPU tensor or an array become CPU tensors.
 
@@ -48,7 +68,7 @@ class MoveToCpu:
     devices: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Drop:
     """The values at these key paths go, with their storages where nothing else views them."""
 
@@ -62,21 +82,41 @@ class TakeRoot:
     path: KeyPath
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Compact:
     """These storages shrink to the elements that tensors view; tensors that share elements go on sharing them."""
 
     storages: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class MakeContiguous:
     """The tensors at these paths get C-contiguous storages of their own, as ``Tensor.contiguous()`` gives."""
 
     paths: tuple[KeyPath, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
+class Clone:
+    """The tensors at these paths get C-contiguous storages of their own, which they share with no other tensor.
+
+    ``MakeContiguous`` is the same but for equal views of one storage, which go on sharing theirs.
+    """
+
+    paths: tuple[KeyPath, ...]
+
+
+@late_dataclass(frozen=True)
+class Densify:
+    """The sparse tensors at these paths become dense ones with the same values, as ``Tensor.to_dense()`` gives.
+
+    One that has an index several times is refused: its values would have to be added.
+    """
+
+    paths: tuple[KeyPath, ...]
+
+
+@late_dataclass(frozen=True)
 class Replace:
     """The value at ``path`` becomes plain: None, bool, int, float, str, bytes, or a list, tuple or dict of such."""
 
@@ -84,14 +124,14 @@ class Replace:
     value: object
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class MakeTensors:
     """The NumPy arrays at these paths become CPU tensors with the same elements, each with a storage of its own."""
 
     paths: tuple[KeyPath, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Repickle:
     """The pickle is written anew as ``torch.save`` writes it today: protocol 2, what it says being the same.
 
@@ -102,7 +142,7 @@ class Repickle:
     encoding: Union[str, None] = None
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Flatten:
     """The object at ``path`` becomes a state dict (an OrderedDict) of tensors inside it; everything else in it goes.
 
@@ -114,7 +154,7 @@ class Flatten:
     tensors: tuple[tuple[str, KeyPath], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Reshape:
     """The tensor at ``path`` gets another shape for the same elements, as ``Tensor.reshape`` gives."""
 
@@ -122,7 +162,7 @@ class Reshape:
     shape: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Transpose:
     """The dimensions of the tensor at ``path`` change places: the elements of ``Tensor.permute(dims).contiguous()``."""
 
@@ -130,7 +170,7 @@ class Transpose:
     dims: tuple[int, ...] = (1, 0)
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Fill:
     """A new tensor at ``path``, an entry of a state dict, with the same number everywhere, behind its siblings.
 
@@ -144,7 +184,7 @@ class Fill:
     device: str = "cpu"
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Split:
     """The tensor at ``path`` becomes several: ``parts`` are (key, start, stop) of its indices along ``dim``.
 
@@ -157,7 +197,7 @@ class Split:
     dim: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Fuse:
     """The tensors at ``paths``, entries of one state dict, become one along ``dim``, where the first of them stood.
 
@@ -171,7 +211,7 @@ class Fuse:
     order: tuple[tuple[int, int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class FuseNorm:
     """What a norm of weights is computed from becomes the plain weight ``key``, where the first of the tensors stood.
 
@@ -187,7 +227,7 @@ class FuseNorm:
     dim: Union[int, None] = 0
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Tie:
     """The tensor at ``path``, an entry of a state dict, gets a second name there, ``key``, right behind it.
 
@@ -198,7 +238,7 @@ class Tie:
     key: str
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Dequantize:
     """What a quantised layer keeps becomes the plain weight ``key`` of ``dtype`` in the state dict at ``place``.
 
@@ -218,7 +258,20 @@ class Dequantize:
     shape: Union[tuple[int, ...], None] = None
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
+class Cast:
+    """The floating-point tensors at these paths get the dtype ``dtype``, as ``Tensor.to`` gives.
+
+    Tensors that share a storage go on sharing it where all of its tensors are among them, with their strides; others
+    get contiguous storages of their own. ``exact``: the edit is refused where some value would change.
+    """
+
+    paths: tuple[KeyPath, ...]
+    dtype: str
+    exact: bool = False
+
+
+@late_dataclass(frozen=True)
 class SetMetadata:
     """The safetensors ``__metadata__`` entry ``key`` becomes ``value``."""
 
@@ -226,7 +279,7 @@ class SetMetadata:
     value: str
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class TextMetadata:
     """The safetensors ``__metadata__`` entries that are no text become the text of their JSON; those of null go.
 
@@ -236,28 +289,28 @@ class TextMetadata:
     entries: tuple[tuple[str, Union[str, None]], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class SetSuffix:
     """The output file gets this suffix; no byte changes."""
 
     suffix: str
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Truncate:
     """The file ends after ``length`` bytes."""
 
     length: int
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Convert:
     """The contents move to another container: a format name such as "torch zip"."""
 
     format: str
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Unwrap:
     """Every tensor of these classes becomes the one tensor that it wraps.
 
@@ -268,7 +321,7 @@ class Unwrap:
     storages: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class WriteIndex:
     """The index ``name`` of a folder of shards is written anew from their headers; no other file changes."""
 
@@ -278,12 +331,16 @@ class WriteIndex:
 Edit = Union[
     Rename,
     RenameModules,
+    Renumber,
+    Reorder,
     Retag,
     MoveToCpu,
     Drop,
     TakeRoot,
     Compact,
     MakeContiguous,
+    Clone,
+    Densify,
     Replace,
     MakeTensors,
     Repickle,
@@ -296,6 +353,7 @@ Edit = Union[
     FuseNorm,
     Dequantize,
     Tie,
+    Cast,
     SetMetadata,
     TextMetadata,
     SetSuffix,

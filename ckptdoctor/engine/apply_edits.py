@@ -11,8 +11,11 @@ from typing import Any
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, at, show_path
 from ckptdoctor.edits import (
+    Cast,
+    Clone,
     Compact,
     Convert,
+    Densify,
     Drop,
     Edit,
     Flatten,
@@ -21,6 +24,8 @@ from ckptdoctor.edits import (
     MoveToCpu,
     Rename,
     RenameModules,
+    Renumber,
+    Reorder,
     Repickle,
     Replace,
     Retag,
@@ -33,9 +38,11 @@ from ckptdoctor.edits import (
     WriteIndex,
 )
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
-from ckptdoctor.engine import compacting, renaming
+from ckptdoctor.engine import compacting, renaming, renumbering
 from ckptdoctor.engine.arranging import arrange
 from ckptdoctor.engine.array_tensors import make_tensors
+from ckptdoctor.engine.casting import cast
+from ckptdoctor.engine.densifying import densify
 from ckptdoctor.engine.flattening import flatten
 from ckptdoctor.engine.moving import move_to_cpu
 from ckptdoctor.engine.plain_nodes import node_of
@@ -154,11 +161,16 @@ def _same(checkpoint: Checkpoint, edit: Edit) -> Checkpoint:
 _APPLY: dict[type, Callable[[Checkpoint, Any], Checkpoint]] = {
     Rename: renaming.rename,
     RenameModules: renaming.rename_modules,
+    Renumber: renumbering.renumber,
+    Reorder: renumbering.reorder,
     Retag: _retag,
     Drop: _drop,
     TakeRoot: _take_root,
     Compact: compacting.compact,
     MakeContiguous: compacting.make_contiguous,
+    Clone: compacting.make_contiguous,
+    Densify: densify,
+    Cast: cast,
     MoveToCpu: move_to_cpu,
     Replace: _replace,
     MakeTensors: make_tensors,

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.tensor import storage_span
-from ckptdoctor.edits import Compact, MakeContiguous
+from ckptdoctor.edits import Clone, Compact, MakeContiguous
 from ckptdoctor.edits.elements import View
 from ckptdoctor.engine.arranging import made_tensor, view_of
 from ckptdoctor.engine.rebuilding import with_tree
@@ -32,11 +32,11 @@ def compact(checkpoint: Checkpoint, edit: Compact) -> Checkpoint:
     return with_tree(replace(checkpoint, storages=every), mapped(checkpoint.tree, change))
 
 
-def contiguous_views(checkpoint: Checkpoint, edit: MakeContiguous) -> dict[str, View]:
+def contiguous_views(checkpoint: Checkpoint, edit: MakeContiguous | Clone) -> dict[str, View]:
     """Key of each storage that the edit makes → what it holds."""
-    wanted = set(edit.paths)
+    wanted, alone = set(edit.paths), isinstance(edit, Clone)
     found = [each for each in checkpoint.tensors if each.path in wanted and each.storage is not None]
-    return {each.storage.key: view_of(old) for old in found if (each := _contiguous(old)).storage is not None}
+    return {each.storage.key: view_of(old) for old in found if (each := _contiguous(old, alone)).storage is not None}
 
 
 def kept_pieces(tensors: Iterable[Tensor], storages: Iterable[str]) -> dict[str, tuple[Piece, ...]]:
@@ -125,16 +125,16 @@ def _offset(byte: int, pieces: tuple[Piece, ...]) -> int:
     return passed
 
 
-def make_contiguous(checkpoint: Checkpoint, edit: MakeContiguous) -> Checkpoint:
+def make_contiguous(checkpoint: Checkpoint, edit: MakeContiguous | Clone) -> Checkpoint:
     """Raises RefusedError for paths without a plain tensor."""
-    wanted = set(edit.paths)
+    wanted, alone = set(edit.paths), isinstance(edit, Clone)
     seen: set[object] = set()
 
     def change(node: Tensor | Cycle) -> Node:
         if not isinstance(node, Tensor) or node.path not in wanted:
             return node
         seen.add(node.path)
-        return _contiguous(node)
+        return _contiguous(node, alone)
 
     tree = mapped(checkpoint.tree, change)
     for path in edit.paths:
@@ -143,10 +143,11 @@ def make_contiguous(checkpoint: Checkpoint, edit: MakeContiguous) -> Checkpoint:
     return with_tree(checkpoint, tree)
 
 
-def _contiguous(tensor: Tensor) -> Tensor:
-    """A view of a storage of its own; equal views of one storage go on sharing theirs."""
+def _contiguous(tensor: Tensor, alone: bool) -> Tensor:
+    """A view of a new storage: its own where it is to be ``alone``; else equal views of one storage share theirs."""
     if tensor.storage is None or tensor.parts or tensor.layout != "strided":
         raise RefusedError(f"{show_path(tensor.path)} is not a plain tensor, and cannot be made contiguous.")
     if tensor.dtype.bits % 8:
         raise RefusedError(f"Elements of {tensor.dtype.name} are not whole bytes, and cannot be put in another order.")
-    return made_tensor(tensor, tensor.path, view_of(tensor), [tensor.storage.nbytes])
+    owner = show_path(tensor.path).encode("utf-8", "surrogatepass") if alone else b""
+    return made_tensor(tensor, tensor.path, view_of(tensor), [tensor.storage.nbytes, *owner])

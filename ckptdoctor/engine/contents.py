@@ -23,7 +23,11 @@ def read_part(path: str, root: str | None = None) -> Part:
 
     Raises what ``formats.open_checkpoint`` does, and UsageError when there is no such root.
     """
-    checkpoint = formats.open_checkpoint(path)
+    return part_of(formats.open_checkpoint(path), root)
+
+
+def part_of(checkpoint: Checkpoint, root: str | None) -> Part:
+    """What lies below ``root`` (None: all). Raises UsageError when there is no such root."""
     if root is None:
         return Part(checkpoint, (), checkpoint.tree)
     place = find_root(checkpoint.tree, root)

@@ -6,8 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.edits import (
+    Cast,
+    Clone,
     Compact,
     Convert,
+    Densify,
     Edit,
     Fix,
     MakeContiguous,
@@ -76,5 +79,5 @@ def _touched(edit: Edit) -> Iterator[str]:
         yield "everything"
     else:
         yield "paths"
-        if isinstance(edit, (Compact, MakeContiguous, MakeTensors, Unwrap, *TENSOR_EDITS)):
+        if isinstance(edit, (Cast, Clone, Compact, Densify, MakeContiguous, MakeTensors, Unwrap, *TENSOR_EDITS)):
             yield "storages"

@@ -7,10 +7,13 @@ from collections.abc import Generator, Iterable, Iterator
 from importlib.util import find_spec
 from typing import get_args
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.watching import Going, Watched, watched
+from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.integrity import Integrity, examine_integrity
+from ckptdoctor.facts.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Skipped
 from ckptdoctor.rules.framework import Rule
@@ -52,6 +55,26 @@ def values_of(
         return examine_values(checkpoint, source, going, only_finite=few)
 
     return (yield from watched(work, "values", total_bytes(checkpoint)))
+
+
+def base_of(
+    comparison: Comparison, source: Source, rules: Iterable[Rule]
+) -> Generator[Progress, None, Watched[SameAsBase]]:
+    """Which tensors have the very bytes of those of the other checkpoint that they are compared with, if there is one.
+
+    Raises what opening it raises; it was opened before.
+    """
+    other, state_dict = comparison.reference.beside, comparison.state_dict
+    wanted = any(SameAsBase in (rule.subject, *get_args(rule.subject)) for rule in rules)
+    if not wanted or other is None or other.identity in (None, source.identity) or state_dict is None:
+        return Watched()
+    checkpoint = other
+
+    def work(going: Going) -> SameAsBase:
+        with formats.opened(checkpoint.path) as (base, _):
+            return same_as_base(comparison, source, checkpoint, base, going)
+
+    return (yield from watched(work, "the reference", sum([each.nbytes for each in state_dict.tensors])))
 
 
 def unread(values: Values | None) -> Iterator[Skipped]:

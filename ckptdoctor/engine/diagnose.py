@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.coverage import CureStep
 from ckptdoctor.engine.cures import of_index, outside
-from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Opened, Recognised
+from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import SOURCES, Settings
@@ -147,6 +147,7 @@ class _Examination:
         self._told: set[Skipped] = set()
         self.error: str | None = None
         self.interrupted = False
+        self.comparison: Comparison | None = None
 
     def events(self, shown: str) -> Iterator[Event]:
         """Everything that happens, ``Finished`` last."""
@@ -198,7 +199,7 @@ class _Examination:
         comparison = _compared(checkpoint, self.reference, root)
         if comparison is not None:
             self.coverage = comparison.coverage
-            comparison = self._unpickled(comparison, root)
+            comparison = self.comparison = self._unpickled(comparison, root)
         yield from self._run(comparison, checkpoint)
 
     def _unpickled(self, comparison: Comparison, root: KeyPath | None) -> Comparison:
@@ -259,7 +260,7 @@ class _Examination:
         return any(finding.code.startswith(_DAMAGE) for finding in errors) if readable else bool(errors)
 
     def _read_everything(self, source: Source, checkpoint: Checkpoint) -> Iterator[Event]:
-        from ckptdoctor.engine.deep import integrity_of, unread, values_of
+        from ckptdoctor.engine.deep import base_of, integrity_of, unread, values_of
 
         try:
             integrity = yield from integrity_of(checkpoint, source)
@@ -277,8 +278,14 @@ class _Examination:
             return
         values = yield from values_of(checkpoint, source, self.rules)
         self.interrupted = values.interrupted
+        if values.result is not None:
+            yield Measured(values.result)
         yield from self._run(values.result)
         yield from self._skip(unread(values.result))
+        if self.comparison is not None and not self.interrupted:
+            base = yield from base_of(self.comparison, source, self.rules)
+            self.interrupted = base.interrupted
+            yield from self._run(base.result)
 
     def _left_out(self) -> Iterator[Skipped]:
         """What a reader of the report could take for examined, but was not."""

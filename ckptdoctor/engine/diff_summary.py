@@ -47,7 +47,8 @@ def _weights(found: Difference, weights: Sequence[Pair]) -> str:
     reshaped = [pair for pair in weights if pair.reshaped]
     if reshaped:
         where = _where([pair.name for pair in reshaped])
-        text = f"{where} {_has(len(reshaped))} another shape"
+        turned = " (perhaps transposed)" if all(pair.perhaps_transposed for pair in reshaped) else ""
+        text = f"{len(reshaped):,} {_tensors(len(reshaped))} in {where} {_has(len(reshaped))} another shape{turned}"
         return f"{text}, the rest {'has ' + _listed(ways) if ways else 'fits'}; values were not compared"
     if ways:
         return f"the same tensors, but {_listed(ways)}; values were not compared"
@@ -56,7 +57,7 @@ def _weights(found: Difference, weights: Sequence[Pair]) -> str:
 
 def _told(found: Difference, weights: Sequence[Pair]) -> str:
     """The same where the values are known."""
-    apart = [pair for pair in weights if not pair.settled or pair.reshaped]
+    apart = [pair for pair in weights if not pair.settled or (pair.reshaped and not pair.transposed)]
     unknown = [pair for pair in apart if pair.values is None or pair.values.verdict is Verdict.NOT_COMPARED]
     unknown = [pair for pair in unknown if not pair.reshaped]
     ways = _ways(found, weights)
@@ -127,7 +128,7 @@ def _low_rank(found: Difference, names: Sequence[str]) -> str:
     most = max(rank.rank for rank in ranks.low)
     looked = f"rank {most} at most in the {len(ranks.low):,} largest" if len(ranks.low) > 1 else f"rank {most}"
     where = "attention projections" if all(_in_attention(name) for name in names) else _where(names)
-    return f"low-rank change in {where} ({len(names):,} tensors; {looked}, told by a randomized sketch)"
+    return f"low-rank change in {where} ({len(names):,} {_tensors(len(names))}; {looked}, told by a randomized sketch)"
 
 
 def _in_attention(name: str) -> bool:
@@ -147,6 +148,11 @@ def _ways(found: Difference, weights: Sequence[Pair]) -> list[str]:
         ways.append("other device tags")
     if any(pair.remade for pair in weights):
         ways.append("another kind of tensor")
+    turned = sum([pair.transposed for pair in weights])
+    if turned:
+        ways.append(f"{turned:,} {'matrix' if turned == 1 else 'matrices'} transposed")
+    if any(tie.counts for tie in found.ties):
+        ways.append("other ties")
     if found.moved:
         ways.append(f"another place ({show_path(found.moved[0].a)} → {show_path(found.moved[0].b)})")
     return ways
@@ -154,10 +160,11 @@ def _ways(found: Difference, weights: Sequence[Pair]) -> list[str]:
 
 def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
     """What else there is, in a few words each."""
-    if found.removed:
-        yield f"{len(found.removed):,} {_tensors(len(found.removed))} only in A"
-    if found.added:
-        yield f"{len(found.added):,} {_tensors(len(found.added))} only in B"
+    for side, singles in (("A", found.removed), ("B", found.added)):
+        if singles:
+            tied = {name for tie in found.ties if tie.side == side.lower() for name in tie.missing}
+            why = ", tied there to what both have" if tied.issuperset([each.name for each in singles]) else ""
+            yield f"{len(singles):,} {_tensors(len(singles))} only in {side}{why}"
     rest = [pair for pair in found.pairs if not pair.weights] if weights and weights[0].weights else []
     apart = [pair for pair in rest if not pair.alike]
     if apart:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.findings import FileReport, Finding, Skipped
+from ckptdoctor.late import late_dataclass
+
+if TYPE_CHECKING:
+    from ckptdoctor.facts.values import Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,20 @@ class LeftOut:
     skipped: Skipped
 
 
-@dataclass(frozen=True, slots=True)
+@late_dataclass(frozen=True)
 class Progress:
     """How far reading every byte is: ``done`` of ``total`` bytes of ``what``, said several times a second."""
 
     what: str
     done: int
     total: int
+
+
+@late_dataclass(frozen=True)
+class Measured:
+    """Every value has been read: what they are, tensor by tensor, for pictures of them."""
+
+    values: Values
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,4 +64,4 @@ class Finished:
     report: FileReport
 
 
-Event = Union[Recognised, Opened, Found, LeftOut, Progress, Finished]
+Event = Union[Recognised, Opened, Found, LeftOut, Progress, Measured, Finished]

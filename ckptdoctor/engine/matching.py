@@ -59,6 +59,14 @@ def kept_paths(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> tuple[KeyPa
     return tuple([path for path in _beside(checkpoint.tree, thinned) if path not in ways])
 
 
+def named_paths(checkpoint: Checkpoint, option: str, pattern: str, root: KeyPath = ()) -> tuple[KeyPath, ...]:
+    """What lies below ``root`` and matches. Raises RefusedError, which names ``option``, where nothing does."""
+    found = [path for path, _ in _matches(checkpoint, pattern) if path[: len(root)] == root]
+    if not found:
+        raise _nothing(option, pattern, checkpoint)
+    return tuple(found)
+
+
 def _beside(tree: Node, parents: set[KeyPath]) -> Iterator[KeyPath]:
     """The children of these containers, in file order."""
     stack: list[tuple[KeyPath, Node]] = [((), tree)]

@@ -12,6 +12,7 @@ from ckptdoctor.engine.moving import moved_tensors
 from ckptdoctor.engine.name_map import name_edits, root_edits
 from ckptdoctor.engine.request import FixRequest, Substitution
 from ckptdoctor.engine.roots import find_root
+from ckptdoctor.engine.sharing import clone_edits, tie_edits
 from ckptdoctor.engine.slimming import slim_edits
 from ckptdoctor.engine.weights import weights
 from ckptdoctor.engine.weights_only import weights_only_edits
@@ -58,6 +59,10 @@ def wishes(request: FixRequest) -> Iterator[Wish]:
         yield Wish("--to-cpu", "bring every tensor to the CPU", _to_cpu)
     if request.weights_only_safe:
         yield Wish("--weights-only-safe", "turn what torch.load refuses into plain data", weights_only_edits)
+    if request.clone_shared:
+        yield Wish("--clone-shared", "give tensors that share memory bytes of their own", clone_edits)
+    if request.tie:
+        yield Wish("--tie", "make one of weights that have the same bytes", tie_edits)
 
 
 def _pattern_wish(option: str, patterns: tuple[str, ...], find: Callable[..., tuple[object, ...]]) -> Wish:

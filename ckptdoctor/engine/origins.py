@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.edits import Compact, Edit, MakeContiguous, MakeTensors, MoveToCpu
-from ckptdoctor.edits.elements import Elements, View, nbytes, reshaped
+from ckptdoctor.edits import Cast, Clone, Compact, Densify, Edit, MakeContiguous, MakeTensors, MoveToCpu
+from ckptdoctor.edits.elements import Elements, View, nbytes, of_ranges, reshaped
 from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.engine.arranging import made_storages
 from ckptdoctor.engine.array_tensors import held_arrays
+from ckptdoctor.engine.casting import cast_storages
 from ckptdoctor.engine.compacting import Piece, contiguous_views, kept_pieces, narrowed
+from ckptdoctor.engine.densifying import dense_storages
 from ckptdoctor.engine.moving import held_values
 from ckptdoctor.errors import RefusedError
 
@@ -36,8 +38,12 @@ class Origins:
         edit = run[0]
         if isinstance(edit, TENSOR_EDITS):
             return made_storages(checkpoint, run, self._original)
-        if isinstance(edit, MakeContiguous):
+        if isinstance(edit, (MakeContiguous, Clone)):
             return {key: self._original(view) for key, view in contiguous_views(checkpoint, edit).items()}
+        if isinstance(edit, Densify):
+            return dense_storages(checkpoint, edit, self._original)
+        if isinstance(edit, Cast):
+            return cast_storages(checkpoint, edit, self._original)
         if isinstance(edit, MakeTensors):
             return dict(held_arrays(checkpoint, edit))
         return held_values(checkpoint, edit) if isinstance(edit, MoveToCpu) else {}
@@ -56,5 +62,5 @@ class Origins:
         pieces = self.pieces.get(view.source)
         if pieces is None:
             return view
-        ranges = narrowed(pieces, ((view.start, view.width),))
-        return replace(view, start=ranges[0][0] if ranges else 0)
+        ranges = narrowed(pieces, ((view.start, nbytes(view) if view.contiguous else view.width),))
+        return of_ranges(view, ranges) if len(ranges) > 1 else replace(view, start=ranges[0][0] if ranges else 0)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.edits import Edit, Safety, SetSuffix, WriteIndex
+from ckptdoctor.edits import Cast, Edit, Safety, SetSuffix, WriteIndex
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
 from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.attention import attention_edits
+from ckptdoctor.engine.casts import dtype_edits, loss_change, lost, values_cures
 from ckptdoctor.engine.chain import next_link
 from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
@@ -21,7 +22,9 @@ from ckptdoctor.engine.fitting import require_fit, require_one_choice
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.origins import Origins
 from ckptdoctor.engine.others import require_no_others
+from ckptdoctor.engine.remapping import in_its_place, remap_edits
 from ckptdoctor.engine.request import FixRequest, index_path, output_path, require_local
+from ckptdoctor.engine.sharing import insist_on_twins
 from ckptdoctor.engine.steps import changes
 from ckptdoctor.engine.told import with_target
 from ckptdoctor.errors import UsageError
@@ -76,11 +79,20 @@ def plan(request: FixRequest) -> Plan:
     with formats.opened(request.path) as (source, container):
         original = formats.read(source, container)
         request = with_target(request, original)
-        draft = _Draft(original)
+        draft = _Draft(original, request.unsafe)
+        for finding, fix in values_cures(original, source, rules) if request.selection.select is not None else ():
+            draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits)
         for wish in wishes(request):
             draft.add(wish.label, "", wish.title, Safety.SAFE, tuple(wish.edits(draft.checkpoint)))
+        if request.remap_optimizer and request.reference is not None:
+            request = replace(request, reference=in_its_place(request.reference, draft.checkpoint))
         if request.auto:
             fit_to_reference(draft, request, rules)
+        if request.remap_optimizer:
+            edits = tuple(remap_edits(draft.checkpoint, request.reference, request.unsafe))
+            draft.add("--remap-optimizer", "", "number the parameters of optimizers anew", Safety.SAFE, edits)
+        if request.dtype is not None:
+            _cast(draft, request.dtype)
         left = _cure(draft, container, rules, request.unsafe) if request.cures else []
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         recipe = formats.rewrite(source, original, edits) if edits else None
@@ -105,10 +117,12 @@ def plan(request: FixRequest) -> Plan:
 class _Draft:
     """The steps so far, and the contents that they lead to."""
 
-    def __init__(self, checkpoint: Checkpoint) -> None:
+    def __init__(self, checkpoint: Checkpoint, unsafe: bool = False) -> None:
         self.checkpoint = checkpoint
         self.steps: list[Step] = []
         self.origins = Origins()
+        self._original = checkpoint
+        self._unsafe = unsafe
 
     @property
     def index(self) -> str | None:
@@ -126,13 +140,24 @@ class _Draft:
     ) -> None:
         """One more step; nothing where it has no edits."""
         said: list[Change] = []
+        insist_on_twins(self.checkpoint, edits)
         for run in runs(edits):
             self.origins.remember(self.checkpoint, run)
             after = apply(self.checkpoint, run)
             said += changes(self.checkpoint, run, after)
             self.checkpoint = after
+            if isinstance(run[0], Cast):
+                loss = lost(self._original, after, self.origins.remade, run[0], self._unsafe)
+                said += [] if loss is None else [loss_change(loss)]
+                safety = Safety.UNSAFE if loss is not None and loss.changed else safety
         if edits:
             self.steps.append(Step(label, name, title, safety, edits, tuple(said), _fit(self.checkpoint, reference)))
+
+
+def _cast(draft: _Draft, dtype: str) -> None:
+    """Add the step that casts the weights."""
+    edits = tuple(dtype_edits(draft.checkpoint, dtype))
+    draft.add(f"--dtype {dtype}", "", f"cast to {dtype}", Safety.SAFE, edits)
 
 
 def _fit(checkpoint: Checkpoint, reference: Reference | None) -> tuple[int, int] | None:

@@ -11,13 +11,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
 from math import prod
-from typing import Literal
+from typing import Literal, Union
 
 from ckptdoctor.checkpoint import Extent, FileSource
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.edits.elements import Dequantized, Elements, Joined, Normed, Reshaped, View, nbytes
+from ckptdoctor.edits.elements import (
+    Converted,
+    Dequantized,
+    Elements,
+    Joined,
+    Normed,
+    Reshaped,
+    Scattered,
+    View,
+    nbytes,
+)
+from ckptdoctor.engine.proving_casts import insist_on_cast
 from ckptdoctor.engine.proving_norms import insist_on_weights
 from ckptdoctor.engine.proving_quantization import insist_on_dequantized
+from ckptdoctor.engine.proving_sparse import insist_on_scattered
 from ckptdoctor.errors import WriteError
 from ckptdoctor.formats.elements import chunks
 
@@ -68,13 +80,16 @@ def insist_on_elements(elements: Elements, places: Mapping[str, Extent], place: 
                 raise WriteError(f"Elements of storage {view.source} are others in the output; it was thrown away.")
 
 
-def _bytes(weights: Normed | Dequantized, start: int) -> int:
+_Computed = Union[Normed, Dequantized, Converted, Scattered]
+
+
+def _bytes(weights: _Computed, start: int) -> int:
     """Where the element ``start`` begins."""
     return start * nbytes(weights) // max(1, prod(weights.shape))
 
 
 def _insist_on_computed(
-    weights: Normed | Dequantized, files: Mapping[str, FileSource], places: Mapping[str, Extent], target: _Bytes
+    weights: _Computed, files: Mapping[str, FileSource], places: Mapping[str, Extent], target: _Bytes
 ) -> None:
     def original(name: str, offset: int, length: int) -> bytes:
         return files[places[name].file].read(places[name].offset + offset, length)
@@ -84,6 +99,10 @@ def _insist_on_computed(
 
     if isinstance(weights, Dequantized):
         insist_on_dequantized(weights, pieces, target.read)
+    elif isinstance(weights, Converted):
+        insist_on_cast(weights, pieces, target.read)
+    elif isinstance(weights, Scattered):
+        insist_on_scattered(weights, pieces, target.read)
     else:
         insist_on_weights(weights, pieces, target.read)
 
@@ -94,12 +113,12 @@ def _files(places: Mapping[str, Extent]) -> set[str]:
 
 def _destinations(
     elements: Elements, start: int, stride: tuple[int, ...]
-) -> Iterator[tuple[View | Normed | Dequantized, int, tuple[int, ...]]]:
+) -> Iterator[tuple[View | _Computed, int, tuple[int, ...]]]:
     """Every view with the first element of its place in the output, and its strides there.
 
     What is computed comes whole: it is made up of whole storages only, so that its place is one in C order.
     """
-    if isinstance(elements, (View, Normed, Dequantized)):
+    if isinstance(elements, (View, Normed, Dequantized, Converted, Scattered)):
         yield elements, start, stride
     elif isinstance(elements, Reshaped):  # made up of whole storages only, so that its place is one in C order
         yield from _destinations(elements.inner, start, contiguous_stride(elements.inner.shape))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ckptdoctor.checkpoint import Role
+from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.verify import verify
 from ckptdoctor.engine.verify_index import verify_index
@@ -29,10 +32,11 @@ class Outcome:
         return replace(preview(self.plan), proof=self.proof, seconds=seconds)
 
 
-def repair(plan: Plan) -> Outcome:
+def repair(plan: Plan, watch: Callable[[Progress], None] | None = None) -> Outcome:
     """Write the output of ``plan``, verified; the original stays as it is unless it is what ``force`` replaces.
 
-    Raises WriteError when the output could not be written or is not what was planned; then nothing has changed.
+    ``watch`` is told how far it is; what that raises ends it. Raises WriteError when the output could not be written
+    or is not what was planned; then nothing has changed.
     """
     if plan.recipe is None:
         return Outcome(plan)
@@ -40,8 +44,16 @@ def repair(plan: Plan) -> Outcome:
     holds = verify if plan.index is None else verify_index
     part = Part(plan.recipe, plan.output, lambda path: proofs.append(holds(path, plan)))
     parts = [*_kept(plan, plan.recipe), part]
-    written = publish_together(parts, force=plan.request.force, identity=plan.original.identity)
+    told = None if watch is None else lambda what, done, total: watch(Progress(what, done, total))
+    written = publish_together(parts, force=plan.request.force, identity=plan.original.identity, watch=told)
     return Outcome(plan, written[-1], proofs[0])
+
+
+def abandon() -> None:
+    """Remove what threads are writing: the process is about to end, without waiting for them."""
+    publishing = sys.modules.get("ckptdoctor.writing.publishing")
+    if publishing is not None:
+        publishing.abandon()
 
 
 def _kept(plan: Plan, recipe: Recipe) -> list[Part]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.edits.casts import TARGETS, named
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import UsageError
@@ -31,13 +32,15 @@ class FixRequest:
 
     ``output`` None means beside the original, ``name.fixed.ext``; a directory takes a file of the original's name.
     What is named applies in this order: ``root``, ``drop`` and ``keep``, ``slim``, ``strip_module``,
-    ``strip_prefixes``, ``renames``, ``add_prefix``, ``to_cpu``, ``weights_only_safe``, and last the cures of
-    ``selection``, where that selects rules.
+    ``strip_prefixes``, ``renames``, ``add_prefix``, ``to_cpu``, ``weights_only_safe``, ``clone_shared``, ``tie``,
+    and last the cures of ``selection``, where that selects rules.
     ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
     the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none; ``error`` is
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
     ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells.
-    ``name_map`` renames as an earlier repair did, after ``root``.
+    ``name_map`` renames as an earlier repair did, after ``root``. ``remap_optimizer`` numbers the parameters of
+    optimizers as ``reference`` does, or else as the weights beside them, after ``auto``, which leaves the weights where
+    they are then.
     """
 
     path: str
@@ -52,6 +55,10 @@ class FixRequest:
     add_prefix: str | None = None
     to_cpu: bool = False
     weights_only_safe: bool = False
+    clone_shared: bool = False
+    tie: bool = False
+    dtype: str | None = None
+    remap_optimizer: bool = False
     selection: Selection = field(default_factory=Selection)
     unsafe: bool = False
     force: bool = False
@@ -66,8 +73,9 @@ class FixRequest:
     def named(self) -> bool:
         """Whether some change is named, other than the cures of rules."""
         names = (self.strip_module, self.strip_prefixes, self.renames)
-        changes = (self.drop, self.keep, self.slim, *names, self.to_cpu, self.weights_only_safe)
-        given = (self.root, self.add_prefix, self.name_map)
+        sharing = (self.clone_shared, self.tie, self.remap_optimizer)
+        changes = (self.drop, self.keep, self.slim, *names, self.to_cpu, self.weights_only_safe, *sharing)
+        given = (self.root, self.add_prefix, self.name_map, self.dtype)
         return any(changes) or any(each is not None for each in given)
 
     @property
@@ -91,6 +99,14 @@ def substitution(text: str) -> Substitution:
     except (re.error, IndexError) as error:
         raise UsageError(f"--rename: “{replacement}” cannot be filled in from “{expression}”: {error}.") from error
     return Substitution(text, pattern, replacement)
+
+
+def cast_target(text: str) -> str:
+    """The dtype of ``--dtype``, however it was called. Raises UsageError for one that nothing is cast to."""
+    found = named(text)
+    if found is None:
+        raise UsageError(f"--dtype casts to {', '.join(TARGETS)} (or fp16, bf16 and such); “{text}” is none of them.")
+    return found
 
 
 def require_local(path: str) -> None:

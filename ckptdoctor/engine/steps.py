@@ -19,8 +19,11 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.edits import (
+    Cast,
+    Clone,
     Compact,
     Convert,
+    Densify,
     Drop,
     Edit,
     Flatten,
@@ -29,6 +32,8 @@ from ckptdoctor.edits import (
     MoveToCpu,
     Rename,
     RenameModules,
+    Renumber,
+    Reorder,
     Repickle,
     Replace,
     Retag,
@@ -72,6 +77,8 @@ def changes(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) ->
         yield from _drop(edit)
     elif isinstance(edit, Flatten):
         yield _flatten(checkpoint, edit)
+    elif isinstance(edit, Cast):
+        yield from _cast(checkpoint, edit)
     elif isinstance(edit, TakeRoot):
         yield Change("take-root", (), ((len(after.tensors), "tensor"),), edit.path)
     else:
@@ -79,6 +86,11 @@ def changes(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) ->
 
 
 def _other(checkpoint: Checkpoint, edit: Edit) -> Change:
+    if isinstance(edit, Renumber):
+        pairs = tuple([(str(old), str(new)) for old, new in edit.pairs])
+        return Change("renumber", pairs, ((len(pairs), "number"),), edit.path)
+    if isinstance(edit, Reorder):
+        return Change("reorder", (), ((len(edit.keys), "key"),), edit.path)
     if isinstance(edit, Compact):
         return Change("compact", (), ((len(edit.storages), "storage"),))
     if isinstance(edit, MakeTensors):
@@ -86,6 +98,10 @@ def _other(checkpoint: Checkpoint, edit: Edit) -> Change:
         return Change("make-tensors", pairs, ((len(edit.paths), "array"),))
     if isinstance(edit, MakeContiguous):
         return Change("make-contiguous", (), ((len(edit.paths), "tensor"),))
+    if isinstance(edit, Clone):
+        return Change("clone", (), ((len(edit.paths), "tensor"),))
+    if isinstance(edit, Densify):
+        return Change("densify", (), ((len(edit.paths), "tensor"),))
     if isinstance(edit, Replace):
         return Change(
             "replace", ((_classes(checkpoint, edit.path), type(edit.value).__name__),), ((1, "object"),), edit.path
@@ -109,6 +125,18 @@ def _other(checkpoint: Checkpoint, edit: Edit) -> Change:
         return Change("write-index", (("", edit.name),), ((len(checkpoint.tensors), "tensor"),))
     assert isinstance(edit, Convert)
     return Change("convert", ((checkpoint.format, edit.format),), ())
+
+
+def _cast(checkpoint: Checkpoint, edit: Cast) -> Iterator[Change]:
+    """One change for each dtype that tensors had, and each place."""
+    wanted = set(edit.paths)
+    groups: dict[tuple[KeyPath, str], list[str]] = {}
+    for tensor in checkpoint.tensors:
+        if tensor.path in wanted and tensor.dtype.name != edit.dtype:
+            groups.setdefault((tensor.path[:-1], tensor.dtype.name), []).append(show_part(tensor.path[-1]))
+    for (place, dtype), names in groups.items():
+        pairs = tuple([(f"{name} [{dtype}]", f"{name} [{edit.dtype}]") for name in names])
+        yield Change("cast", pairs, ((len(names), "tensor"),), place)
 
 
 def _rename(checkpoint: Checkpoint, edit: Rename, after: Checkpoint) -> Change:

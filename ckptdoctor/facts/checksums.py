@@ -1,4 +1,4 @@
-"""Which SHA-256 a file is said to have: by its name, by the cache that it lies in, or by a list beside it."""
+"""Which checksum a file is said to have: by its name, by the cache that it lies in, or by a list beside it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,25 @@ CHUNK = 4 << 20
 _WHOLE = re.compile(r"[0-9a-f]{64}")
 # torch.hub.HASH_REGEX, with the eight digits or more that people use
 _IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[A-Za-z]\w*(?:\.tar)?$")
-# what sha256sum writes: the sum, two blanks or a blank and a star, the name; a backslash before it where it is escaped
-_LINE = re.compile(r"\\?([0-9a-fA-F]{64})(?:[ \t]+\*?(.*))?")
+# where Git LFS keeps the files of a clone: .git/lfs/objects/OI/DO/IDO…, by the object's SHA-256
+_LFS = re.compile(r"[\\/]lfs[\\/]objects[\\/]([0-9a-f]{2})[\\/]([0-9a-f]{2})$")
+# what sha256sum and md5sum write: the sum, two blanks or a blank and a star, the name; a backslash before it where it
+# is escaped
+_LINE = re.compile(r"\\?([0-9a-fA-F]{64}|[0-9a-fA-F]{32})(?:[ \t]+\*?(.*))?")
 # what BSD's sha256 and "sha256sum --tag" write
-_TAGGED = re.compile(r"SHA256 \((.*)\) = ([0-9a-fA-F]{64})")
-_LISTS = ("SHA256SUMS", "SHA256SUMS.txt", "sha256sums.txt", "sha256sum.txt", "checksums.txt", "CHECKSUMS", "checksums")
+_TAGGED = re.compile(r"(?:SHA256|MD5) \((.*)\) = ([0-9a-fA-F]{64}|[0-9a-fA-F]{32})")
+_LONE = ("sha256", "sha256sum", "md5", "md5sum")  # suffixes of lists of one file
+_LISTS = (
+    *("SHA256SUMS", "SHA256SUMS.txt", "sha256sums.txt", "sha256sum.txt", "checksums.txt", "CHECKSUMS", "checksums"),
+    *("MD5SUMS", "MD5SUMS.txt", "md5sums.txt", "md5sum.txt"),
+)
+_MD5 = 32  # digits
 _LONGEST_LIST = 100_000  # lines
 
 
 @late_dataclass(frozen=True)
 class Promise:
-    """The SHA-256 (or its first digits) that a file should have, and who says so.
+    """The SHA-256 (or its first digits) or MD5 that a file should have, and who says so.
 
     ``sure`` is false where the digits of a name may be something else than a checksum.
     """
@@ -33,6 +41,12 @@ class Promise:
     digits: str
     by: str
     sure: bool = True
+    algorithm: str = "sha256"
+
+    @property
+    def kind(self) -> str:
+        """What people call it."""
+        return {"sha256": "SHA-256", "md5": "MD5"}[self.algorithm]
 
 
 def promise_of(source: Source) -> Promise | None:
@@ -47,15 +61,22 @@ def _promises(path: str, folder: Folder) -> Iterator[Promise]:
     blob = blob_of(path) or (folder.name if os.path.basename(folder.path) == "blobs" else "")
     if _WHOLE.fullmatch(blob):
         yield Promise(blob, "its name in the cache of huggingface_hub")
+    stored = _LFS.search(os.path.abspath(folder.path))
+    if stored and _WHOLE.fullmatch(folder.name) and folder.name.startswith(stored[1] + stored[2]):
+        yield Promise(folder.name, "its name in the store of Git LFS")
     yield from _downloaded(folder)
-    for name in (f"{folder.name}.sha256", f"{folder.name}.sha256sum"):
-        yield from _listed(folder, name, lone=True)
-    stem = os.path.splitext(folder.name)[0]
-    for name in (f"{stem}.sha256", f"{stem}.sha256sum", *_LISTS):
-        yield from _listed(folder, name, lone=False)
+    yield from sorted(_by_lists(folder), key=lambda promise: promise.algorithm == "md5")  # SHA-256 says more
     found = _IN_NAME.search(folder.name)
     if found and not found[1].isdecimal():  # digits alone are a date, or a number of steps
         yield Promise(found[1], "its name", sure=False)
+
+
+def _by_lists(folder: Folder) -> Iterator[Promise]:
+    stem = os.path.splitext(folder.name)[0]
+    for suffix in _LONE:
+        yield from _listed(folder, f"{folder.name}.{suffix}", lone=True)
+    for name in (*[f"{stem}.{suffix}" for suffix in _LONE], *_LISTS):
+        yield from _listed(folder, name, lone=False)
 
 
 def _downloaded(folder: Folder) -> Iterator[Promise]:
@@ -71,10 +92,10 @@ def _listed(folder: Folder, name: str, lone: bool) -> Iterator[Promise]:
     lines = [line for line in folder.read(name).splitlines()[:_LONGEST_LIST] if line.strip()]
     for line in lines:
         digits, named = _parsed(line.strip())
-        if not digits:
+        if not digits or (len(digits) == _MD5 and "md5" not in name.lower()):  # other sums are as long
             continue
         if os.path.basename(named.replace("\\", "/")) == folder.name or (lone and len(lines) == 1 and not named):
-            yield Promise(digits.lower(), name)
+            yield Promise(digits.lower(), name, algorithm="md5" if len(digits) == _MD5 else "sha256")
 
 
 def _parsed(line: str) -> tuple[str, str]:
@@ -85,11 +106,11 @@ def _parsed(line: str) -> tuple[str, str]:
     return (plain[1], (plain[2] or "").strip()) if plain else ("", "")
 
 
-def sha256_of(source: Source) -> str:
-    """The SHA-256 of all bytes. Raises TruncatedError when the file shrinks meanwhile."""
-    from hashlib import sha256
+def digest_of(source: Source, algorithm: str) -> str:
+    """The checksum of all bytes. Raises TruncatedError when the file shrinks meanwhile."""
+    import hashlib
 
-    digest = sha256()
+    digest = hashlib.new(algorithm, usedforsecurity=False)
     for offset in range(0, source.size, CHUNK):
         digest.update(source.read(offset, min(CHUNK, source.size - offset)))
     return digest.hexdigest()

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, Storage
-from ckptdoctor.facts.checksums import Promise, promise_of, sha256_of
+from ckptdoctor.facts.checksums import Promise, digest_of, promise_of
 from ckptdoctor.facts.crc32 import fastest
 from ckptdoctor.late import late_dataclass
+
+if TYPE_CHECKING:
+    from ckptdoctor.facts.ties import Pair
 
 CHUNK = 4 << 20  # read at a time by each thread
 PAGE = 4096
@@ -46,7 +51,8 @@ class Integrity:
     """What reading every byte of a checkpoint's storages showed.
 
     ``read`` counts the bytes. ``without_checksum`` counts the storages whose damage could not be seen for certain.
-    ``sha256`` is that of the whole file, worked out only where there is a ``promise`` to hold it against.
+    ``digest`` is that of the whole file, worked out only where there is a ``promise`` to hold it against. ``twins``
+    are the pairs of ``facts.ties`` of which no checksums tell whether they are the same: those that were compared.
     """
 
     checkpoint: Checkpoint
@@ -55,7 +61,8 @@ class Integrity:
     without_checksum: int
     notes: tuple[Note, ...] = ()
     promise: Promise | None = None
-    sha256: str = ""
+    digest: str = ""
+    twins: tuple[Pair, ...] = ()
 
 
 def examine_integrity(
@@ -82,8 +89,18 @@ def examine_integrity(
         unchecked,
         tuple([_note(each) for each in found]),
         promise,
-        sha256_of(source) if promise is not None else "",
+        digest_of(source, promise.algorithm) if promise is not None else "",
+        tuple(_twins(checkpoint, source)),
     )
+
+
+def _twins(checkpoint: Checkpoint, source: Source) -> Iterator[Pair]:
+    from ckptdoctor.facts.same_bytes import is_readable, same
+    from ckptdoctor.facts.ties import Pair, pairs  # which needs what speaks of this module
+
+    for pair in pairs(checkpoint):
+        if pair.same is None and is_readable(pair.head) and is_readable(pair.embedding):
+            yield Pair(pair.head, pair.embedding, same(pair.head, pair.embedding, source))
 
 
 class _Reader:
@@ -100,12 +117,9 @@ class _Reader:
     def examine(self, batch: Iterable[_Place]) -> list[Damage]:
         found: list[Damage] = []
         for storage, extent in batch:
-            if storage.crc32 is None and not _may_have_holes(storage):
+            if storage.crc32 is None and not may_have_holes(storage):
                 continue
-            scan = _Scan(storage, extent)
-            for offset in range(extent.offset, extent.offset + extent.length, CHUNK):
-                scan.feed(self.read(extent.file, offset, min(CHUNK, extent.offset + extent.length - offset)))
-            found += scan.damage()
+            found += scanned(storage, extent, partial(self.read, extent.file))
         return found
 
     def read(self, file: str, offset: int, length: int) -> bytes:
@@ -114,6 +128,14 @@ class _Reader:
             self.done += length
             self.progress(self.done)
         return chunk
+
+
+def scanned(storage: Storage, extent: Extent, read: Callable[[int, int], bytes]) -> Iterator[Damage]:
+    """The damage of one storage, whose bytes ``read`` (offset, length) gives."""
+    scan = _Scan(storage, extent)
+    for offset in range(extent.offset, extent.offset + extent.length, CHUNK):
+        scan.feed(read(offset, min(CHUNK, extent.offset + extent.length - offset)))
+    yield from scan.damage()
 
 
 def _batches(storages: Iterable[_Place]) -> Iterator[list[_Place]]:
@@ -139,7 +161,7 @@ class _Scan:
         self.inflate = zlib.decompressobj(-zlib.MAX_WBITS) if storage.compressed else None
         self.inflated = 0
         self.broken = False
-        holes = not storage.compressed and _may_have_holes(storage)
+        holes = not storage.compressed and may_have_holes(storage)
         self.runs = _ZeroRuns(extent) if holes else None
 
     def feed(self, chunk: bytes) -> None:
@@ -260,7 +282,8 @@ def _readable(checkpoint: Checkpoint, source: Source) -> list[_Place]:
     return sorted(inside, key=lambda place: (place[1].file, place[1].offset))
 
 
-def _may_have_holes(storage: Storage) -> bool:
+def may_have_holes(storage: Storage) -> bool:
+    """Whether zeros within it would be odd: it holds floating-point values, as far as is known."""
     return storage.dtype is None or storage.dtype.kind in ("float", "complex")
 
 

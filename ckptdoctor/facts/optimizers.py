@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Role, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Tensor
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.facts import names
 from ckptdoctor.facts.once import once
@@ -16,28 +16,38 @@ from ckptdoctor.facts.parameters import Candidate
 from ckptdoctor.facts.places import mapping_at
 
 # states that have the shape of their parameter in every optimizer of torch and in those that copy its names:
-# Adam, SGD, RMSprop, Adadelta, Adamax, Adagrad, Rprop
+# Adam, SGD, RMSprop, Adadelta, Adamax, Adagrad, Rprop, ASGD
 MOMENTS = frozenset(
-    ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg", "acc_delta")
+    ("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "grad_avg", "acc_delta", "ax")
 ) | {"exp_inf", "sum", "prev"}
+_FLAT = "prev_flat_grad"
 _READ = 16  # optimizers of one file that are looked at
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """One parameter as its optimizer saved it. ``shape`` is what its moments tell, ``name`` what ``param_names`` do."""
+    """One parameter as its optimizer saved it. ``shape`` is what its moments tell, ``name`` what ``param_names`` do.
+
+    ``number`` is what it is called in the state; ``flat``: the state is that of all parameters at once (LBFGS).
+    """
 
     name: str | None
     has_state: bool
     shape: tuple[int, ...] | None
+    number: int = -1
+    flat: bool = False
 
 
 @dataclass(frozen=True, eq=False)
 class SavedOptimizer:
-    """The state of an optimizer at ``path``: its parameter groups in order, each with its parameters in order."""
+    """The state of an optimizer at ``path``: its parameter groups in order, each with its parameters in order.
+
+    ``options`` is everything else that each group holds.
+    """
 
     path: KeyPath
     groups: tuple[tuple[Slot, ...], ...]
+    options: tuple[tuple[tuple[Part, Node], ...], ...] = ()
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
@@ -71,8 +81,14 @@ def _read(path: KeyPath, node: Mapping | None) -> SavedOptimizer | None:
         if numbers is None:
             return None
         labels = _labels(group, len(numbers))
-        read.append(tuple([_slot(label, states.get(number)) for number, label in zip(numbers, labels, strict=True)]))
-    return SavedOptimizer(path, tuple(read))
+        slots = [_slot(label, number, states.get(number)) for number, label in zip(numbers, labels, strict=True)]
+        read.append(tuple(slots))
+    return SavedOptimizer(path, tuple(read), tuple(map(_options, groups.items)))
+
+
+def _options(group: Node) -> tuple[tuple[Part, Node], ...]:
+    entries = group.entries if isinstance(group, Mapping) else ()
+    return tuple([(part, value) for part, value in entries if part not in ("params", "param_names")])
 
 
 def _numbers(group: Node) -> list[int] | None:
@@ -88,15 +104,29 @@ def _labels(group: Node, number: int) -> Sequence[str | None]:
     return labels if len(labels) == number else [None] * number
 
 
-def _slot(name: str | None, state: Node) -> Slot:
+def _slot(name: str | None, number: int, state: Node) -> Slot:
     if not isinstance(state, Mapping) or not state.entries:
-        return Slot(name, False, None)
-    shapes = {
-        each.shape
+        return Slot(name, False, None, number)
+    tensors = {
+        key: each
         for key, each in state.entries
-        if key in MOMENTS and isinstance(each, Tensor) and each.subclass is None
+        if isinstance(key, str) and isinstance(each, Tensor) and each.subclass is None
     }
-    return Slot(name, True, shapes.pop() if len(shapes) == 1 else None)
+    shapes = {each.shape for key, each in tensors.items() if key in MOMENTS}
+    shapes.update(_factored({key: each.shape for key, each in tensors.items()}))
+    return Slot(name, True, shapes.pop() if len(shapes) == 1 else None, number, _FLAT in dict(state.entries))
+
+
+def _factored(shapes: dict[str, tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    """The shapes that the factors of second moments tell: those of torch's Adafactor, and of that of transformers."""
+    row, column = shapes.get("row_var"), shapes.get("col_var")
+    if row and column and row[-1] == 1 and len(row) == len(column) > 1:
+        yield (*row[:-1], column[-1])
+    row, column = shapes.get("exp_avg_sq_row"), shapes.get("exp_avg_sq_col")
+    if row and column and len(row) == len(column):
+        yield (*row, column[-1])
+    if "variance" in shapes:
+        yield shapes["variance"]
 
 
 def in_order(slots: Iterable[Slot], wanted: Iterable[Candidate]) -> bool:

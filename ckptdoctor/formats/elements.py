@@ -5,10 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
-from ckptdoctor.edits.elements import Dequantized, Elements, Joined, Normed, Reshaped, View, narrowed, nbytes, reshaped
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.edits.elements import (
+    Converted,
+    Dequantized,
+    Elements,
+    Joined,
+    Normed,
+    Reshaped,
+    Scattered,
+    View,
+    narrowed,
+    nbytes,
+    reshaped,
+)
 from ckptdoctor.formats.norms import normed
 from ckptdoctor.formats.quantization import dequantized
+from ckptdoctor.formats.sparse import scattered
 from ckptdoctor.formats.torch_objects.gather import BLOCK, gather
+
+_READ = 4 << 20  # bytes that are cast from one reading
 
 # reads ``length`` bytes at ``offset`` of a storage by its name
 Read = Callable[[str, int, int], bytes]
@@ -24,6 +40,10 @@ def chunks(elements: Elements, read: Read, block: int = BLOCK) -> Iterator[bytes
         yield from normed(elements, lambda part, size: chunks(part, read, min(block, size)))
     elif isinstance(elements, Dequantized):
         yield from dequantized(elements, lambda part, size: chunks(part, read, min(block, size)))
+    elif isinstance(elements, Scattered):
+        yield from scattered(elements, lambda part, size: chunks(part, read, min(block, size)))
+    elif isinstance(elements, Converted):
+        yield from _cast(elements, read, block)
     elif prod(elements.shape[: elements.dim]) == 1:
         for part in elements.parts:
             yield from chunks(part, read, block)
@@ -37,6 +57,15 @@ def _viewed(view: View, read: Read, block: int) -> Iterator[bytes]:
         return read(view.source, begin, length) if view.held is None else bytes(view.held[begin : begin + length])
 
     yield from gather(bytes_at, view.shape, view.stride, 0, view.width, block)
+
+
+def _cast(elements: Converted, read: Read, block: int) -> Iterator[bytes]:
+    from ckptdoctor.casting.cast import cast, in_pieces, one_thread
+
+    width = BY_NAME[elements.kind].bits // 8
+    with one_thread(prod(elements.shape)):
+        for piece in in_pieces(chunks(elements.parts[0], read, min(block, _READ)), width):
+            yield cast(piece, elements.kind, elements.dtype)
 
 
 def _woven(elements: Joined, read: Read, block: int) -> Iterator[bytes]:

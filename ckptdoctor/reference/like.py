@@ -26,7 +26,8 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     tensors = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in state_dict.tensors}
     extra = frozenset(filter(is_extra_state, (*tensors, *state_dict.others)))
     ties = _ties(state_dict.tensors)
-    return Reference(shown(path), tensors, state_dict.path, f"--like {shlex.quote(shown(path))}", ties, extra=extra)
+    option = f"--like {shlex.quote(shown(path))}"
+    return Reference(shown(path), tensors, state_dict.path, option, ties, extra=extra, beside=checkpoint)
 
 
 def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:

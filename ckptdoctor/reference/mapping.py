@@ -42,7 +42,14 @@ def from_module(module: Any, source: str) -> Reference:
     if not found.tensors:
         raise UsageError(f"{source} has neither parameters nor buffers: there is nothing to compare with.")
     extra = {key for key, loads in _extra_states(module) if loads}
-    return replace(found, ties=_ties(module, found.tensors), extra=found.extra | extra)
+    trained = {key: each.requires_grad for key, each in module.named_parameters() if key in found.tensors}
+    return replace(
+        found,
+        ties=_ties(module, found.tensors),
+        extra=found.extra | extra,
+        parameters=tuple(trained),
+        frozen=frozenset([key for key, grad in trained.items() if not grad]),
+    )
 
 
 def _extra_states(module: Any) -> Iterator[tuple[str, bool]]:

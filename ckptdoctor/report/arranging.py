@@ -9,7 +9,7 @@ from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.wrapping import abridged
 
-KINDS = frozenset({"reshape", "transpose", "fill", "split", "fuse", "fuse-norm", "dequantize", "tie"})
+KINDS = frozenset({"reshape", "transpose", "fill", "split", "fuse", "fuse-norm", "dequantize", "tie", "cast"})
 
 _NAMES = 80  # characters of the names on either side of the arrow
 _SHAPE = " ["  # where the name ends in "name [2, 3]"
@@ -21,7 +21,7 @@ def arranged(change: Change) -> str:
     if change.kind in ("fill", "tie"):
         return f"{change.kind} {_listed(behind)}"
     before = _listed([old for old, _ in change.pairs if old])
-    if change.kind in ("reshape", "transpose"):
+    if change.kind in ("reshape", "transpose", "cast"):
         return f"{change.kind} {before}  →  {_shapes(behind).strip()}"
     verb = "compute" if change.kind in ("fuse-norm", "dequantize") else change.kind
     return f"{verb} {before}  →  {_listed(behind)}"

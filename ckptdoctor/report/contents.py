@@ -71,7 +71,7 @@ def _few(counts: dict[str, int]) -> str:
 
 def table(checkpoint: Checkpoint) -> Iterator[str]:
     """One line for each state dict, then one for everything else."""
-    rows = [_row(checkpoint.tree, each) for each in checkpoint.state_dicts]
+    rows = [state_dict_row(checkpoint.tree, each) for each in checkpoint.state_dicts]
     others = list(other_contents(checkpoint))
     width = max([len(row[0]) for row in rows] + [len("other") if others else 0])
     if rows:
@@ -82,7 +82,8 @@ def table(checkpoint: Checkpoint) -> Iterator[str]:
         yield f"{'other'.ljust(width)}   {', '.join(others[:_OTHERS] + more)}"
 
 
-def _row(tree: Node, state_dict: StateDict) -> tuple[str, ...]:
+def state_dict_row(tree: Node, state_dict: StateDict) -> tuple[str, ...]:
+    """Role, place, tensors, bytes, and the hyperparameters of an optimizer: safe to print."""
     where = abridged(escape(show_path(state_dict.path)), 48)
     tensors = plural(len(state_dict.tensors), "tensor")
     remark = _hyperparameters(tree, state_dict) if state_dict.role is Role.OPTIMIZER else ""

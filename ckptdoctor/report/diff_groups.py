@@ -8,11 +8,12 @@ from itertools import islice
 from typing import TypeVar
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Single, Verdict
+from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Single, Tie, Verdict
 from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.contents import value
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.grouping import grouped, in_short
+from ckptdoctor.report.memory import order
 from ckptdoctor.report.numbers import shape
 from ckptdoctor.report.wrapping import abridged
 
@@ -51,6 +52,7 @@ def groups(found: Difference, every: bool = False) -> list[Group]:
     for label, chosen, kind in _KINDS:
         made += _by_kind(label, [pair for pair in found.pairs if chosen(pair)], kind, every)
     made += _values(found, every)
+    made += _ties(found, every)
     made += _singles("only in A", found.removed, every)
     made += _singles("only in B", found.added, every)
     made += _others(found.others, every)
@@ -172,7 +174,8 @@ def _differing(old: str, new: str) -> tuple[str, str]:
 
 
 def _shapes(pair: Pair) -> str:
-    return f"{shape(pair.a.shape)} → {shape(pair.b.shape)}"
+    perhaps = ", perhaps transposed" if pair.perhaps_transposed and pair.values is None else ""
+    return f"{shape(pair.a.shape)} → {shape(pair.b.shape)}{perhaps}"
 
 
 def _dtypes(pair: Pair) -> str:
@@ -183,16 +186,22 @@ def _devices(pair: Pair) -> str:
     return f"{escape(pair.a.device)} → {escape(pair.b.device)}"
 
 
+def _orders(pair: Pair) -> str:
+    return f"{order(pair.a)} → {order(pair.b)} in memory, the same elements"
+
+
 def _made(pair: Pair) -> str:
     one, other = (each.subclass or each.layout for each in (pair.a, pair.b))
     return f"{escape(one)} → {escape(other)}"
 
 
 _KINDS: tuple[tuple[str, Callable[[Pair], bool], Callable[[Pair], str]], ...] = (
-    ("reshaped", lambda pair: pair.reshaped, _shapes),
+    ("reshaped", lambda pair: pair.reshaped and not pair.transposed, _shapes),
+    ("transposed", lambda pair: pair.transposed, _shapes),
     ("recast", lambda pair: pair.recast, _dtypes),
     ("retagged", lambda pair: pair.retagged, _devices),
     ("remade", lambda pair: pair.remade, _made),
+    ("relaid", lambda pair: pair.relaid, _orders),
 )
 
 _WORDS = {
@@ -225,6 +234,24 @@ def _by_kind(label: str, pairs: Sequence[Pair], kind: Callable[[Pair], str], eve
     for pair in pairs:
         by_kind.setdefault(kind(pair), []).append(pair.name)
     yield from _some(Group(label, len(names), short(names), told) for told, names in by_kind.items())
+
+
+def _ties(found: Difference, every: bool) -> Iterator[Group]:
+    """What is one tensor on one side only."""
+    made = [_tie(tie) for tie in found.ties]
+    yield from made if every else _some(made)
+
+
+def _tie(tie: Tie) -> Group:
+    here, there = ("A", "B") if tie.side == "a" else ("B", "A")
+    ways = []
+    if tie.apart:
+        ways.append(f"apart in {there}" + ("" if tie.counts else ", whose container holds no ties"))
+    if tie.missing:
+        ways.append(f"{there} lacks {short(tie.missing)}")
+    names = (*tie.names, *tie.missing)
+    text = " = ".join([_name(name) for name in names]) if len(names) <= _PATTERNS else short(names)
+    return Group(f"tied in {here}", len(names), text, "; ".join(ways))
 
 
 def _singles(label: str, singles: Sequence[Single], every: bool) -> Iterator[Group]:

@@ -5,18 +5,18 @@ from __future__ import annotations
 from math import isfinite
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Side, Single, Verdict
+from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Side, Single, Tie, Verdict
 from ckptdoctor.report.contents import value
 from ckptdoctor.report.diff_groups import rows
 from ckptdoctor.report.json import SCHEMA, bounded, dump, shape, summary
 from ckptdoctor.report.summary import summarise
 
-_WAYS = ("renamed", "reshaped", "recast", "retagged", "remade")
+_WAYS = ("renamed", "reshaped", "transposed", "recast", "retagged", "remade", "relaid")
 
 
 def render(found: Difference, version: str, every: bool = False) -> str:
     """Everything that differs; ``every`` lists what does not, too."""
-    listed = [pair for pair in found.pairs if every or not pair.alike or pair.renamed or pair.retagged]
+    listed = [pair for pair in found.pairs if every or not pair.alike or pair.renamed or pair.retagged or pair.relaid]
     return dump(
         {
             "schema": SCHEMA,
@@ -35,6 +35,7 @@ def render(found: Difference, version: str, every: bool = False) -> str:
             "tensors": [_pair(pair) for pair in listed],
             "removed": [_single(each) for each in found.removed],
             "added": [_single(each) for each in found.added],
+            "ties": [_tie(each) for each in found.ties],
             "others": [_other(each) for each in found.others],
             "modules": [
                 {"name": row.name, "tensors": row.tensors, "tensors_changed": row.changed, **_numbers(row.numbers)}
@@ -109,6 +110,16 @@ def _numbers(numbers: Numbers) -> dict[str, object]:
 def _finite(number: float) -> float | str:
     """JSON has neither NaN nor infinity."""
     return number if isfinite(number) else str(number)
+
+
+def _tie(tie: Tie) -> dict[str, object]:
+    return {
+        "side": tie.side,
+        "names": list(tie.names),
+        "missing": list(tie.missing),
+        "apart": tie.apart,
+        "counts": tie.counts,
+    }
 
 
 def _other(other: Other) -> dict[str, object]:

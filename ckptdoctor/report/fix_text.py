@@ -49,13 +49,13 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
     yield from _plan(report, paint, width)
     if report.proof is None:
         return
-    yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {_kept(report)}"
-    yield from wrapped(f"verified · {_proven(report.proof)}", width, "", "  ")
+    yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {kept(report)}"
+    yield from wrapped(f"verified · {proven(report.proof)}", width, "", "  ")
     yield from _left([each for each in report.proof.findings if each.severity is not Severity.INFO], paint, width)
-    yield f"next · {paint.accent(_next(report))}"
+    yield f"next · {paint.accent(next_step(report))}"
 
 
-def _kept(report: RepairReport) -> str:
+def kept(report: RepairReport) -> str:
     """What became of the original."""
     if not report.replaces_original:
         return "the original is untouched"
@@ -95,7 +95,7 @@ def _rows(step: Step) -> Iterator[tuple[str, str, str]]:
     label = f"{step.label} {step.name}".rstrip()
     for change in step.changes:
         fit = _fit(step) if change is step.changes[-1] else ""
-        yield escape(label), _names(change, step), _counts(change) + fit
+        yield escape(label), in_words(change, step), counted(change) + fit
         label = ""
 
 
@@ -107,11 +107,14 @@ def _fit(step: Step) -> str:
     return f"   {keys:,} of {plural(wanted, 'key')} fit"
 
 
-def _names(change: Change, step: Step) -> str:
+def in_words(change: Change, step: Step) -> str:
+    """What a change does, in one line, with names put together by patterns; escaped."""
     if change.kind in KINDS:
         return arranged(change)
     if change.kind == "rename" and change.pairs:
         return ", ".join(["  →  ".join(map(_shown, filter(None, pair))) for pair in in_short(change.pairs)])
+    if change.kind == "cast-loss":
+        return ", ".join([f"{what} {number}" for what, number in change.pairs]) or "no value changes"
     before = _side([old for old, _ in change.pairs])
     after = _side([new for _, new in change.pairs])
     if change.kind == "drop":
@@ -137,7 +140,8 @@ def _at(change: Change) -> str:
     return f"{_shown(show_path(change.place))}/" if change.place else ""
 
 
-def _counts(change: Change) -> str:
+def counted(change: Change) -> str:
+    """How many of what it touches."""
     said = [plural(number, noun, _PLURALS.get(noun)) for number, noun in change.counts]
     if change.kind == "rename" and change.place:
         said[0] += f" of {_shown(show_path(change.place))}"
@@ -149,10 +153,13 @@ _PLURALS = {
     "_metadata entry": "_metadata entries",
     "param_names entry": "param_names entries",
     "tensor left out": "tensors left out",
+    "value rounded": "rounded",
+    "value made infinite": "made infinite",
+    "value made 0": "made 0",
 }
 
 
-def _proven(proof: Proof) -> str:
+def proven(proof: Proof) -> str:
     """What was compared and how it came out, and nothing that was not."""
     pieces = ["contents equal but for the plan"]
     if proof.elided:
@@ -198,7 +205,7 @@ def _left(findings: Iterable[Finding], paint: Paint, width: int | None) -> Itera
         yield from (paint.dim(line) for line in wrapped(head, width, "", "  "))
 
 
-def _next(report: RepairReport) -> str:
+def next_step(report: RepairReport) -> str:
     """What loads the result."""
     name = _literal(report.output)
     index = _index(report)
@@ -230,7 +237,7 @@ def _difference(report: RepairReport, paint: Paint) -> Iterator[str]:
     for step in report.steps:
         for change in step.changes:
             place = f" · {_shown(show_path(change.place))}" if change.place else ""
-            yield paint.strong(f"@@ {escape(f'{step.label} {step.name}'.rstrip())}{place} · {_counts(change)} @@")
+            yield paint.strong(f"@@ {escape(f'{step.label} {step.name}'.rstrip())}{place} · {counted(change)} @@")
             yield from _pairs(change, step)
 
 
@@ -248,8 +255,8 @@ def _groups(change: Change) -> Iterator[str]:
 
 
 def _pairs(change: Change, step: Step) -> Iterator[str]:
-    if not change.pairs or change.kind == "optimizer-unfit":
-        yield f" {_names(change, step)}"
+    if not change.pairs or change.kind in ("optimizer-unfit", "cast-loss"):
+        yield f" {in_words(change, step)}"
         return
     if len(change.pairs) > _LISTED:
         yield from _groups(change)

@@ -10,23 +10,33 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.report.escape import escape
 
 STANDARD_INPUT = "-"
-_PATTERN = re.compile(r"ckptdoctor (fix|convert|merge|salvage|check|show) FILE")
+_PATTERN = re.compile(r"ckptdoctor (?:fix|convert|merge|salvage|graft|check|show) FILE(?: --from FILE)?")
 
 
 def quote(path: str) -> str:
     r"""``path`` as one shell word. Names with invisible characters or broken text become ``$'a\x1b'`` (bash, zsh)."""
-    if path.startswith("-"):
-        path = f"./{path}"
-    if escape(path) == path:
-        return posix_quote(path)
-    return "$'" + "".join(map(_ansi_c, os.fsencode(path))) + "'"
+    return word(f"./{path}" if path.startswith("-") else path)
+
+
+def word(text: str) -> str:
+    """Any text as one shell word, such as an option and what it is given."""
+    if escape(text) == text:
+        return posix_quote(text)
+    return "$'" + "".join(map(_ansi_c, _encoded(text))) + "'"
+
+
+def _encoded(text: str) -> bytes:
+    try:
+        return os.fsencode(text)
+    except UnicodeEncodeError:  # half of a character, which no shell can pass on as it is
+        return text.encode("utf-8", "surrogatepass")
 
 
 def with_path(text: str, path: str) -> str:
     """``text`` with the real path in the commands that rules write as ``ckptdoctor fix FILE``."""
     if path == STANDARD_INPUT:
         return text
-    return _PATTERN.sub(lambda command: f"ckptdoctor {command[1]} {quote(path)}", text)
+    return _PATTERN.sub(lambda command: command[0].replace("FILE", quote(path)), text)
 
 
 def fix_command(path: str, *fixes: Fix) -> str:

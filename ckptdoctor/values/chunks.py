@@ -1,17 +1,21 @@
 """One chunk of values in numbers: a few passes over memory that the first pass has brought into the cache.
 
-The sum of a chunk is finite only if all its values are, and no pass is faster. Floats of 16 bits are then looked at as
-integers: without its sign bit, the integer of a float grows with the float, and integers are compared several times as
-fast as these floats, which have to be widened first.
+The sum of a chunk is finite only if all its values are, and no pass is faster: that is the scan. For statistics floats
+are looked at as integers, which are compared several times as fast. Without its sign bit, the integer of a float grows
+with the float: taken with a sign, the least integer is that of the smallest negative float and the greatest that of
+the largest positive one; with the sign bit flipped, they are those of the smallest positive and the largest negative.
 """
 
 from __future__ import annotations
 
 import struct
-from math import isfinite, isnan
+from dataclasses import dataclass
+from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING
 
+from ckptdoctor.values.counted import add_counted, is_counted, scan_counted
 from ckptdoctor.values.partial import Partial
+from ckptdoctor.values.sums import sums_by_rows
 
 if TYPE_CHECKING:
     import torch
@@ -20,12 +24,20 @@ if TYPE_CHECKING:
 _LARGE, _SMALL = 1e15, 1e-12
 _CANCELLED = 0.5  # a variance below this share of the mean square has lost digits: it is computed again
 
-# dtypes that are measured as they are; those of 16 bits with the integer that infinity is
-_FLOATS = {"float64": 0, "float32": 0, "float16": 0x7C00, "bfloat16": 0x7F80}
-_HALF = 2  # bytes
+# dtypes that are measured as they are; those of 16 and 32 bits with the integer that infinity is
+_FLOATS = {"float64": 0, "float32": 0x7F800000, "float16": 0x7C00, "bfloat16": 0x7F80}
 _FEW = 32  # values that plain Python is faster with
 # integers that float32 holds exactly; wider ones are measured in float64
 _NARROW = ("int8", "uint8", "int16", "uint16", "bool")
+
+
+@dataclass(frozen=True, slots=True)
+class _Extremes:
+    """The least and the greatest value of a chunk, and which integers its zeros are, of those that occur."""
+
+    min: float
+    max: float
+    zeros: tuple[int, ...]
 
 
 class Measure:
@@ -34,10 +46,13 @@ class Measure:
     def __init__(self, size: int) -> None:
         self.size = size
         self._scratch: dict[tuple[torch.dtype, str], torch.Tensor] = {}
-        self._tables: dict[torch.dtype, torch.Tensor] = {}
+        self._signs: dict[torch.dtype, torch.Tensor] = {}
 
     def scan(self, chunk: torch.Tensor, partial: Partial) -> None:
         """Count the NaNs and infinities of a contiguous chunk of real numbers, and nothing else."""
+        if is_counted(chunk.dtype):
+            scan_counted(chunk, partial)
+            return
         values = self._as_float(chunk)
         partial.count += values.numel()
         if not isfinite(values.sum().item()):  # or the sum of finite values overflowed
@@ -47,43 +62,23 @@ class Measure:
         """Count in a contiguous chunk of real numbers."""
         if chunk.numel() <= _FEW:
             _add_few([float(each) for each in chunk.tolist()], partial)
-            return
-        values = self._as_float(chunk)
-        partial.count += values.numel()
-        if values.element_size() > _HALF:
-            self._add_wide(values, partial)
+        elif is_counted(chunk.dtype):
+            add_counted(chunk, partial)
         else:
-            self._add_half(values, partial)
+            self._add_floats(self._as_float(chunk), partial)
 
-    def _add_wide(self, values: torch.Tensor, partial: Partial) -> None:
-        """Count in float32 or float64."""
-        import torch
-
-        low, high = (each.item() for each in torch.aminmax(values))
-        if not isfinite(high - low) and not (isfinite(low) and isfinite(high)):
+    def _add_floats(self, values: torch.Tensor, partial: Partial) -> None:
+        partial.count += values.numel()
+        extremes = self._extremes(values)
+        if extremes is None:
             values = _not_finite(values, partial)
             if not values.numel():
                 return
-            low, high = (each.item() for each in torch.aminmax(values))
-        partial.min, partial.max = min(partial.min, low), max(partial.max, high)
-        if low <= 0 <= high:
-            sizes = torch.abs(values, out=self._out(values.dtype, "sizes", values.numel()))
-            if sizes.amin().item() == 0:
-                partial.zeros += int((values == 0).sum().item())
-        self._moments(values, max(high, -low), partial)
-
-    def _add_half(self, values: torch.Tensor, partial: Partial) -> None:
-        """Count in float16 or bfloat16."""
-        low, high = self._sizes(values)
-        if high >= _FLOATS[_name(values.dtype)]:
-            values = _not_finite(values, partial)
-            if not values.numel():
-                return
-            low, high = self._sizes(values)
-        self._extremes(values, low, high, partial)
-        if low == 0:
-            partial.zeros += int((values == 0).sum().item())
-        self._moments(values, _float(high, values.dtype), partial)
+            extremes = self._extremes(values)
+            assert extremes is not None
+        partial.min, partial.max = min(partial.min, extremes.min), max(partial.max, extremes.max)
+        partial.zeros += sum([self._occurrences(values, zero) for zero in extremes.zeros])
+        self._moments(values, max(extremes.max, -extremes.min), partial)
 
     def _as_float(self, chunk: torch.Tensor) -> torch.Tensor:
         """The chunk, as it is or in scratch memory, in a dtype of ``_FLOATS``."""
@@ -92,44 +87,51 @@ class Measure:
         name = _name(chunk.dtype)
         if name in _FLOATS:
             return chunk
-        if name.startswith("float8"):
-            return self._looked_up(chunk)
         values = self._out(torch.float32 if name in _NARROW else torch.float64, "float", chunk.numel())
         return values.copy_(chunk.view(torch.uint8) if name == "bool" else chunk)
 
-    def _looked_up(self, chunk: torch.Tensor) -> torch.Tensor:
-        """Floats of 8 bits as float32: one of 256 each, and looking them up is faster than converting them."""
+    def _extremes(self, values: torch.Tensor) -> _Extremes | None:
+        """None where not all values are finite."""
         import torch
 
-        if chunk.dtype not in self._tables:
-            self._tables[chunk.dtype] = torch.arange(256, dtype=torch.uint8).view(chunk.dtype).float()
-        values = self._out(torch.float32, "float", chunk.numel())
-        places = self._out(torch.int32, "places", chunk.numel()).copy_(chunk.view(torch.uint8))
-        return torch.index_select(self._tables[chunk.dtype], 0, places, out=values)
+        if values.dtype is torch.float64:
+            return self._extremes_of_doubles(values)
+        bits = _bits(values)
+        sign = self._sign(bits.dtype)
+        lowest = int(sign.item())
+        low, high = (int(each.item()) for each in torch.aminmax(bits))
+        if low >= 0:  # nothing is negative
+            below, above = low + lowest, -1
+        else:
+            flipped = torch.bitwise_xor(bits, sign, out=self._out(bits.dtype, "bits", bits.numel()))
+            below, above = (int(each.item()) for each in torch.aminmax(flipped))
+        if max(high, above) >= _FLOATS[_name(values.dtype)]:
+            return None
+        greatest = _float(high, values.dtype) if high >= 0 else -_float(low - lowest, values.dtype)
+        least = _float(below - lowest, values.dtype) if above < 0 else -_float(above, values.dtype)
+        zeros = [zero for zero, there in ((0, below == lowest), (lowest, low == lowest)) if there]
+        return _Extremes(least + 0.0, greatest + 0.0, tuple(zeros))
 
-    def _sizes(self, values: torch.Tensor) -> tuple[int, int]:
-        """The smallest and the largest size of a value, as integers."""
+    def _extremes_of_doubles(self, values: torch.Tensor) -> _Extremes | None:
+        """Integers of 64 bits are compared more slowly than floats."""
         import torch
 
-        sizes = torch.abs(values, out=self._out(values.dtype, "sizes", values.numel()))
-        low, high = torch.aminmax(sizes.view(torch.int16))
-        return int(low.item()), int(high.item())
+        low, high = values.amin().item(), values.amax().item()
+        if not (isfinite(low) and isfinite(high)):
+            return None
+        zeros: list[int] = []
+        if low <= 0 <= high:
+            sizes = torch.abs(values, out=self._out(values.dtype, "sizes", values.numel()))
+            zeros = [0, -(1 << 63)] if sizes.amin().item() == 0 else []
+        return _Extremes(low, high, tuple(zeros))
 
-    def _extremes(self, values: torch.Tensor, low: int, high: int, partial: Partial) -> None:
-        """The minimum and the maximum, from integers: those of negative floats are negative, in reverse order."""
+    def _occurrences(self, values: torch.Tensor, wanted: int) -> int:
+        """How many values are the float that an integer stands for."""
         import torch
 
-        dtype = values.dtype
-        top = int(values.view(torch.int16).amax().item())
-        most = _float(top, dtype) if top >= 0 else -_float(low, dtype)
-        partial.max = max(partial.max, most)
-        largest = _float(high, dtype)
-        if largest > most:
-            partial.min = min(partial.min, -largest)
-        elif -largest < partial.min:  # or no value of this chunk could be less than the minimum of those before it
-            flipped = torch.neg(values, out=self._out(dtype, "sizes", values.numel()))
-            top = int(flipped.view(torch.int16).amax().item())
-            partial.min = min(partial.min, -_float(top, dtype) if top >= 0 else _float(low, dtype))
+        bits = _bits(values)
+        found = torch.eq(bits, wanted, out=self._out(bits.dtype, "bits", bits.numel()))
+        return int(found.sum(dtype=torch.int32).item())
 
     def _moments(self, values: torch.Tensor, largest: float, partial: Partial) -> None:
         import torch
@@ -137,15 +139,42 @@ class Measure:
         count = values.numel()
         exact = values.dtype is torch.float64 or not _SMALL < largest < _LARGE
         wanted = torch.float64 if exact and largest else torch.float32
-        wide = values if values.dtype is wanted else self._out(wanted, "wide", count).copy_(values)
-        mean, squares = wide.sum().item() / count, torch.dot(wide, wide).item()
+        total, squares = self._sums(values, wanted)
+        if not isfinite(squares):  # of numbers beyond 1e154: torch and NumPy say infinity too
+            halved = torch.mul(values, 0.5**64, out=self._out(wanted, "apart", count))
+            partial.add_moments(count, halved.sum().item() / count * 2.0**64, inf, inf)
+            return
+        mean = total / count
         spread = squares - count * mean * mean
         if spread < _CANCELLED * squares:
+            wide = self._widened(values, wanted)
             apart = torch.sub(wide, mean, out=self._out(wanted, "apart", count))
-            rest = apart.sum().item() / count
-            spread = torch.dot(apart, apart).item() - count * rest * rest
-            mean += rest
+            rest, around = self._sums(apart, wanted)
+            spread = around - rest * rest / count
+            mean += rest / count
         partial.add_moments(count, mean, spread, squares)
+
+    def _sums(self, values: torch.Tensor, wanted: torch.dtype) -> tuple[float, float]:
+        """The sum, and the sum of squares, in the wanted precision or better."""
+        import torch
+
+        total, squares, done = (sums_by_rows(values) if wanted is torch.float32 else None) or (0.0, 0.0, 0)
+        if done < values.numel():
+            wide = self._widened(values[done:], wanted)
+            total += wide.sum().item()
+            squares += wide.dot(wide).item()
+        return total, squares
+
+    def _widened(self, values: torch.Tensor, wanted: torch.dtype) -> torch.Tensor:
+        return values if values.dtype is wanted else self._out(wanted, "wide", values.numel()).copy_(values)
+
+    def _sign(self, dtype: torch.dtype) -> torch.Tensor:
+        """The integer of which only the sign bit is set."""
+        import torch
+
+        if dtype not in self._signs:
+            self._signs[dtype] = torch.tensor(torch.iinfo(dtype).min, dtype=dtype)
+        return self._signs[dtype]
 
     def _out(self, dtype: torch.dtype, use: str, count: int) -> torch.Tensor:
         """Scratch memory for ``count`` values."""
@@ -164,7 +193,7 @@ def _add_few(values: list[float], partial: Partial) -> None:
     partial.positive_inf += values.count(float("inf"))
     partial.negative_inf += values.count(float("-inf"))
     if finite:
-        mean = sum(finite) / len(finite)
+        mean = sum([each / len(finite) for each in finite])  # their sum may be more than a float holds
         apart = [each - mean for each in finite]
         partial.zeros += finite.count(0.0)
         partial.min, partial.max = min(partial.min, *finite), max(partial.max, *finite)
@@ -186,13 +215,18 @@ def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _float(bits: int, dtype: torch.dtype) -> float:
-    """The float16 or bfloat16 that an integer stands for."""
+def _bits(values: torch.Tensor) -> torch.Tensor:
+    """Floats as the integers that their bits are."""
     import torch
 
-    made: float
-    if dtype is torch.bfloat16:  # the upper half of a float32
-        (made,) = struct.unpack("f", struct.pack("i", bits << 16))
-    else:
-        (made,) = struct.unpack("e", struct.pack("h", bits))
-    return made
+    return values.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()])
+
+
+def _float(bits: int, dtype: torch.dtype) -> float:
+    """The float that a positive integer stands for."""
+    import torch
+
+    if dtype is torch.float16:
+        return float(struct.unpack("e", struct.pack("h", bits))[0])
+    # a bfloat16 is the upper half of a float32
+    return float(struct.unpack("f", struct.pack("i", bits << 16 if dtype is torch.bfloat16 else bits))[0])

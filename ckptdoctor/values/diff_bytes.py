@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from threading import Lock
 from typing import BinaryIO
 
 from ckptdoctor.checkpoint import Source, Tensor
@@ -17,6 +18,7 @@ from ckptdoctor.formats.compose.strided import length, refusal, segments
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
 BLOCK = 1 << 19  # two of them stay in the cache of a core
+_FIRST = 1 << 16  # nearly all that differs does so at its beginning: no more than this is read for nothing
 _CUT = 64 << 20  # longer runs are shared out among threads
 _MOST_OPEN = 32
 
@@ -128,25 +130,52 @@ class Feed:
         return step
 
 
+Going = Callable[[int], bool]
+
+
+class StoppedError(Exception):
+    """Whoever waits has had enough."""
+
+
+class Tally:
+    """How many bytes of both sides all threads are done with."""
+
+    def __init__(self, going: Going = lambda done: True) -> None:
+        self._going = going
+        self._done = 0
+        self._lock = Lock()
+
+    def add(self, count: int) -> None:
+        """So many more. Raises StoppedError where nobody wants the rest."""
+        with self._lock:
+            self._done += count
+            done = self._done
+        if not self._going(done):
+            raise StoppedError
+
+
 class Blocks:
     """Two buffers of one thread."""
 
-    def __init__(self, a: Files, b: Files) -> None:
+    def __init__(self, a: Files, b: Files, tally: Tally | None = None) -> None:
         self._files = a, b
         self._buffers = bytearray(BLOCK), bytearray(BLOCK)
+        self._tally = tally or Tally()
 
     def same(self, run: Run) -> bool:
         """Whether both sides have the same bytes; what follows the first block that differs is not read."""
         feeds = Feed(run.data_a, self._files[0]), Feed(run.data_b, self._files[1])
         one, other = self._buffers
-        left = run.nbytes
+        left, most, whole = run.nbytes, _FIRST, run.nbytes
         while left:
-            step = min(left, BLOCK)
+            step = min(left, most)
             feeds[0].fill(memoryview(one)[:step])
             feeds[1].fill(memoryview(other)[:step])
             if (one != other) if step == BLOCK else (one[:step] != other[:step]):
+                self._tally.add(2 * (left - whole))  # all of it is measured again
                 return False
-            left -= step
+            left, most = left - step, BLOCK
+            self._tally.add(2 * step)
         return True
 
     def digest(self, data: Data, side: int) -> bytes:
@@ -159,6 +188,7 @@ class Blocks:
             feed.fill(buffer[:step])
             made.update(buffer[:step])
             left -= step
+            self._tally.add(step)
         return made.digest()
 
 

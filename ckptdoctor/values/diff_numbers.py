@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint.dtypes import DType, cast_loses_values
 from ckptdoctor.differences import Numbers
-from ckptdoctor.values.diff_bytes import Feed, Files, Run
+from ckptdoctor.values.diff_bytes import Feed, Files, Run, Tally
 
 if TYPE_CHECKING:
     import torch
 
-CHUNK = 1 << 16  # values at a time
+CHUNK = 1 << 17  # values at a time: fewer calls into torch tell more than what does not fit the nearest cache
 _LARGEST = 16  # bytes of the widest dtype
 # what float32 holds exactly; everything else is computed with in float64, complex numbers in complex128
 _NARROW = frozenset({"float32", "bfloat16", "float16", "int8", "uint8", "int16", "uint16", "bool"})
@@ -50,10 +50,11 @@ class Tolerance:
 class Meter:
     """Measures runs in memory of its own: one for each thread."""
 
-    def __init__(self, a: Files, b: Files, tolerance: Tolerance) -> None:
+    def __init__(self, a: Files, b: Files, tolerance: Tolerance, tally: Tally | None = None) -> None:
         import torch
 
         self._files = a, b
+        self._tally = tally or Tally()
         self._tolerance = tolerance
         self._buffers = bytearray(CHUNK * _LARGEST), bytearray(CHUNK * _LARGEST)
         self._raw = [torch.frombuffer(buffer, dtype=torch.uint8) for buffer in self._buffers]
@@ -79,6 +80,7 @@ class Meter:
     def _chunk(self, run: Run, feeds: tuple[Feed, Feed], count: int) -> Numbers:
         a = self.values(feeds[0], run.a.dtype, count, 0)
         b = self.values(feeds[1], run.b.dtype, count, 1)
+        self._tally.add(count * (run.a.dtype.bits + run.b.dtype.bits) // 8)
         rounded = run.a.dtype == run.b.dtype or _converted(a, b, run.a.dtype, run.b.dtype)
         flags = _flags(run.a), _flags(run.b)
         if narrow(run.a.dtype) and narrow(run.b.dtype) and not any(flags):
@@ -101,7 +103,7 @@ class Meter:
         square, square_a, square_b = (torch.dot(each, each).item() for each in (apart, a, b))
         if not isfinite(square + square_a + square_b):
             return None
-        changed = _nonzero(apart.abs_())
+        changed, largest = _nonzero(apart.abs_())
         if changed and min(square, square_a, square_b) < _TINY:
             return None
         beyond = changed
@@ -112,7 +114,7 @@ class Meter:
             elements=a.numel(),
             changed=changed,
             beyond=beyond,
-            largest=apart.amax().item(),
+            largest=largest,
             total=apart.sum().item(),
             square=square,
             square_a=square_a,
@@ -121,12 +123,14 @@ class Meter:
         )
 
 
-def _nonzero(sizes: torch.Tensor) -> int:
-    """How many are not zero, of float32 without signs: as integers they are told apart several times as fast."""
+def _nonzero(sizes: torch.Tensor) -> tuple[int, float]:
+    """How many are not zero, and the largest, of float32 without signs: in the order of integers, which is faster."""
     import torch
 
     whole = sizes.view(torch.int32)
-    return whole.numel() if whole.amin().item() else int(torch.count_nonzero(whole).item())
+    least, most = torch.aminmax(whole)
+    count = whole.numel() if least.item() else int(torch.count_nonzero(whole).item())
+    return count, float(most.view(torch.float32).item())
 
 
 def narrow(dtype: DType) -> bool:

@@ -12,42 +12,120 @@ from typing import TypeVar
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Tensor
 from ckptdoctor.differences import Difference, Numbers, Pair, Values, Verdict
-from ckptdoctor.values.diff_bytes import Blocks, Files, Run, batches, leaves, runs, workers
-from ckptdoctor.values.diff_contents import by_contents
+from ckptdoctor.facts.views import view_of
+from ckptdoctor.values.diff_bytes import Blocks, Files, Going, Run, Tally, batches, leaves, runs, workers
+from ckptdoctor.values.diff_contents import by_contents, candidates
 
 Told = TypeVar("Told")
 Worker = Callable[[Files, Files], Callable[[Run], Told]]
+# hears what is known by now, and which pairs are new in it
+Step = Callable[[Difference, Sequence[int]], None]
 
+_LIKE_ITSELF = 0.1  # relative L2: a matrix that is closer to another has not got its rows and columns exchanged
+_PORTION = 128 << 20  # bytes of A
 _SPARSE = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 
 
-def compare_values(found: Difference, a: Source, b: Source) -> Difference:
+def compare_values(
+    found: Difference, a: Source, b: Source, going: Going = lambda done: True, step: Step | None = None
+) -> Difference:
     """The same with what the values say, tensor by tensor; also what has another name and the same contents.
 
-    Neither file is held in memory, and torch is imported only where bytes differ.
+    Neither file is held in memory, and torch is imported only where bytes differ. ``going`` gets the bytes of both
+    that are done, of ``total_bytes``; StoppedError is raised when it says False. Pairs whose values are known already
+    are left as they are. ``step`` is told what is known so far: first the pairs that contents have brought together,
+    then after every so many bytes.
     """
     swapped = _swapped(found.a.checkpoint), _swapped(found.b.checkpoint)
-    found = by_contents(found, a, b, swapped)
+    tally = Tally(going)
+    found = by_contents(found, a, b, swapped, tally)
     first: dict[object, int] = {}  # tied tensors are compared once
     same_as = [
         first.setdefault(_views(pair), number) if pair.values is None else number
         for number, pair in enumerate(found.pairs)
     ]
     wanted = [number for number, pair in enumerate(found.pairs) if same_as[number] == number and pair.values is None]
-    told = _compared(found, wanted, a, b, swapped)
-    pairs = [replace(pair, values=told.get(same_as[number], pair.values)) for number, pair in enumerate(found.pairs)]
+    pairs = list(found.pairs)
+    tied: dict[int, list[int]] = defaultdict(list)
+    for number, like in enumerate(same_as):
+        if number != like:
+            tied[like].append(number)
+    if step is not None:
+        step(found, range(0))
+    for some in [wanted] if step is None else _portions(found, wanted):
+        told = _compared(found, some, a, b, swapped, tally)
+        turned = _transposed(found, told, a, b, swapped)
+        told |= turned
+        known = [(number, like) for like in told for number in (like, *tied.get(like, ()))]
+        for number, like in known:
+            pairs[number] = replace(pairs[number], values=told[like], transposed=like in turned)
+        if step is not None:
+            found = replace(found, pairs=tuple(pairs))
+            step(found, [number for number, _ in known])
     found = replace(found, pairs=tuple(pairs))
     changed = [pair for pair in pairs if pair.weights and pair.values is not None and pair.values.numbers is not None]
     if not changed:
         return found
     from ckptdoctor.values.diff_rank import ranks
 
-    once = {id(pairs[number]) for number in wanted}
+    once = {id(pairs[number]) for number, like in enumerate(same_as) if number == like}
     return replace(found, ranks=ranks([pair for pair in changed if id(pair) in once], a, b, swapped))
 
 
+def _portions(found: Difference, wanted: Sequence[int]) -> Iterator[list[int]]:
+    """Pairs whose bytes are read before what is known is told."""
+    some: list[int] = []
+    held = 0
+    for number in wanted:
+        some.append(number)
+        held += found.pairs[number].a.nbytes
+        if held >= _PORTION:
+            yield some
+            some, held = [], 0
+    if some:
+        yield some
+
+
+def total_bytes(found: Difference) -> int:
+    """How many bytes of both sides there are to compare: those of tied tensors once."""
+    tensors = [each.tensor for side in candidates(found) for each in side]
+    looked_for = set(map(id, tensors))  # with the pairs that are guesses
+    once = {_views(pair): pair for pair in found.pairs if not (id(pair.a) in looked_for and id(pair.b) in looked_for)}
+    tensors += [tensor for pair in once.values() for tensor in (pair.a, pair.b)]
+    return sum([tensor.nbytes for tensor in tensors])
+
+
+def _transposed(
+    found: Difference, told: dict[int, Values], a: Source, b: Source, swapped: tuple[bool, bool]
+) -> dict[int, Values]:
+    """The matrices whose values are the same with rows and columns exchanged, by number."""
+    numbers = [number for number, values in told.items() if _may_be_transposed(found.pairs[number], values)]
+    if not numbers:
+        return {}
+    pairs = list(found.pairs)
+    for number in numbers:
+        one = pairs[number].a
+        pairs[number] = replace(pairs[number], a=replace(one, shape=one.shape[::-1], stride=one.stride[::-1]))
+    turned = replace(found, pairs=tuple(pairs))
+    made = _compared(turned, numbers, a, b, swapped, Tally())
+    return {number: values for number, values in made.items() if replace(pairs[number], values=values).settled}
+
+
+def _may_be_transposed(pair: Pair, values: Values) -> bool:
+    """Whether the shapes, or the figures of a square matrix, leave that open: its norm would be the same."""
+    if pair.perhaps_transposed:
+        return values.verdict is Verdict.NOT_COMPARED and not isinstance(leaves(pair.a), str) and not pair.a.parts
+    shape, numbers = pair.a.shape, values.numbers
+    if values.verdict is not Verdict.CHANGED or numbers is None or pair.a.parts:
+        return False
+    if len(shape) != 2 or shape != pair.b.shape or shape[0] != shape[1] or pair.a.chunks:
+        return False
+    room = 0.01 if pair.recast else 1e-5
+    return abs(numbers.square_a - numbers.square_b) <= room * numbers.square_a and numbers.relative > _LIKE_ITSELF
+
+
 def _compared(
-    found: Difference, wanted: Sequence[int], a: Source, b: Source, swapped: tuple[bool, bool]
+    found: Difference, wanted: Sequence[int], a: Source, b: Source, swapped: tuple[bool, bool], tally: Tally
 ) -> dict[int, Values]:
     """What is told of each pair by its number."""
     told: dict[int, Values] = {}
@@ -63,23 +141,23 @@ def _compared(
         else:
             told[number] = Values(Verdict.EQUAL if not pair.recast else Verdict.ROUNDED)
             every += made
-    apart = _unlike(every, a, b)
+    apart = _unlike(every, a, b, tally)
     leaves_apart: dict[int, set[int]] = defaultdict(set)
     for number, leaf in apart:
         leaves_apart[number].add(leaf)
     for number, which in leaves_apart.items():
         told[number] = _settled(found.pairs[number], which)
     wide = [run for run in every if told[run.number].verdict is Verdict.CHANGED and (run.number, run.leaf) in apart]
-    return told | _measured(found, wide, a, b) if wide else told
+    return told | _measured(found, wide, a, b, tally) if wide else told
 
 
-def _unlike(every: Sequence[Run], a: Source, b: Source) -> set[tuple[int, int]]:
+def _unlike(every: Sequence[Run], a: Source, b: Source, tally: Tally) -> set[tuple[int, int]]:
     """The tensors, and parts of them, whose bytes differ; and those of other dtypes, whose bytes tell nothing."""
     apart = {(run.number, run.leaf) for run in every if run.a.dtype != run.b.dtype}
     left = [run for run in every if (run.number, run.leaf) not in apart]
 
     def worker(one: Files, other: Files) -> Callable[[Run], bool]:
-        return Blocks(one, other).same
+        return Blocks(one, other, tally).same
 
     for run, same in zip(left, _spread(left, worker, a, b), strict=True):
         if not same:
@@ -113,7 +191,7 @@ def _why_apart(tensor: Tensor, apart: set[int], last: int) -> str | None:
     return "values in other places" if apart != {last} else None
 
 
-def _measured(found: Difference, wide: Sequence[Run], a: Source, b: Source) -> dict[int, Values]:
+def _measured(found: Difference, wide: Sequence[Run], a: Source, b: Source, tally: Tally) -> dict[int, Values]:
     """How far the tensors are apart whose bytes differ."""
     import torch
 
@@ -123,7 +201,7 @@ def _measured(found: Difference, wide: Sequence[Run], a: Source, b: Source) -> d
 
     def worker(one: Files, other: Files) -> Callable[[Run], Numbers]:
         torch.set_num_threads(1)  # of this thread: together they are as many as there are cores
-        return Meter(one, other, tolerance).measure
+        return Meter(one, other, tolerance, tally).measure
 
     sums: dict[int, Numbers] = defaultdict(Numbers)
     before = torch.get_num_threads()
@@ -168,11 +246,4 @@ def _swapped(checkpoint: Checkpoint) -> bool:
 
 def _views(pair: Pair) -> object:
     """What two tied tensors have in common on both sides; nothing is tied that has no storage of its own."""
-    return _view(pair.a), _view(pair.b)
-
-
-def _view(tensor: Tensor) -> object:
-    storage = tensor.storage
-    if storage is None or storage.extent is None or tensor.parts or tensor.chunks:
-        return tensor.path
-    return storage.extent, tensor.offset, tensor.shape, tensor.stride, tensor.dtype.name, tensor.details
+    return view_of(pair.a), view_of(pair.b)

@@ -24,7 +24,7 @@ _INTEGERS = {
     "uint32": ("uint16", "uint8"),
     "uint16": ("uint8",),
 }
-_FIRST = 4096  # values that are tried before the rest of a chunk is
+_FIRST = 512  # values that are tried before the rest of a chunk is
 
 
 class Narrowing:

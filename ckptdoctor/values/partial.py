@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import sqrt
+from math import isfinite, sqrt
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class Partial:
         """Count in ``count`` finite values with these moments (Chan, Golub and LeVeque, 1979)."""
         both = self.finite + count
         apart = mean - self.mean
+        if not isfinite(apart):  # between means beyond 1e307
+            self.mean, apart = self.mean * (self.finite / both) + mean * (count / both), 0.0
         self.spread += spread + apart * apart * self.finite * count / both
         self.mean += apart * count / both
         self.squares += squares

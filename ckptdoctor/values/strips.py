@@ -65,7 +65,7 @@ def _article(tensor: Tensor) -> str:
 
 
 def _strided(tensor: Tensor, source: Bytes) -> Strip:
-    _insist_on_values(tensor)
+    insist_on_values(tensor)
     tensor, weight = _without_repeats(tensor)
     _insist_on_room(tensor)
     details = dict(tensor.details)
@@ -76,7 +76,8 @@ def _strided(tensor: Tensor, source: Bytes) -> Strip:
     return _cut(tensor, source, weight)
 
 
-def _insist_on_values(tensor: Tensor) -> None:
+def insist_on_values(tensor: Tensor) -> None:
+    """Raises UnreadError for a tensor without values of its own, or of a dtype that nothing can be computed with."""
     dtype = tensor.dtype
     if dtype.name in _PACKED or dtype.kind == "bits":
         raise UnreadError(f"{dtype.name} is a packed dtype")

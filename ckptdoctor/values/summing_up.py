@@ -10,8 +10,6 @@ from ckptdoctor.facts.values import Histogram, TensorValues
 from ckptdoctor.values.partial import Partial
 
 if TYPE_CHECKING:
-    import torch
-
     _Counts = tuple[Counter[int], Counter[int]]
 
 SAMPLE = 4096  # values that a histogram is made of, evenly spaced
@@ -56,29 +54,35 @@ def _histogram(partial: Partial, weight: int) -> Histogram | None:
     low, high = partial.min, partial.max
     width = high / BINS - low / BINS
     edges = (*[low + width * number for number in range(BINS)], high) if width > 0 else (low, high)
-    counts, sizes = (_counted_few if size <= _FEW else _counted)(partial.sample, low, width)
+    counts, sizes = (_counted_few if size <= _FEW else _counted)(partial, low, width)
     sampled = partial.finite > sum(counts.values()) or weight > 1
     return Histogram(edges, tuple([counts[at] for at in range(len(edges) - 1)]), sampled, tuple(sorted(sizes.items())))
 
 
-def _counted_few(sample: list[torch.Tensor], low: float, width: float) -> _Counts:
+def _counted_few(partial: Partial, low: float, width: float) -> _Counts:
     """How many finite values lie in each bin, and how many have each exponent; for a few, plain Python is faster."""
-    values = [float(each) for part in sample for each in part.tolist()]
+    values = [float(each) for part in partial.sample for each in part.tolist()]
     values = [each for each in values if isfinite(each)]
-    places = [min(BINS - 1, int((each - low) / width)) for each in values] if width > 0 else [0] * len(values)
+    # halved: the largest float64 minus the smallest would be infinite
+    half = [each / 2 - low / 2 for each in values]
+    places = [min(BINS - 1, int(each / (width / 2))) for each in half] if width / 2 > 0 else [0] * len(values)
     return Counter(places), Counter([frexp(each)[1] for each in values if each])
 
 
-def _counted(sample: list[torch.Tensor], low: float, width: float) -> _Counts:
+def _counted(partial: Partial, low: float, width: float) -> _Counts:
     import torch
 
-    values = torch.cat([each.double() for each in sample])
-    values = values[torch.isfinite(values)]
-    places = ((values - low) / width).clamp_(0, BINS - 1) if width > 0 else torch.zeros_like(values)
+    values = torch.cat(partial.sample).double()
+    if partial.finite < partial.count:
+        values = values[torch.isfinite(values)]
+    exponents = torch.frexp(values).exponent  # 0 for a zero, as for what lies in [0.5, 1)
+    halves = values / 2 - low / 2
+    places = (halves / (width / 2)).clamp_(0, BINS - 1) if width / 2 > 0 else torch.zeros_like(values)
     counts = Counter(dict(enumerate(torch.bincount(places.long()).tolist())))
-    exponents = torch.frexp(values[values != 0]).exponent
     if not exponents.numel():
         return counts, Counter()
     least = int(exponents.min().item())
-    sizes = torch.bincount(exponents - least).tolist()
-    return counts, Counter({number + least: size for number, size in enumerate(sizes) if size})
+    sizes = Counter(dict(enumerate(torch.bincount(exponents - least).tolist(), least)))
+    if partial.zeros:
+        sizes[0] -= values.numel() - int(torch.count_nonzero(values).item())
+    return counts, +sizes

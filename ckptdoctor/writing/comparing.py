@@ -6,11 +6,12 @@ import os
 
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.blocks import Reading, blocks
+from ckptdoctor.writing.filling import Done
 from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Recipe
 
 
-def compare(recipe: Recipe, files: Originals, target: int) -> None:
+def compare(recipe: Recipe, files: Originals, target: int, done: Done | None = None) -> None:
     """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
     if os.fstat(target).st_size != recipe.size:
         raise WriteError(
@@ -25,6 +26,8 @@ def compare(recipe: Recipe, files: Originals, target: int) -> None:
                 offset=at,
             )
         at += len(block)
+        if done is not None:
+            done(at)
     if at != recipe.size:
         raise WriteError(f"{at} bytes were verified instead of {recipe.size}; the output was thrown away.")
 

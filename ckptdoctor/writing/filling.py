@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
 
 from ckptdoctor.writing.blocks import SMALL, Reading, blocks
@@ -12,7 +12,10 @@ from ckptdoctor.writing.recipe import Copy, Recipe, Segment
 from ckptdoctor.writing.system import clone, copy_range, preallocate
 
 _AT_ONCE = 256 << 20  # bytes that the kernel copies in one call: between two calls an interrupt is answered
+_WATCHED = 32 << 20  # the same where somebody watches
 _WORTH_CLONING = 16 << 20  # shorter outputs are as quickly copied
+
+Done = Callable[[int], None]  # is told how many bytes are done; what it raises ends the work
 
 
 def reserve(recipe: Recipe, files: Originals, target: int) -> bool:
@@ -37,7 +40,7 @@ def _stays_in_place(recipe: Recipe) -> bool:
     return not moved and recipe.size - recipe.new_bytes >= _WORTH_CLONING
 
 
-def fill(recipe: Recipe, files: Originals, target: int, cloned: bool = False) -> None:
+def fill(recipe: Recipe, files: Originals, target: int, cloned: bool = False, done: Done | None = None) -> None:
     """Write every segment at its place; ``cloned`` files hold their copied ranges already."""
     original = Reading(files)
     at = 0
@@ -45,10 +48,12 @@ def fill(recipe: Recipe, files: Originals, target: int, cloned: bool = False) ->
         length = sum(segment.length for segment in run)
         first = run[0]
         if not (isinstance(first, Copy) and first.length >= SMALL):
-            _write(blocks(run, original), target, at)
+            _write(blocks(run, original), target, at, done)
         elif not cloned:
-            _copy(first, original, files, target, at)
+            _copy(first, original, files, target, at, done)
         at += length
+        if done is not None:
+            done(at)
 
 
 def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
@@ -66,20 +71,25 @@ def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
         yield run
 
 
-def _copy(segment: Copy, original: Reading, files: Originals, target: int, at: int) -> None:
-    done = 0
+def _copy(segment: Copy, original: Reading, files: Originals, target: int, at: int, told: Done | None) -> None:
+    done, most = 0, _AT_ONCE if told is None else _WATCHED
     while done < segment.length:
-        count = min(_AT_ONCE, segment.length - done)
+        count = min(most, segment.length - done)
         copied = copy_range(files.fd(segment.file), target, count, segment.offset + done, at + done)
         if not copied:  # not offered here, or the original has ended: reading tells
-            _write(original.large(Copy(segment.offset + done, segment.length - done, segment.file)), target, at + done)
+            rest = Copy(segment.offset + done, segment.length - done, segment.file)
+            _write(original.large(rest), target, at + done, told)
             return
         done += copied
+        if told is not None:
+            told(at + done)
 
 
-def _write(data: Iterable[bytes | memoryview], target: int, at: int) -> None:
+def _write(data: Iterable[bytes | memoryview], target: int, at: int, done: Done | None) -> None:
     for block in data:
         view = memoryview(block)
         while view:
             written = os.pwrite(target, view, at)
             view, at = view[written:], at + written
+        if done is not None:
+            done(at)

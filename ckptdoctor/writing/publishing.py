@@ -13,7 +13,7 @@ from ckptdoctor.checkpoint import FileIdentity
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.attributes import restore
 from ckptdoctor.writing.comparing import compare
-from ckptdoctor.writing.filling import fill, reserve
+from ckptdoctor.writing.filling import Done, fill, reserve
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.originals import Originals, originals
 from ckptdoctor.writing.recipe import Recipe
@@ -23,6 +23,11 @@ from ckptdoctor.writing.target import Target, resolve, temporary_name
 
 # Shorter outputs are on the disk before a second thread would have started
 _WORTH_A_THREAD = 16 << 20
+
+# Is told what is done (copying, comparing, verifying), how many bytes of it, and of how many; what it raises ends it
+Watch = Callable[[str, int, int], None]
+
+_unfinished: set[str] = set()  # the temporary files that there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,12 @@ def publish(
 
 
 def publish_together(
-    parts: Sequence[Part], *, force: bool = False, break_links: bool = False, identity: FileIdentity | None = None
+    parts: Sequence[Part],
+    *,
+    force: bool = False,
+    break_links: bool = False,
+    identity: FileIdentity | None = None,
+    watch: Watch | None = None,
 ) -> list[Written]:
     """The same for several files: all are complete and verified before the first gets its name, the last one last.
 
@@ -75,7 +85,7 @@ def publish_together(
     known: dict[str, FileIdentity | None] = {parts[0].recipe.source: identity}
     try:
         with cleaned_up(), ExitStack() as stack:
-            made = [_made(part, stack, known, force, break_links) for part in parts]
+            made = [_made(part, stack, known, force, break_links, watch) for part in parts]
             for files, _, _ in made:
                 files.insist_unchanged()
             _reveal_all(parts, [(path, target) for _, path, target in made])
@@ -90,7 +100,12 @@ def _copied(recipe: Recipe) -> int:
 
 
 def _made(
-    part: Part, stack: ExitStack, known: dict[str, FileIdentity | None], force: bool, break_links: bool
+    part: Part,
+    stack: ExitStack,
+    known: dict[str, FileIdentity | None],
+    force: bool,
+    break_links: bool,
+    watch: Watch | None,
 ) -> tuple[Originals, str, Target]:
     """The complete, verified file of one part under its temporary name, which lasts as long as the stack."""
     recipe = part.recipe
@@ -98,30 +113,41 @@ def _made(
         files = stack.enter_context(originals(recipe.source, known.get(recipe.source)))
         target = resolve(part.output, os.fstat(files.first), force=force, break_links=break_links)
         path, fd = stack.enter_context(_temporary(target))
-        _make(recipe, files, fd, path, part.verify)
+        _make(part, files, fd, path, watch)
     except OSError as error:
         raise WriteError(_sentence(error, part.output, recipe)) from error
     return files, path, target
 
 
-def _make(recipe: Recipe, files: Originals, fd: int, path: str, verify: Callable[[str], None] | None) -> None:
+def _make(part: Part, files: Originals, fd: int, path: str, watch: Watch | None) -> None:
     """Everything up to a complete, verified file that has only the wrong name."""
+    recipe = part.recipe
     cloned = reserve(recipe, files, fd)
     with _synced(fd, recipe.size) as complete:
-        fill(recipe, files, fd, cloned)
+        fill(recipe, files, fd, cloned, _told(watch, "copying", recipe))
         complete()
-        compare(recipe, files, fd)
-        if verify is not None:
-            verify(path)
+        compare(recipe, files, fd, _told(watch, "comparing", recipe))
+        if part.verify is not None:
+            if watch is not None:
+                watch("verifying", 0, recipe.size)
+            part.verify(path)
     restore(files.first, fd)
     os.fsync(fd)
+
+
+def _told(watch: Watch | None, what: str, recipe: Recipe) -> Done | None:
+    """Tells how far one part of the work is."""
+    if watch is None:
+        return None
+    total = recipe.size
+    return lambda done: watch(what, done, total)
 
 
 def _reveal_all(parts: Sequence[Part], made: Sequence[tuple[str, Target]]) -> None:
     shown: list[Target] = []
     for part, (path, target) in zip(parts, made, strict=True):
         try:
-            _reveal(path, target)
+            reveal(path, target)
             shown.append(target)
             sync_directory(target.directory)
         except BaseException as error:
@@ -137,6 +163,7 @@ def _reveal_all(parts: Sequence[Part], made: Sequence[tuple[str, Target]]) -> No
 def _temporary(target: Target) -> Iterator[tuple[str, int]]:
     """A new file beside the target, gone afterwards unless it has got the target's name."""
     path = temporary_name(target)
+    _unfinished.add(path)
     try:
         # O_EXCL: never write into a file, or through a link, that someone else has put there
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, 0o600)
@@ -146,6 +173,14 @@ def _temporary(target: Target) -> Iterator[tuple[str, int]]:
             os.close(fd)
     finally:
         with suppress(FileNotFoundError):  # renamed, or never made
+            os.unlink(path)
+        _unfinished.discard(path)
+
+
+def abandon() -> None:
+    """Remove what threads are writing: the process is about to end, without waiting for them."""
+    for path in tuple(_unfinished):
+        with suppress(OSError):
             os.unlink(path)
 
 
@@ -164,7 +199,7 @@ def _synced(fd: int, size: int) -> Iterator[Callable[[], None]]:
         raise
 
 
-def _reveal(path: str, target: Target) -> None:
+def reveal(path: str, target: Target) -> None:
     """Give the temporary file the target's name, in one step that a crash cannot split."""
     if target.replaces:
         os.replace(path, target.path)

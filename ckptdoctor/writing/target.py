@@ -21,8 +21,8 @@ class Target:
     replaces: bool
 
 
-def resolve(output: str, source: os.stat_result, *, force: bool = False, break_links: bool = False) -> Target:
-    """Where ``output`` leads. ``source`` is the status of the original.
+def resolve(output: str, source: os.stat_result | None, *, force: bool = False, break_links: bool = False) -> Target:
+    """Where ``output`` leads. ``source`` is the status of the original; None: there is none.
 
     Raises WriteError for a missing directory, for anything but a regular file, for an existing file unless ``force``,
     and for one with several names (hard links) unless ``break_links``.
@@ -40,7 +40,7 @@ def resolve(output: str, source: os.stat_result, *, force: bool = False, break_l
     if not stat.S_ISREG(status.st_mode):
         raise WriteError(f"{output} is not a regular file; give another output path.")
     if not force:
-        raise WriteError(_exists(output, os.path.samestat(status, source)))
+        raise WriteError(_exists(output, source is not None and os.path.samestat(status, source)))
     if status.st_nlink > 1 and not break_links:
         raise WriteError(
             f"{output} is one of {status.st_nlink} names (hard links) of a file, and the others would keep the old"

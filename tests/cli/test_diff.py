@@ -84,6 +84,40 @@ def test_headers_need_no_torch(shelf):
         assert done.stderr.strip() == wanted
 
 
+def test_progress_on_a_terminal(shelf, monkeypatch, capsys):
+    """On a terminal a line tells how far reading is, and is gone before the report; elsewhere stderr stays empty."""
+    from ckptdoctor.cli import diff as command
+    from ckptdoctor.cli import main, progress
+    from tests.cli.test_progress import Terminal
+
+    terminal = Terminal()
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setattr(progress, "_QUIET", 0)
+    monkeypatch.setattr(command, "ProgressBar", lambda: progress.ProgressBar(terminal))
+    monkeypatch.chdir(shelf)
+    assert main.run(["diff", "a.pt", "head.pt", "--values"]) == 1
+    drawn = terminal.getvalue()
+    assert "values  [" in drawn and " of 136 kB" in drawn and drawn.endswith("\r\x1b[K")
+    out, err = capsys.readouterr()
+    assert "identical but for the head" in out and not err
+    assert main.run(["diff", "a.pt", "head.pt"]) == 0 and terminal.getvalue() == drawn
+
+
+def test_ctrl_c_ends_it(shelf, monkeypatch, capsys):
+    """Ctrl-C while values are read ends with its own status and without a word of what was not compared."""
+    from ckptdoctor.cli import main
+    from ckptdoctor.cli.exit_status import ExitStatus
+    from ckptdoctor.cli.progress import ProgressBar
+
+    def watch(self, event):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProgressBar, "watch", watch)
+    monkeypatch.chdir(shelf)
+    assert main.run(["diff", "a.pt", "head.pt", "--values"]) == ExitStatus.INTERRUPTED
+    assert capsys.readouterr().out == ""
+
+
 def test_from_python(shelf):
     """ckptdoctor.diff gives the difference as data."""
     assert ckptdoctor.diff(shelf / "a.pt", shelf / "same.safetensors").same

@@ -86,7 +86,7 @@ def test_shape_and_dtype_and_device(compared):
     found = compared(weights(), changed)
     assert {pair.name for pair in found.pairs if pair.reshaped} == {"fc.weight", "fc.bias"}
     assert {pair.name for pair in found.pairs if not pair.recast} == {"norm.num_batches_tracked"}
-    assert "fc have another shape" in found.summary and "float32 → float16" in found.summary
+    assert "2 tensors in fc have another shape" in found.summary and "float32 → float16" in found.summary
 
 
 def test_device_tags(tmp_path):
@@ -174,6 +174,65 @@ def test_versions_of_modules(compared):
     other._metadata[""]["version"] = 1
     assert [each.name for each in compared(one, other).others] == ["._metadata/ /version".replace(" ", "")]
     assert compared(dict(one), other).same
+
+
+def tied():
+    """Two names of one matrix, and one that stands for itself."""
+    table = torch.rand(6, 4)
+    return {"wte.weight": table, "lm_head.weight": table, "fc.weight": torch.rand(3, 4)}
+
+
+def test_ties(compared):
+    """What is one tensor on one side and several on the other is told, either way, and is a difference."""
+    apart = {key: value.clone() for key, value in tied().items()}
+    for a, b, side in ((tied(), apart, "a"), (apart, tied(), "b")):
+        found = compared(a, b)
+        (tie,) = found.ties
+        assert (tie.side, tie.names, tie.apart, tie.counts) == (side, ("wte.weight", "lm_head.weight"), True, True)
+        assert not found.same and "other ties" in found.summary
+    assert compared(tied(), tied()).same and not compared(tied(), tied()).ties
+
+
+def test_containers_without_ties(tmp_path):
+    """That safetensors has no ties is told, but is no difference of the contents; a name that is left out is one."""
+    from safetensors.torch import save_model
+
+    net = torch.nn.Module()
+    net.wte, net.lm_head = torch.nn.Linear(4, 6, bias=False), torch.nn.Linear(4, 6, bias=False)
+    net.lm_head.weight = net.wte.weight
+    torch.save(net.state_dict(), tmp_path / "a.pt")
+    save_model(net, tmp_path / "one.safetensors", metadata={"format": "pt"})
+    save_file({key: value.clone() for key, value in net.state_dict().items()}, tmp_path / "both.safetensors")
+    found = diff(DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "both.safetensors")))
+    assert found.same and [tie.counts for tie in found.ties] == [False]
+    found = diff(DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "one.safetensors")))
+    assert not found.same and [(tie.apart, tie.missing) for tie in found.ties] == [(False, (found.removed[0].name,))]
+    assert found.summary.endswith("1 tensor only in A, tied there to what both have")
+
+
+def test_orders_of_memory(compared):
+    """The same elements in another order of memory are told, and are no difference."""
+    net = torch.nn.Conv2d(3, 8, 3)
+    a = {**net.state_dict(), "square": torch.rand(4, 4), "one": torch.rand(1, 5)}
+    b = {
+        "weight": a["weight"].contiguous(memory_format=torch.channels_last),
+        "bias": a["bias"],
+        "square": a["square"].t().contiguous().t(),
+        "one": a["one"].t().contiguous().t(),
+    }
+    for one, other in ((a, b), (b, a)):
+        found = compared(one, other)
+        assert found.same and [pair.name for pair in found.pairs if pair.relaid] == ["weight", "square"]
+
+
+def test_shapes_of_transposed_matrices(compared):
+    """Without values a transposed matrix is a possibility; a vector or another shape is none."""
+    a = {"fc.weight": torch.rand(6, 4), "row": torch.rand(1, 4), "other": torch.rand(5, 3), "conv": torch.rand(2, 3, 4)}
+    found = compared(a, {**a, "fc.weight": a["fc.weight"].t().contiguous()})
+    assert [pair.name for pair in found.pairs if pair.perhaps_transposed] == ["fc.weight"]
+    assert "1 tensor in fc has another shape (perhaps transposed)" in found.summary and not found.same
+    found = compared(a, {**a, "row": torch.rand(4, 1), "other": torch.rand(3, 4), "conv": torch.rand(4, 3, 2)})
+    assert not any(pair.perhaps_transposed for pair in found.pairs)
 
 
 def test_many_tensors(tmp_path):

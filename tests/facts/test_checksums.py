@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from ckptdoctor.checkpoint import FileSource
-from ckptdoctor.facts.checksums import promise_of, sha256_of
+from ckptdoctor.facts.checksums import digest_of, promise_of
 
 CONTENT = b"weights" * 1000
 DIGITS = hashlib.sha256(CONTENT).hexdigest()
@@ -20,7 +20,8 @@ def promised(path):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(CONTENT)
     with FileSource(path) as source:
-        assert sha256_of(source) == DIGITS
+        assert digest_of(source, "sha256") == DIGITS
+        assert digest_of(source, "md5") == hashlib.md5(CONTENT).hexdigest()
         return promise_of(source)
 
 
@@ -88,3 +89,36 @@ def test_lists_that_make_no_sense(tmp_path, text):
     """They promise nothing."""
     (tmp_path / "model.pt.sha256").write_text(text)
     assert promised(tmp_path / "model.pt") is None
+
+
+def test_md5_sums_are_taken_where_they_are_called_so(tmp_path):
+    """``model.pt.md5`` and ``MD5SUMS``; a sum as long in another list may be anything, and SHA-256 goes first."""
+    path = tmp_path / "model.pt"
+    path.write_bytes(CONTENT)
+    md5 = hashlib.md5(CONTENT).hexdigest()
+    (tmp_path / "checksums.txt").write_text(f"{md5}  model.pt\n")
+    with FileSource(path) as source:
+        assert promise_of(source) is None
+        (tmp_path / "MD5SUMS").write_text(f"{md5}  model.pt\n")
+        assert _told(source) == (md5, "MD5SUMS", "MD5")
+        (tmp_path / "model.pt.md5").write_text(f"{md5}\n")
+        assert _told(source) == (md5, "model.pt.md5", "MD5")
+        (tmp_path / "SHA256SUMS").write_text(f"{DIGITS}  model.pt\n")
+        assert _told(source) == (DIGITS, "SHA256SUMS", "SHA-256")
+
+
+def _told(source):
+    promise = promise_of(source)
+    return promise.digits, promise.by, promise.kind
+
+
+def test_git_lfs_keeps_files_under_their_checksums(tmp_path):
+    """In ``.git/lfs/objects``, below the first four digits; elsewhere such a name says nothing."""
+    folder = tmp_path / ".git" / "lfs" / "objects" / DIGITS[:2] / DIGITS[2:4]
+    folder.mkdir(parents=True)
+    (folder / DIGITS).write_bytes(CONTENT)
+    (tmp_path / DIGITS).write_bytes(CONTENT)
+    with FileSource(folder / DIGITS) as source:
+        assert _told(source) == (DIGITS, "its name in the store of Git LFS", "SHA-256")
+    with FileSource(tmp_path / DIGITS) as source:
+        assert promise_of(source) is None

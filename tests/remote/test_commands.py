@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 from click.testing import CliRunner
+from safetensors.torch import save_file
 
 import ckptdoctor
 from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
@@ -53,6 +54,40 @@ def test_a_target_may_be_far_away(server, tmp_path):
     assert "N401" in result.stdout
     fixed = run("fix", str(tmp_path / "m.pt"), "--auto", "--like", server.url("want.pt"))
     assert fixed.exit_code == 0 and list(torch.load(tmp_path / "m.fixed.pt")) == ["fc.weight"]
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A server with two checkpoints of four megabytes whose last tensors differ, and the second one here as well."""
+    torch.manual_seed(0)
+    state = {f"layer{i}.weight": torch.randn(512, 512) for i in range(4)}
+    torch.save(state, tmp_path / "a.pt")
+    save_file({**state, "layer3.weight": state["layer3.weight"] + torch.rand(512, 512)}, tmp_path / "b.safetensors")
+    with serving(files={path.name: path.read_bytes() for path in tmp_path.iterdir()}) as server:
+        server.here = str(tmp_path / "b.safetensors")
+        yield server
+
+
+@pytest.mark.parametrize("both", [True, False], ids=["both far away", "one far away"])
+def test_diff_of_addresses(pair, both):
+    """Headers are compared by few requests, values are read once, and the figures are those of files that are here."""
+    other = pair.url("b.safetensors") if both else pair.here
+    headers = run("diff", pair.url("a.pt"), other)
+    assert headers.exit_code == 0 and len(pair.requests) <= 12 and pair.sent < 400_000
+    before = pair.sent
+    values = run("diff", pair.url("a.pt"), other, "--values", "--format", "json")
+    document = json.loads(values.stdout)
+    assert not document["same"] and document["summary"] == "all of layer3 changed; the rest is bit-equal"
+    (changed,) = document["tensors"]
+    assert changed["values"]["numbers"]["max_abs"] == pytest.approx(1, rel=1e-3)
+    assert document["a"]["path"] == pair.url("a.pt")
+    assert pair.sent - before < (2 if both else 1) * 8_000_000
+
+
+def test_diff_with_a_server_that_gives_up(pair):
+    """An address that cannot be read is trouble in one sentence."""
+    result = run("diff", pair.url("none.pt"), pair.here, "--values")
+    assert "none.pt" in str(result.exception) and not result.stdout
 
 
 def test_fix_wants_the_file_here(server):

@@ -11,7 +11,7 @@ from ckptdoctor.differences import Verdict
 from ckptdoctor.engine.diff import diff
 from ckptdoctor.engine.diff_request import DiffRequest
 from ckptdoctor.values import diff_bytes
-from ckptdoctor.values.differences import compare_values
+from ckptdoctor.values.differences import compare_values, total_bytes
 
 FLOATS = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2]
 WHOLE = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32]
@@ -311,6 +311,64 @@ def test_another_shape_with_the_same_values(compared):
     """The same values in another shape are equal, but not the same."""
     found = compared({"w": torch.arange(12.0)}, {"w": torch.arange(12.0).view(3, 4)})
     assert only(found).verdict is Verdict.EQUAL and not found.same
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8], ids=str)
+@pytest.mark.parametrize("shape", [(40, 90), (64, 64), (700, 300)], ids=str)
+def test_transposed_matrices(compared, dtype, shape):
+    """A matrix with rows and columns exchanged is told by its values, square ones and cast ones too."""
+    torch.manual_seed(0)
+    a = torch.randn(shape) if dtype != torch.int8 else torch.randint(-99, 99, shape, dtype=torch.int8)
+    for b in (a.t().contiguous(), a.t(), a.t().contiguous().to(dtype)):
+        found = compared({"fc.weight": a, "norm": torch.ones(3)}, {"fc.weight": b, "norm": torch.ones(3)})
+        (pair, _) = found.pairs
+        assert pair.transposed and pair.settled and not found.same
+        assert "1 matrix transposed" in found.summary and found.summary.startswith("same weights, ")
+
+
+def test_what_is_not_transposed(compared):
+    """Other values in a transposed shape, a square matrix with noise, and equal ones are not taken for transposed."""
+    torch.manual_seed(0)
+    a = torch.randn(50, 50)
+    for one, other in (
+        (torch.randn(40, 90), torch.randn(90, 40)),
+        (a, a + 0.01 * torch.randn_like(a)),
+        (a, torch.randn(50, 50)),
+        (a + a.t(), (a + a.t()).t()),
+        (torch.arange(6.0).view(6, 1), torch.arange(6.0).view(1, 6)),
+    ):
+        assert not any(pair.transposed for pair in compared({"w": one}, {"w": other}).pairs)
+    close = compared({"w": torch.ones(3, 5)}, {"w": torch.full((5, 3), 1.01)}, atol=0.1)
+    assert close.pairs[0].transposed and only(close).verdict is Verdict.CLOSE
+
+
+def test_how_far_it_is(tmp_path):
+    """Bytes of both sides are counted up to their total, and whoever waits can end it."""
+    state = transformer()
+    for name, contents in (("a.pt", state), ("b.pt", changed(state, lambda key: "layers" in key))):
+        torch.save(contents, tmp_path / name)
+    request = DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "b.pt"))
+    heard = []
+    found = diff(request, lambda *all: compare_values(*all[:3], lambda done: heard.append(done) or True))
+    assert max(heard) == total_bytes(found) == 2 * sum(value.nbytes for value in state.values())
+    with pytest.raises(diff_bytes.StoppedError):
+        diff(request, lambda *all: compare_values(*all[:3], lambda done: False))
+
+
+def test_contents_that_are_looked_for_count(tmp_path):
+    """Tensors without a counterpart are read once, and count for that."""
+    state = {f"a{i}": torch.randn(50, 20) for i in range(4)}
+    torch.save(state, tmp_path / "a.pt")
+    torch.save({f"b{i}": value for i, value in enumerate(state.values())}, tmp_path / "b.pt")
+    request = DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "b.pt"))
+    heard, totals = [], []
+
+    def measure(found, a, b, going):
+        totals.append(total_bytes(found))
+        return compare_values(found, a, b, lambda done: heard.append(done) or True)
+
+    assert len(diff(request, measure).pairs) == 4
+    assert max(heard) == totals[0]
 
 
 def test_files_are_not_held(tmp_path):

@@ -10,7 +10,8 @@ from json import dumps, loads
 from ckptdoctor.checkpoint import DType, KeyPath
 from ckptdoctor.checkpoint.dtypes import BY_NAME, BY_SAFETENSORS
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.edits import Edit, Fill, Reshape
+from ckptdoctor.edits import Cast, Edit, Fill, Reshape
+from ckptdoctor.edits.casts import SOURCES, converted
 from ckptdoctor.edits.elements import Elements, Shape, View, reshaped
 from ckptdoctor.edits.kinds import Dequantize, Tie
 from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, made, new_keys, place_of, sources, with_new
@@ -61,6 +62,14 @@ def edit_tensors(
     return file.written()
 
 
+def cast_tensors(header: Cut, pieces: Sequence[Piece], edit: Cast, ascii_only: bool) -> tuple[Cut, tuple[Piece, ...]]:
+    """Header and values after tensors were cast. Raises RefusedError."""
+    file = _File(header, Values(pieces), ascii_only)
+    file.cast(edit)
+    file.insert(())
+    return file.written()
+
+
 class _File:
     """The tensors in the order of the header and in that of their values, while edits change them."""
 
@@ -101,6 +110,17 @@ class _File:
             return
         self._instead.update((each.key, []) for each in given)
         self._instead[min((each.key for each in given), key=self._positions.__getitem__)] = new
+
+    def cast(self, edit: Cast) -> None:
+        """Let tensors have another dtype."""
+        for path in dict.fromkeys(edit.paths):
+            old = self._given(path)
+            if old.dtype.name not in SOURCES:
+                raise RefusedError(f"{quoted(old.key)} is {old.dtype.name}, and cannot be cast to {edit.dtype}.")
+            if old.dtype.name != edit.dtype:
+                made = made_piece(converted(_elements(old), old.dtype, edit))
+                self._instead[old.key] = [replace(old, dtype=BY_NAME[edit.dtype], pieces=(made,))]
+                self._recast = True
 
     def _given(self, path: KeyPath) -> Entry:
         found = self._entries.get(path[0]) if len(path) == 1 and isinstance(path[0], str) else None

@@ -14,8 +14,11 @@ from typing import Any
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, show_path
 from ckptdoctor.edits import (
+    Cast,
+    Clone,
     Compact,
     Convert,
+    Densify,
     Drop,
     Edit,
     Flatten,
@@ -23,6 +26,8 @@ from ckptdoctor.edits import (
     MoveToCpu,
     Rename,
     RenameModules,
+    Renumber,
+    Reorder,
     Replace,
     Retag,
     SetMetadata,
@@ -38,7 +43,7 @@ from ckptdoctor.formats.safetensors.reader import header_of
 from ckptdoctor.formats.safetensors.remarks import quoted
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES, NAME
 from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
-from ckptdoctor.formats.safetensors.tensors import edit_tensors, place_in_values
+from ckptdoctor.formats.safetensors.tensors import cast_tensors, edit_tensors, place_in_values
 from ckptdoctor.formats.safetensors.values import Piece, Values, segments, united
 from ckptdoctor.writing.recipe import Literal, Recipe
 
@@ -265,6 +270,11 @@ def _same(state: _State, edit: Edit) -> _State:
     return state
 
 
+def _cast(state: _State, edit: Cast) -> _State:
+    header, kept = cast_tensors(state.header, state.kept, edit, state.ascii_only)
+    return replace(state, header=header, kept=kept)
+
+
 def _refusal(reason: str) -> Callable[[_State, Edit], _State]:
     def refuse(state: _State, edit: Edit) -> _State:
         raise RefusedError(reason)
@@ -275,6 +285,7 @@ def _refusal(reason: str) -> Callable[[_State, Edit], _State]:
 _APPLY: dict[type, Callable[[_State, Any], _State]] = {
     Rename: _rename,
     Drop: _drop,
+    Cast: _cast,
     SetMetadata: _set_metadata,
     TextMetadata: _text_metadata,
     TakeRoot: _take_root,
@@ -282,10 +293,14 @@ _APPLY: dict[type, Callable[[_State, Any], _State]] = {
     SetSuffix: _same,
     Truncate: _same,
     RenameModules: _refusal("A safetensors file has no _metadata whose prefixes could be renamed."),
+    Renumber: _refusal("A safetensors file holds no optimizer whose parameters have numbers."),
+    Reorder: _refusal("A safetensors file sorts its keys, so they have no order of their own."),
     MoveToCpu: _refusal("safetensors files do not say on which device a tensor was."),
     Retag: _refusal("safetensors files carry no device tags, so there are none to change."),
     Compact: _refusal(f"There is nothing to compact: {_BYTES_OF_THEIR_OWN}."),
     MakeContiguous: _refusal(f"There is nothing to make contiguous: {_BYTES_OF_THEIR_OWN}."),
+    Densify: _refusal(f"There is nothing to make dense: {_BYTES_OF_THEIR_OWN}."),
+    Clone: _refusal(f"There is nothing to clone: {_BYTES_OF_THEIR_OWN}."),
     Replace: _refusal("A safetensors file holds tensors alone, so no value in it can become plain data."),
     Flatten: _refusal("A safetensors file holds tensors alone, so there is no object to make a state dict of."),
 }

@@ -106,7 +106,7 @@ def _storage(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> 
     place = places[plan.old.key]
     if plan.generate is None and plan.pieces in (((0, place.length),), ()) and plan.nbytes == place.length:
         return [Copy(place.offset - COUNT_BYTES, COUNT_BYTES + place.length)]
-    itemsize = place.length // place.count if place.count else 1
+    itemsize = plan.itemsize or (place.length // place.count if place.count else 1)
     return [Literal((plan.nbytes // itemsize).to_bytes(COUNT_BYTES, "little")), *elements(source, places, plan)]
 
 

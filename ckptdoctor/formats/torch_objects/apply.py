@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptdoctor.edits import (
+    Cast,
+    Clone,
     Compact,
+    Densify,
     Drop,
     Edit,
     Flatten,
@@ -14,6 +17,8 @@ from ckptdoctor.edits import (
     MoveToCpu,
     Rename,
     RenameModules,
+    Renumber,
+    Reorder,
     Repickle,
     Replace,
     Retag,
@@ -23,8 +28,10 @@ from ckptdoctor.edits import (
 )
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.torch_objects import edit_keys
+from ckptdoctor.formats.torch_objects import edit_keys, edit_numbers
+from ckptdoctor.formats.torch_objects.cast import cast
 from ckptdoctor.formats.torch_objects.contents import Contents
+from ckptdoctor.formats.torch_objects.densify import densify
 from ckptdoctor.formats.torch_objects.edit_storages import StorageEdits
 from ckptdoctor.formats.torch_objects.edit_tensors import edit_tensors
 from ckptdoctor.formats.torch_objects.flatten import flatten
@@ -62,6 +69,10 @@ def _apply(graph: GraphEdit, storages: StorageEdits, each: Edit) -> None:
         edit_keys.rename(graph, each)
     elif isinstance(each, RenameModules):
         edit_keys.rename_modules(graph, each)
+    elif isinstance(each, Renumber):
+        edit_numbers.renumber(graph, each)
+    elif isinstance(each, Reorder):
+        edit_numbers.reorder(graph, each)
     elif isinstance(each, Drop):
         edit_keys.drop(graph, each)
     elif isinstance(each, TakeRoot):
@@ -84,6 +95,12 @@ def _apply(graph: GraphEdit, storages: StorageEdits, each: Edit) -> None:
         storages.compact(each)
     elif isinstance(each, MakeContiguous):
         storages.make_contiguous(each)
+    elif isinstance(each, Clone):
+        storages.clone(each)
+    elif isinstance(each, Densify):
+        densify(graph, storages, each)
+    elif isinstance(each, Cast):
+        cast(graph, storages, each)
     elif isinstance(each, SetSuffix):
         pass  # the name of the file, not what is in it
     else:

@@ -8,8 +8,10 @@ from functools import partial
 from math import prod
 
 from ckptdoctor.checkpoint import DType, KeyPath, Storage, show_path
+from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.edits import Compact, MakeContiguous, Retag, elements
+from ckptdoctor.edits import Cast, Clone, Compact, MakeContiguous, Retag, elements
+from ckptdoctor.edits.casts import converted
 from ckptdoctor.edits.tensors import storage_name
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.elements import chunks
@@ -37,7 +39,7 @@ from ckptdoctor.pickles.graph import Made, PersistentId, Text, Tuple, Value
 _CPU = "cpu"
 
 # places in ('storage', class, key, location, numel[, view])
-_KEY, _LOCATION, _NUMEL = 2, 3, 4
+KIND, KEY, _LOCATION, NUMEL = 1, 2, 3, 4
 
 
 class StorageEdits:
@@ -73,7 +75,7 @@ class StorageEdits:
                 location = bare((items(reference.id) or [])[_LOCATION])
                 shared = location if isinstance(location, Text) else None
             if _is_meant(edit, claim.device, claim.key):
-                slots.append(Slot(self._own_id(reference), _LOCATION))
+                slots.append(Slot(self.own_id(reference), _LOCATION))
         if slots:
             self._retag_wrappers(edit)
             self._put_location(slots, edit.to, shared)
@@ -107,7 +109,7 @@ class StorageEdits:
             if _is_meant(edit, claim.device, claim.key):
                 inner[6] = _device(self._graph, device, edit.to)
 
-    def _own_id(self, reference: PersistentId) -> list[Value]:
+    def own_id(self, reference: PersistentId) -> list[Value]:
         """The parts of a persistent id, which nothing else shares."""
         identity = bare(reference.id)
         assert isinstance(identity, Tuple)
@@ -159,7 +161,7 @@ class StorageEdits:
         for reference in used.references:
             claim = claim_of(reference)
             assert claim is not None
-            self._own_id(reference)[_NUMEL] = nbytes // claim.itemsize
+            self.own_id(reference)[NUMEL] = nbytes // claim.itemsize
         self._plans[key] = StoragePlan(key, nbytes, narrowed(plan.pieces, kept), plan.old)
 
     # ---- make contiguous
@@ -169,6 +171,13 @@ class StorageEdits:
         for path in dict.fromkeys(edit.paths):
             view = self.view(self._graph.slot(path), path, "made contiguous")
             self.put(view, self.elements_of(view), self.original(view))
+        self._graph.rebuilt()
+
+    def clone(self, edit: Clone) -> None:
+        """Tensors get C-contiguous storages that no other tensor views."""
+        for path in dict.fromkeys(edit.paths):
+            view = self.view(self._graph.slot(path), path, "cloned")
+            self.put(view, self.elements_of(view), self.original(view), show_path(path))
         self._graph.rebuilt()
 
     def view(self, slot: Slot, path: KeyPath, verb: str) -> View:
@@ -202,15 +211,15 @@ class StorageEdits:
         start = view.offset * view.itemsize
         return elements.View(view.claim.key, start, view.itemsize, view.shape, view.stride)
 
-    def put(self, view: View, made: elements.Elements, origin: elements.Elements) -> None:
-        """Let a view be all of a storage with these elements, made where there is none yet.
+    def put(self, view: View, made: elements.Elements, origin: elements.Elements, owner: str = "") -> None:
+        """Let a view be all of a storage with these elements, made where there is none yet; an ``owner`` has its own.
 
         ``made`` tells them in terms of the storages as the edits before left them, ``origin`` in the original's.
         """
-        key = self._stored(made, origin, view.dtype, view.claim.device)
+        key = self._stored(made, origin, view.dtype, view.claim.device, owner)
         identity = list(items(view.reference.id) or [])
-        identity[_KEY] = new_text(self._graph.pickle, key)
-        identity[_NUMEL] = self._plan(key).nbytes // view.claim.itemsize
+        identity[KEY] = new_text(self._graph.pickle, key)
+        identity[NUMEL] = self._plan(key).nbytes // view.claim.itemsize
         view.arguments[0] = PersistentId(view.reference.op, Tuple(op.TUPLE, identity))
         view.arguments[1] = 0
         view.arguments[2] = tuple_of(made.shape)
@@ -223,19 +232,28 @@ class StorageEdits:
         element: DType,
         device: str,
         origin: elements.Elements | None = None,
+        like: PersistentId | None = None,
     ) -> PersistentId:
-        """A reference to a storage with these elements, made where there is none yet. ``origin``: see ``put``."""
+        """A reference to a storage with these elements, made where there is none yet. ``origin``: see ``put``.
+
+        ``like`` is one of the same file: in torch's first format they have a part more, which says what is a view.
+        """
         key = self._stored(made, made if origin is None else origin, element, device)
         kind = element.storage_class or "UntypedStorage"
         count = self._plan(key).nbytes // (max(1, element.bits // 8) if element.storage_class else 1)
         storage, place = new.text("storage", shared=True), new.text(device, shared=True)
         named = new.named(f"torch.{kind}" if element.storage_class else f"torch.storage.{kind}")
-        return PersistentId(op.BINPERSID, new.tuple([storage, named, new.text(key), place, count]))
+        parts: list[Value] = [storage, named, new.text(key), place, count]
+        usual = len(parts)
+        parts += (items(like.id) or [])[usual:] if like is not None else []
+        return PersistentId(op.BINPERSID, new.tuple(parts))
 
-    def _stored(self, made: elements.Elements, origin: elements.Elements, element: DType, device: str) -> str:
-        """The key of the storage with these elements: the same for the same views of the same storages."""
+    def _stored(
+        self, made: elements.Elements, origin: elements.Elements, element: DType, device: str, owner: str = ""
+    ) -> str:
+        """The key of the storage with these elements: for one ``owner`` the same for the same views of storages."""
         sizes = [self._plan(each.source).nbytes for each in elements.views(made) if each.held is None]
-        name = storage_name(made, element, sizes)
+        name = storage_name(made, element, sizes) + owner
         if name not in self._names:
             self._made += 1
             first = next((each.source for each in elements.views(origin) if each.held is None), None)
@@ -249,7 +267,22 @@ class StorageEdits:
 
     def original(self, view: View) -> elements.Elements:
         """What the view shows, in terms of the storages of the original."""
-        shown = self.elements_of(view)
+        return self._origin_of(self.elements_of(view))
+
+    def exchange(self, key: str, edit: Cast, element: DType, device: str) -> tuple[str, int]:
+        """Key and bytes of a storage that has every element of the one called ``key`` cast."""
+        plan, width = self._plan(key), element.bits // 8
+        every = elements.View(key, 0, width, (plan.nbytes // width,), (1,))
+        made, origin = (converted(each, element, edit) for each in (every, self._origin_of(every)))
+        new = self._stored(made, origin, BY_NAME[edit.dtype], device)
+        return new, self._plan(new).nbytes
+
+    def nbytes(self, key: str) -> int:
+        """Bytes of the storage as the edits before left it."""
+        return self._plan(key).nbytes
+
+    def _origin_of(self, shown: elements.View) -> elements.Elements:
+        """The same in terms of the storages of the original."""
         plan = self._plan(shown.source)
         if plan.data is not None:
             return replace(shown, held=plan.data)
@@ -258,8 +291,10 @@ class StorageEdits:
                 raise RefusedError(f"Storage {shown.source} was made anew before; apply this edit on its own.")
             return elements.reshaped(self._elements[shown.source], shown.shape)
         assert plan.pieces is not None
-        ranges = narrowed(plan.pieces, ((shown.start, shown.width),))
-        return replace(shown, source=plan.old.key, start=ranges[0][0] if ranges else 0)
+        length = elements.nbytes(shown) if shown.contiguous else shown.width
+        ranges = narrowed(plan.pieces, ((shown.start, length),))
+        shown = replace(shown, source=plan.old.key, start=ranges[0][0] if ranges else 0)
+        return elements.of_ranges(shown, ranges) if len(ranges) > 1 else shown
 
     # ---- the result
 
@@ -280,7 +315,7 @@ class StorageEdits:
         for reference in self._graph.storage_references():
             claim = claim_of(reference)
             if claim is not None and names[claim.key] != claim.key:
-                changes.append(NewText(Slot(self._own_id(reference), _KEY), names[claim.key]))
+                changes.append(NewText(Slot(self.own_id(reference), KEY), names[claim.key]))
         replace_texts(self._graph, changes)
 
 
@@ -335,7 +370,8 @@ def _plan(key: str, nbytes: int, origin: elements.Elements, old: Storage) -> Sto
     if len(ranges) == len(parts) or not nbytes:
         return StoragePlan(key, nbytes, tuple([each for each in ranges if each[1]]), old)
     sources = tuple(dict.fromkeys(each.source for each in elements.views(origin) if each.held is None))
-    return StoragePlan(key, nbytes, None, old, partial(chunks, origin), sources=sources)
+    width = nbytes // prod(origin.shape)
+    return StoragePlan(key, nbytes, None, old, partial(chunks, origin), sources=sources, itemsize=width)
 
 
 def _named(keys: list[str], old: dict[str, Storage]) -> dict[str, str]:

@@ -25,6 +25,7 @@ class StoragePlan:
     that it is untouched. Where ``generate`` is given (and ``pieces`` is None), it makes the bytes chunk by chunk out of
     what it reads from the storages ``sources``; it may be called more than once. ``data`` is given for a storage that
     had none before, whose bytes stood in the pickle; ``old`` then only describes it, as it does without ``sources``.
+    ``itemsize`` are the bytes of an element that ``generate`` makes.
     """
 
     key: str
@@ -34,6 +35,7 @@ class StoragePlan:
     generate: Callable[[ReadStorage], Iterator[bytes]] | None = None
     data: bytes | None = None
     sources: tuple[str, ...] = ()
+    itemsize: int | None = None
 
     @property
     def new(self) -> bool:

@@ -136,6 +136,8 @@ def _payloads(node: Made, steps: frozenset[int], made_full: int) -> Iterator[lis
 
 def _arguments(node: Made) -> Iterator[tuple[Part, Child]]:
     slots: list[tuple[Slot, tuple[Slot, ...]]] = []
+    if not node.items:  # a set or another thing that takes none, where damage put it
+        return
     if full_name(node.items[0]) is None:
         slots.append((Slot(node.items, 0), ()))
     inside = bare(node.items[1]) if len(node.items) > 1 else None

@@ -17,7 +17,7 @@ How it is found
     models compute in float64 on purpose. With a reference R004 compares the dtypes instead.
 
 Repair
-    None is proposed, for it may be meant. ``model.float()`` before saving makes float32 of them.
+    None by itself, for it may be meant. ``--dtype float32`` casts the weights and says what is lost.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def double_precision(subject: Checkpoint | Comparison) -> Iterator[Problem]:
                 message=f"{which}{wording.of_place(state_dict.path)} {'is' if len(found) == 1 else 'are'} {name}, "
                 f"{sets.size(sum([each.nbytes for each in found]))}",
                 cause="float32 takes half of that; load_state_dict casts to the dtype of each parameter.",
-                advice="If it came from NumPy by accident, save model.float().state_dict().",
+                advice="If it came from NumPy by accident, --dtype float32 casts them.",
                 keys=tuple([each.path for each in found]),
                 location=Location(path=state_dict.path),
             )

@@ -16,8 +16,8 @@ How it is found
     the ``config.json`` beside it has a ``quantization_config``, and the file is not one of several.
 
 Repair
-    None is needed for weights that were cast: ``model.to(torch.bfloat16)`` is exact. Scales that are missing only the
-    source has.
+    None is needed for weights that were cast: ``--dtype bfloat16`` and ``model.to(torch.bfloat16)`` are exact. Scales
+    that are missing only the source has.
 """
 
 from __future__ import annotations

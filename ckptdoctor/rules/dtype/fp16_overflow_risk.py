@@ -14,8 +14,8 @@ How it is found
     ``check --deep`` reads every value.
 
 Repair
-    None is needed: keep the file as it is. Cast the model to bfloat16, or keep the named layers in float32
-    (``_keep_in_fp32_modules`` in transformers).
+    None is needed: keep the file as it is. Cast the model to bfloat16 (``--dtype bfloat16``; ``--dtype float16`` is
+    refused here), or keep the named layers in float32 (``_keep_in_fp32_modules`` in transformers).
 """
 
 from __future__ import annotations

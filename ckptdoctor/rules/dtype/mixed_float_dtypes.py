@@ -18,8 +18,8 @@ How it is found
     routers, tables of positions or scales, and nothing is said of quantised models. Information only: it may be meant.
 
 Repair
-    None by itself: which dtype was meant only the target tells. ``model.to(torch.float16)`` after loading makes all of
-    one kind.
+    None by itself: which dtype was meant only the target tells. ``--dtype float16`` makes all of one kind, and says
+    what is lost.
 """
 
 from __future__ import annotations

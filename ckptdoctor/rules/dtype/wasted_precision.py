@@ -15,13 +15,17 @@ How it is found
     come back the same; those that hold one number throughout (norm layers, biases of zeros) prove nothing.
 
 Repair
-    None yet. In Python, ``tensor.bfloat16()`` (or ``.half()``, as the finding says) loses nothing here.
+    ``--select T554`` casts exactly these tensors, after reading every value again: no value changes, and casting back
+    gives the same bytes. ``--dtype`` casts all weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.edits import Cast, Fix, Safety
+from ckptdoctor.edits.casts import can_be_cast
 from ckptdoctor.facts.parameters import may_train
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import Read, weights_read
@@ -47,6 +51,8 @@ SICK = (
     Example(
         "bfloat16 values in float32",
         {"a.weight": T((16, 8), value=1.0)},
+        "safetensors",
+        ".safetensors",
         damage=lambda data: _spread(data, 0),
         deep=True,
     ),
@@ -79,7 +85,15 @@ def wasted_precision(values: Values) -> Iterator[Problem]:
                 cause=f"The values were made in {target}; {saved:,} bytes of the file say nothing.",
                 advice=f"Casting to {target} loses nothing here.",
                 keys=tuple([each.tensor.path for each in wide]),
+                fix=_fix([each.tensor for each in wide], target),
             )
+
+
+def _fix(tensors: Sequence[Tensor], target: str) -> Fix | None:
+    if not all(map(can_be_cast, tensors)):
+        return None
+    paths = tuple([tensor.path for tensor in tensors])
+    return Fix(f"cast to {target}, losing nothing", (Cast(paths, target, exact=True),), Safety.SAFE, "--select T554")
 
 
 def _all_fit(wide: Sequence[Read], target: str) -> bool:

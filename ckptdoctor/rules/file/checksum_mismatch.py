@@ -1,9 +1,10 @@
-"""The file has another SHA-256 than it is said to have: it is not the file that was published.
+"""The file has another checksum than it is said to have: it is not the file that was published.
 
 What it means
     A checksum of the file is known: its name ends in the first digits (``resnet18-f37072fd.pth``, as torch.hub and many
-    model zoos name files), it lies in the cache of ``huggingface_hub``, which names files by their checksum, or a
-    ``.sha256`` file lies beside it. The bytes in the file give another.
+    model zoos name files), it lies in the cache of ``huggingface_hub`` or the store of Git LFS, which name files by
+    their checksum, ``huggingface_hub`` noted it when it downloaded the file, or a list of SHA-256 or MD5 sums lies
+    beside it (``model.pt.sha256``, ``SHA256SUMS``, ``model.pt.md5``). The bytes in the file give another.
 
 Why it matters
     The download was damaged or joined from wrong parts, or it is another version under the same name. Both load without
@@ -13,8 +14,9 @@ What you see
     Nothing, or: invalid hash value (expected "f37072fd", got "…")
 
 How it is found
-    ``check --deep`` reads the whole file, but only where a checksum is promised. Digits that end a name may mean
-    something else, such as a commit: then it is a warning. Eight digits without a letter are taken for a date.
+    ``check --deep`` reads the whole file, but only where a checksum is promised. A SHA-256 goes before an MD5. Digits
+    that end a name may mean something else, such as a commit: then it is a warning. Eight digits without a letter are
+    taken for a date.
 
 Repair
     None: download the file again, and delete this one first, or the cache will give it to you again.
@@ -41,6 +43,13 @@ SICK = (
         deep=True,
     ),
     Example("another file than was downloaded", _MODEL, name="blobs/" + _SUM.decode(), deep=True),
+    Example(
+        "another file than its list of MD5 sums says",
+        _MODEL,
+        name="model.pt",
+        beside={"MD5SUMS": _SUM[:32] + b"  model.pt\n"},
+        deep=True,
+    ),
 )
 HEALTHY = (
     Example("no checksum is known", _MODEL, deep=True),
@@ -57,13 +66,13 @@ HEALTHY = (
 
 @rule("F012", "checksum-mismatch", Severity.ERROR)
 def checksum_mismatch(integrity: Integrity) -> Iterator[Problem]:
-    """Another SHA-256 than was promised."""
+    """Another checksum than was promised."""
     promise = integrity.promise
-    if promise is None or integrity.sha256.startswith(promise.digits):
+    if promise is None or integrity.digest.startswith(promise.digits):
         return
-    shown = integrity.sha256[: len(promise.digits)]
+    shown = integrity.digest[: len(promise.digits)]
     yield Problem(
-        message=f"its SHA-256 is {_short(shown)}, but {promise.by} says {_short(promise.digits)}",
+        message=f"its {promise.kind} is {_short(shown)}, but {promise.by} says {_short(promise.digits)}",
         cause=(
             "These are not the bytes that were published: the download was damaged, or it is another version."
             if promise.sure
@@ -82,4 +91,4 @@ def _short(digits: str) -> str:
 
 
 def _got(integrity: Integrity) -> str:
-    return f'{integrity.sha256}")'
+    return f'{integrity.digest}")'

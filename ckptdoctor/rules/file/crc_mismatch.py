@@ -15,7 +15,8 @@ How it is found
     (``torch.serialization.set_crc32_options(False)``): then damage cannot be seen, which is told as information.
 
 Repair
-    None: the right bytes are not in the file. Take the named tensors from another copy, or download it again.
+    None by itself: the right bytes are not in the file. ``ckptdoctor graft FILE --from OTHER`` takes the named tensors
+    from another copy, and knows by the checksum whether they are what was saved. Else download the file again;
     ``ckptdoctor salvage FILE`` saves all the others.
 """
 
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.checkpoint import NoteKind, show_path
 from ckptdoctor.facts.aliasing import paths_on
 from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, notes_of
@@ -72,18 +73,19 @@ def _damaged(integrity: Integrity) -> Iterator[Problem]:
         return
     keys = paths_on(integrity.checkpoint, damaged)
     extent = damaged[0].extent
+    first = f"; the first is {show_path(keys[0])}" if len(keys) > 1 else f": {show_path(keys[0])}" if keys else ""
     yield Problem(
         message=(
             f"the bytes of {wording.count(len(damaged), 'storage')} do not fit the checksum, "
-            f"so {wording.count(len(keys), 'tensor has', 'tensors have')} other values than were saved"
+            f"so {wording.count(len(keys), 'tensor has', 'tensors have')} other values than were saved{first}"
         ),
         cause=(
             "The bytes changed after they were saved: bad memory or disk, or a badly joined download. "
             "torch.load never looks at checksums and loads them."
         ),
         advice=(
-            "Take these tensors from another copy, or download the file again. "
-            "ckptdoctor salvage FILE saves the others."
+            "ckptdoctor graft FILE --from OTHER takes these tensors from another copy. Without one, download the file "
+            "again; ckptdoctor salvage FILE saves the others."
         ),
         keys=keys,
         location=Location(offset=extent.offset, length=extent.length) if extent is not None else Location(),

@@ -14,8 +14,10 @@ What you see
 
 How it is found
     Every byte is zero; or, with ``--deep``, 64 KiB or more of zero pages lie within a floating-point storage that is
-    not all zero. Where the storage has a checksum that fits, the zeros were saved like that and nothing is said;
-    where it has one that does not fit, it is an error; without checksums it is a warning, for it may be meant.
+    not all zero. Where the file system says that parts of the file were never written (a sparse file), the storages
+    there are looked at without ``--deep``, too. Where the storage has a checksum that fits, the zeros were saved like
+    that and nothing is said; where it has one that does not fit, it is an error; without checksums it is a warning, for
+    it may be meant.
 
 Repair
     None: the values are not in the file. Download it again.
@@ -25,8 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, NoteKind, show_path
 from ckptdoctor.facts.aliasing import paths_on
+from ckptdoctor.facts.disk_holes import unwritten
 from ckptdoctor.facts.integrity import PAGE, Damage, Integrity
 from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Location, Severity
@@ -74,13 +77,16 @@ HEALTHY = (
 @rule("F010", "zero-filled-region", Severity.ERROR)
 def zero_filled_region(subject: Noted) -> Iterator[Problem]:
     """Zeros where values should be."""
-    if isinstance(subject, Integrity):
-        proven = [each for each in subject.damage if each.holes and each.computed is not None]
-        suspected = [each for each in subject.damage if each.holes and each.computed is None]
+    if isinstance(subject, (Checkpoint, Integrity)):
+        checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
+        damage = subject.damage if isinstance(subject, Integrity) else unwritten(subject)
+        proven = [each for each in damage if each.holes and each.computed is not None]
+        suspected = [each for each in damage if each.holes and each.computed is None]
         if proven:
-            yield _holes(subject, proven, Severity.ERROR)
+            yield _holes(checkpoint, proven, Severity.ERROR)
         if suspected:
-            yield _holes(subject, suspected, Severity.WARNING)
+            yield _holes(checkpoint, suspected, Severity.WARNING)
+    if isinstance(subject, Integrity):
         return
     for note in notes_of(subject, NoteKind.ZERO_FILLED):
         safetensors = isinstance(subject, Container) and is_safetensors_name(subject)
@@ -93,13 +99,13 @@ def zero_filled_region(subject: Noted) -> Iterator[Problem]:
         )
 
 
-def _holes(integrity: Integrity, damage: Sequence[Damage], severity: Severity) -> Problem:
+def _holes(checkpoint: Checkpoint, damage: Sequence[Damage], severity: Severity) -> Problem:
     holes = [hole for each in damage for hole in each.holes]
-    keys = paths_on(integrity.checkpoint, [each.storage for each in damage])
+    keys = paths_on(checkpoint, [each.storage for each in damage])
     sure = severity is Severity.ERROR
     return Problem(
         message=(
-            f"{sum(hole.length for hole in holes):,} bytes in {wording.count(len(keys), 'tensor')} are zero, "
+            f"{sum(hole.length for hole in holes):,} bytes in {_named(keys)} are zero, "
             f"page after page{', and the checksum does not fit' if sure else ''}"
         ),
         cause=(
@@ -113,3 +119,7 @@ def _holes(integrity: Integrity, damage: Sequence[Damage], severity: Severity) -
         location=Location(offset=holes[0].offset, length=holes[0].length),
         severity=severity,
     )
+
+
+def _named(keys: Sequence[KeyPath]) -> str:
+    return f"“{show_path(keys[0])}”" if len(keys) == 1 else wording.count(len(keys), "tensor")

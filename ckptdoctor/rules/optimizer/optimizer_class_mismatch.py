@@ -16,7 +16,8 @@ How it is found
     against each other group by group. Optimizers of other libraries are not judged.
 
 Repair
-    None: leave the optimizer out with ``ckptdoctor fix FILE --drop optimizer`` and begin with a fresh one.
+    ``ckptdoctor fix FILE --drop 'optimizer/state/*' --unsafe-fixes`` leaves out what was kept of the parameters: the
+    optimizer with these options begins anew. The finding names the command.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.facts.training_state import Group, optimizers
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.forgetting import forget_states
 from ckptdoctor.rules.framework import Problem, rule
 
 _ADAM_KEEPS: dict[str, object] = {"step": T(()), "exp_avg": T((2, 4)), "exp_avg_sq": T((2, 4))}
@@ -69,6 +71,7 @@ def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
                 advice="Begin with a fresh optimizer, or save the state that belongs to these options.",
                 keys=(optimizer.path,),
                 location=Location(path=optimizer.path),
+                fix=forget_states(checkpoint, optimizer.path),
             )
 
 

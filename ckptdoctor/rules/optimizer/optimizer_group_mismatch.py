@@ -15,26 +15,33 @@ How it is found
     The parameters with a state are counted, and so are the tensors anywhere in the file that can be parameters: those
     with a floating dtype that are no running statistics, tied ones once. Only more states than tensors is reported:
     fewer is as it should be, since frozen layers have none. With a reference its tensors are counted as well, and the
-    names that the optimizer noted (``param_names``) are looked up in it.
+    names that the optimizer noted (``param_names``) are looked up in it; where the reference is a file with an
+    optimizer, or a model with frozen parameters, the groups are held against what that wants.
 
 Repair
-    None: which states belong to which weights only names would tell. Begin with a fresh optimizer, or leave this one
-    out with ``ckptdoctor fix FILE --drop optimizer``.
+    ``ckptdoctor fix FILE --remap-optimizer --model nets:Net`` (or ``--like OTHER``, a file with an optimizer whose
+    groups are the wanted ones) splits, joins and orders the groups as the target does. Parameters that are new begin
+    without a state; states without a parameter are dropped with ``--unsafe-fixes`` only. Where neither names nor shapes
+    tell whose state is whose, nothing is done: begin with a fresh optimizer, or leave this one out with
+    ``--drop optimizer``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.optimizer_targets import wanted_remap
 from ckptdoctor.facts.optimizers import SavedOptimizer, saved_optimizers
 from ckptdoctor.facts.parameters import candidates, expected_candidates, only_model, trainable
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.remapping import remap_fix
 
 
 def _adam(*shapes: tuple[int, ...], frozen: int = 0) -> dict[str, object]:
@@ -61,6 +68,8 @@ HEALTHY = (
 )
 
 _TORCH = "loaded state dict contains a parameter group that doesn't match the size of optimizer's group"
+_NUMBER = "loaded state dict has a different number of parameter groups"
+_SHOWN = 4  # groups whose sizes are told
 _ADVICE = "Begin with a fresh optimizer, or build the model that this one was made for."
 
 
@@ -74,10 +83,16 @@ def optimizer_group_mismatch(subject: Checkpoint | Comparison) -> Iterator[Probl
     model = only_model(checkpoint)
     room = trainable(checkpoint)
     for optimizer in optimizers:
+        compared = subject if isinstance(subject, Comparison) and model is subject.state_dict else None
+        found: Iterable[Problem] = ()
         if room and _trained(optimizer) > room:
-            yield _too_many(optimizer, room)
-        elif isinstance(subject, Comparison) and len(optimizers) == 1 and model is subject.state_dict:
-            yield from _compared(subject, optimizer)
+            found = [_too_many(optimizer, room)]
+        elif compared is not None:
+            found = list(_compared(compared, optimizer)) if len(optimizers) == 1 else ()
+            found = found or _regrouped(compared, optimizer)
+        for each in found:
+            fix, reason = (None, "") if compared is None else remap_fix(compared, optimizer)
+            yield replace(each, fix=fix, advice=f"{each.advice} {reason}".rstrip())
 
 
 def _trained(optimizer: SavedOptimizer) -> int:
@@ -120,6 +135,27 @@ def _compared(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Pro
             f"has the states of all {wording.count(number, 'parameter')} here, {source} has up to {there:,}",
             Severity.INFO,
         )
+
+
+def _regrouped(comparison: Comparison, optimizer: SavedOptimizer) -> Iterator[Problem]:
+    """The groups of the target are others, as far as that is beyond doubt."""
+    if comparison.uncovered or comparison.state_dict is None:
+        return
+    found = wanted_remap(comparison, comparison.state_dict, optimizer)
+    if found is None or not found.regroups(optimizer):
+        return
+    here, there = (
+        [len(group) for group in groups] for groups in (optimizer.groups, [each for _, each in found.groups])
+    )
+    yield replace(
+        _unfit(optimizer, f"has {_sizes(here)}, {comparison.reference.source} has {_sizes(there)}", Severity.WARNING),
+        torch_says=(_TORCH if len(here) == len(there) else _NUMBER,),
+    )
+
+
+def _sizes(groups: Sequence[int]) -> str:
+    of = wording.listed([f"{size:,}" for size in groups]) if len(groups) <= _SHOWN else f"{sum(groups):,}"
+    return f"{wording.count(len(groups), 'group')} of {of} parameters"
 
 
 def _strangers(comparison: Comparison, optimizer: SavedOptimizer) -> list[str]:

@@ -20,22 +20,28 @@ How it is found
     whose moments these should be. With a reference the order of its keys is the one that counts, for names and shapes.
 
 Repair
-    None. Give the new optimizer its parameters in the old order, or begin with a fresh one.
+    ``ckptdoctor fix FILE --remap-optimizer --model nets:Net`` (or ``--like OTHER``) numbers the states as the target
+    does, and puts the weights in its order: no value changes. Whose state is whose ``param_names`` tells, or else the
+    shapes and the order of the weights in the file; where several parameters come into question, nothing is done.
+    Without a target the order is that of the weights beside the optimizer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.optimizer_targets import wanted_remap
 from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, among, by_shape, clashes, in_order, saved_optimizers
 from ckptdoctor.facts.parameters import Candidate, candidates, expected_candidates, only_model, ordered
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import broadcasting, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.remapping import remap_fix
 
 
 def _adam(*shapes: tuple[int, ...], groups: Sequence[int] = (), labels: Sequence[str] = ()) -> dict[str, object]:
@@ -87,11 +93,15 @@ def optimizer_order_mismatch(subject: Checkpoint | Comparison) -> Iterator[Probl
         return
     here = candidates(model)
     for optimizer in optimizers:
-        found = _of_another(optimizer, here) or _turned(optimizer, model, here)
-        if found is None and isinstance(subject, Comparison) and model is subject.state_dict:
-            found = _turned_since(optimizer, model, here, subject)
+        compared = subject if isinstance(subject, Comparison) and model is subject.state_dict else None
+        fix, reason = remap_fix(compared or checkpoint, optimizer)
+        found = _of_another(optimizer, here)
+        if found is None and compared is not None:
+            found = _turned_since(optimizer, model, here, compared) or _turned_in_groups(optimizer, model, compared)
+        if found is None and (fix is not None or reason or compared is None):
+            found = _turned(optimizer, model, here)
         if found is not None:
-            yield found
+            yield replace(found, fix=fix, advice=f"{found.advice} {reason}".rstrip())
 
 
 def _of_another(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> Problem | None:
@@ -135,7 +145,10 @@ def _follows(optimizer: SavedOptimizer, wanted: Sequence[Candidate]) -> bool:
     if labels is not None and all(name in numbers for name in labels):
         places = [numbers[name] for name in labels]
         return places == sorted(places)
-    return in_order(optimizer.slots, wanted) or not among(optimizer.slots, wanted)
+    slots = optimizer.slots
+    if len(slots) > len(wanted):  # those without a state may be of parameters that are not in the file
+        slots = tuple([slot for slot in slots if slot.has_state])
+    return in_order(slots, wanted) or not among(slots, wanted)
 
 
 def _turned_since(
@@ -156,12 +169,23 @@ def _turned_since(
         same = -1 in places or places == sorted(places)
     if same:
         return None
+    return _problem(optimizer, _since(optimizer, comparison), there)
+
+
+def _since(optimizer: SavedOptimizer, comparison: Comparison) -> str:
     source = comparison.reference.source
-    return _problem(
-        optimizer,
-        f"the parameters of {source} are in another order than the states of {show_path(optimizer.path)}",
-        there,
-    )
+    return f"the parameters of {source} are in another order than the states of {show_path(optimizer.path)}"
+
+
+def _turned_in_groups(optimizer: SavedOptimizer, model: StateDict, comparison: Comparison) -> Problem | None:
+    """Groups of the same sizes as those of the target, with other parameters or in another order."""
+    found = None if comparison.uncovered else wanted_remap(comparison, model, optimizer)
+    if found is None or found.regroups(optimizer):
+        return None
+    names = [name for _, group in found.groups for name in group]
+    tensors = comparison.reference.tensors
+    wanted = [Candidate(name, tensors[name].shape) for name in names if name in tensors]
+    return _problem(optimizer, _since(optimizer, comparison), wanted)
 
 
 def _named(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> tuple[str, ...] | None:

@@ -16,16 +16,20 @@ How it is found
     they should be; so are plain numbers, which torch before 1.12 saved.
 
 Repair
-    None yet: ``state["step"] = state["step"].float()`` for each state, with the right number where it was rounded.
+    ``ckptdoctor fix FILE --select O757 --unsafe-fixes`` casts the counters to float32, which holds each of these
+    numbers exactly. Where the true count was rounded away, put it in its place: ``state["step"].fill_(count)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
+from ckptdoctor.edits import Cast, Fix, Safety
+from ckptdoctor.edits.casts import can_be_cast
 from ckptdoctor.facts.training_state import steps
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -64,8 +68,17 @@ def optimizer_step_dtype(checkpoint: Checkpoint) -> Iterator[Problem]:
                 f"counts to {_COUNTS_TO[name]:,}",
                 cause="From there on adding one changes nothing: the counter stands still, and with it Adam's bias "
                 "correction.",
-                advice='Before training goes on: state["step"] = state["step"].float() for each state, with the right '
-                "number where it was rounded.",
+                advice="Counters above that number were rounded: put the true count in their place before training "
+                "goes on.",
                 keys=tuple([each.path for each in found]),
                 location=Location(path=optimizer.path),
+                fix=_fix(found),
             )
+
+
+def _fix(counters: Sequence[Tensor]) -> Fix | None:
+    if not all(map(can_be_cast, counters)):
+        return None
+    cast = Cast(tuple([each.path for each in counters]), "float32", exact=True)
+    title = f"cast {wording.count(len(counters), 'step counter')} to float32"
+    return Fix(title, (cast,), Safety.UNSAFE, "--select O757")

@@ -18,7 +18,8 @@ How it is found
     schedulers, and rates, are information.
 
 Repair
-    None: leave the scheduler out (``--drop``), and make a new one at the right step.
+    Where the numbers differ, ``ckptdoctor fix FILE --drop scheduler --unsafe-fixes`` leaves the scheduler out: make a
+    new one at the right step. Nothing is proposed for rates: those of the optimizer win anyway.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from ckptdoctor.facts.training_state import Optimizer, number, numbers, optimize
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.forgetting import forget
 from ckptdoctor.rules.framework import Problem, rule
 
 _NEAR = 1e-9  # the part of a rate by which two may differ
@@ -85,6 +87,7 @@ def _number(path: KeyPath, parts: dict[Part, Node], optimizer: Optimizer) -> lis
             advice="Make a new scheduler at the right step, and leave this one out.",
             keys=(path,),
             location=Location(path=path),
+            fix=forget(path, show_path(path)),
             severity=Severity.WARNING if computes else Severity.INFO,
         )
     ]

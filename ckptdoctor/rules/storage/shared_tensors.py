@@ -17,7 +17,10 @@ How it is found
     overlap are A706.
 
 Repair
-    None is needed in torch. For safetensors use ``safetensors.torch.save_model``, which keeps one of the names.
+    None is needed in torch. For safetensors ``ckptdoctor convert FILE OUT.safetensors`` keeps one of the names and
+    notes the others, as ``safetensors.torch.save_model`` does; ``ckptdoctor fix FILE --clone-shared`` gives each tensor
+    bytes of its own, which ``save_file`` takes. No value changes, but the file grows and the tensors are independent
+    afterwards: nothing does it unless asked by name. ``--tie`` takes it back.
 """
 
 from __future__ import annotations
@@ -62,6 +65,7 @@ def _problem(state_dict: StateDict, groups: Sequence[Shared]) -> Problem:
         message=f"{which}{wording.of_place(state_dict.path)} are one tensor",
         cause="Tied weights are kept as they are by torch.save. safetensors.torch.save_file refuses them; save_model "
         "keeps one name of each.",
+        advice="Where each has to have bytes of its own: ckptdoctor fix FILE --clone-shared.",
         torch_says=("Some tensors share memory, this will lead to duplicate memory on disk",),
         keys=tuple([tensor.path for group in groups for tensor in group.tensors]),
         location=Location(path=state_dict.path),

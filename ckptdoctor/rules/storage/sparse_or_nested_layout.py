@@ -15,7 +15,10 @@ How it is found
     The layout of each tensor of a model is read from the pickle. By itself it is as it was saved, and worth knowing.
 
 Repair
-    None: ``Tensor.to_dense()`` before saving makes plain tensors, which may be much larger.
+    ``ckptdoctor fix FILE --select A709 --unsafe-fixes`` makes sparse tensors dense, as ``Tensor.to_dense()`` does. No
+    value changes, but the file grows, up to the size that the finding says, which is why it has to be asked for. Not
+    offered where that is a gigabyte or more, nor for tensors that are not coalesced, whose values would have to be
+    added. Nested tensors have no dense ones without padding.
 """
 
 from __future__ import annotations
@@ -24,18 +27,24 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
+from ckptdoctor.edits import Densify, Fix, Safety
+from ckptdoctor.edits.sparse import can_be_dense
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 
+_MOST = 1_000_000_000  # bytes that a repair writes out
 _WORDS = {"jagged": "nested", "mkldnn": "in the layout of mkldnn"}
 _INDICES = T((2, 3), "int64")
 _SPARSE = Obj(
     "torch._utils._rebuild_sparse_tensor",
-    arguments=(Obj("torch.serialization._get_layout", arguments=("torch.sparse_coo",)), (_INDICES, T((3,)), (4, 4))),
+    arguments=(Obj("torch.serialization._get_layout", arguments=("torch.sparse_coo",)), (_INDICES, T((3,)), (4, 8))),
 )
-SICK = (Example("a sparse weight", {"w": _SPARSE, "b": T((4,))}),)
+SICK = (
+    Example("a sparse weight", {"w": _SPARSE, "b": T((4,))}),
+    Example("the same in a file of old", {"model": {"w": _SPARSE, "b": T((4,))}}, "torch legacy"),
+)
 HEALTHY = (Example("dense weights", {"w": T((4, 4)), "b": T((4,))}),)
 
 
@@ -56,6 +65,8 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
     dense = sum([each.numel * each.dtype.bits // 8 for each in found if each.layout.startswith("sparse")])
     one = f'"{found[0].key}"{wording.of_place(state_dict.path)} is {next(iter(kinds))}'
     many = f"{wording.count(len(found), 'tensor')}{wording.of_place(state_dict.path)} are not dense: {named}"
+    curable = tuple([each.path for each in found if can_be_dense(each)]) if dense < _MOST else ()
+    title = f"make {wording.count(len(curable), 'tensor')} dense"
     return Problem(
         message=one if len(found) == 1 else many,
         cause="A layer with a dense weight refuses it, and safetensors takes dense tensors only.",
@@ -68,4 +79,5 @@ def _problem(state_dict: StateDict, found: Sequence[Tensor]) -> Problem:
         advice="Make it dense before saving: tensor.to_dense()" + (f", {sets.size(dense)}." if sparse else "."),
         keys=tuple([each.path for each in found]),
         location=Location(path=state_dict.path),
+        fix=Fix(title, (Densify(curable),), Safety.UNSAFE, "--select A709") if curable else None,
     )

@@ -12,8 +12,8 @@ What you see
 
 How it is found
     ``tie_word_embeddings`` is true in the ``config.json`` beside the file, both matrices are there with one shape and
-    dtype, and the checksums that the archive keeps of their bytes differ. Containers without checksums (safetensors)
-    are not judged.
+    dtype, and the checksums that the archive keeps of their bytes differ. Where a container keeps none (safetensors),
+    ``check --deep`` compares the bytes.
 
 Repair
     None in the file: the finding gives the line of ``config.json`` to change, if both are wanted.
@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.ties import pairs, says_tied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
@@ -33,7 +34,13 @@ from ckptdoctor.rules.framework import Problem, rule
 _BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm.weight": T((8,))}
 _TIED = {"config.json": b'{"tie_word_embeddings": true}'}
 _APART = {**_BODY, "lm_head.weight": T((32, 8), value=2.0)}
-SICK = (Example("a head of its own under a config that ties it", _APART, name="pytorch_model.bin", beside=_TIED),)
+SICK = (
+    Example("a head of its own under a config that ties it", _APART, name="pytorch_model.bin", beside=_TIED),
+    Example(
+        "the same in safetensors", _APART, "safetensors", ".safetensors", metadata={"format": "pt"},
+        name="model.safetensors", beside=_TIED, deep=True,
+    ),
+)  # fmt: skip
 HEALTHY = (
     Example(
         "the same numbers twice", {**_BODY, "lm_head.weight": T((32, 8))}, name="pytorch_model.bin", beside=_TIED
@@ -47,9 +54,10 @@ HEALTHY = (
 
 
 @rule("A704", "tied-but-diverged", Severity.WARNING)
-def tied_but_diverged(checkpoint: Checkpoint) -> Iterator[Problem]:
+def tied_but_diverged(subject: Checkpoint | Integrity) -> Iterator[Problem]:
     """Heads that are not what their config says."""
-    for pair in pairs(checkpoint):
+    checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
+    for pair in subject.twins if isinstance(subject, Integrity) else pairs(subject):
         if pair.same is False and says_tied(checkpoint):
             yield Problem(
                 message=f'"{pair.head.key}" and "{pair.embedding.key}"{wording.of_place(pair.head.path[:-1])} differ, '

@@ -13,13 +13,16 @@ What you see
 
 How it is found
     The two have one shape and dtype, and the checksums that the archive keeps of their bytes are equal. Where a
-    container keeps no checksums (safetensors), or a ``config.json`` beside it says that they are not tied, nothing is
-    said.
+    container keeps no checksums (safetensors), ``check --deep`` compares the bytes. Where a ``config.json`` beside it
+    says that the two are not tied, nothing is said.
 
 Repair
     ``ckptdoctor fix FILE --select A703 --unsafe-fixes`` makes the head a second view of the embedding's bytes, as
-    ``torch.save`` keeps tied weights; it moves behind the embedding. Not safe by itself, for only their checksums were
-    compared. Where the target does not know the head, leave it out with ``--drop``.
+    ``torch.save`` keeps tied weights; it moves behind the embedding. All bytes are compared before. No value changes,
+    but who changes one of the loaded tensors in place then changes the other, which is why it has to be asked for.
+    ``ckptdoctor fix FILE --tie`` does it for all weights with the same bytes, and in safetensors as well: there the
+    head goes, and the file's metadata says that it is the embedding. ``--clone-shared`` takes it back in torch's files.
+    Where the target does not know the head at all, leave it out with ``--drop``.
 """
 
 from __future__ import annotations
@@ -29,6 +32,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.ties import Pair, pairs, says_tied
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import sets, wording
@@ -39,7 +43,11 @@ _BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm
 SICK = (
     Example("the same numbers twice", {**_BODY, "lm_head.weight": T((32, 8))}),
     Example("deeper in the file", {"epoch": 3, "model": {**_BODY, "lm_head.weight": T((32, 8))}}),
-)
+    Example(
+        "without checksums", {**_BODY, "lm_head.weight": T((32, 8))}, "safetensors", ".safetensors",
+        metadata={"format": "pt"}, deep=True,
+    ),
+)  # fmt: skip
 HEALTHY = (
     Example("other numbers", {**_BODY, "lm_head.weight": T((32, 8), value=2.0)}),
     Example(
@@ -55,20 +63,22 @@ HEALTHY = (
 
 
 @rule("A703", "tied-redundant", Severity.INFO)
-def tied_redundant(checkpoint: Checkpoint) -> Iterator[Problem]:
+def tied_redundant(subject: Checkpoint | Integrity) -> Iterator[Problem]:
     """Heads with the bytes of their embedding."""
-    for pair in pairs(checkpoint):
+    checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
+    same = "the same bytes" if isinstance(subject, Integrity) else "equal checksums"
+    for pair in subject.twins if isinstance(subject, Integrity) else pairs(subject):
         if pair.same and says_tied(checkpoint) is not False:
-            yield _problem(checkpoint, pair)
+            yield _problem(checkpoint, pair, same)
 
 
-def _problem(checkpoint: Checkpoint, pair: Pair) -> Problem:
+def _problem(checkpoint: Checkpoint, pair: Pair, same: str) -> Problem:
     head, embedding = pair.head, pair.embedding
     return Problem(
-        message=f'"{head.key}" and "{embedding.key}"{wording.of_place(head.path[:-1])} have equal checksums: '
+        message=f'"{head.key}" and "{embedding.key}"{wording.of_place(head.path[:-1])} have {same}: '
         f"{sets.size(head.nbytes)} are in the file twice",
         cause="They are one matrix, or were when training began; torch.save keeps tied weights once.",
-        advice="Where the target does not know the head, leave it out with --drop.",
+        advice="ckptdoctor fix FILE --tie keeps the bytes once; where the target does not know the head, --drop it.",
         keys=(head.path, embedding.path),
         location=Location(path=head.path),
         fix=_fix(pair) if checkpoint.format == "torch zip" else None,

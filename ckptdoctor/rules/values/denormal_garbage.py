@@ -17,7 +17,7 @@ How it is found
 
 Repair
     None: nothing in the file says what the values were. Where all tensors are affected, the bytes may be in the other
-    order: see C108. Else load the weights again from where they came from, and save them once more.
+    order: see C113. Else load the weights again from where they came from, and save them once more.
 """
 
 from __future__ import annotations

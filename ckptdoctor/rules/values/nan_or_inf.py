@@ -1,4 +1,4 @@
-"""Weights or optimizer state hold NaN or infinity.
+"""Weights hold NaN or infinity.
 
 What it means
     Training diverged and went on, a loss in float16 overflowed, a layer divided by zero, or bytes were damaged. A
@@ -13,19 +13,23 @@ What you see
 
 How it is found
     ``check --deep`` reads every value. Infinities in attention masks and in the bounds of quantization observers are
-    meant and are not counted.
+    meant and are not counted. What optimizers keep is O756's.
 
 Repair
     None by itself: putting zeros in their place gives a model that is plausible and wrong. Where the file holds the
     same network a second time (averaged, or the raw weights beside the average) and that copy is finite, the finding
-    says which. Else go back to the checkpoint before.
+    says which, and ``ckptdoctor graft FILE --from FILE --root model --from-root model_ema --unsafe-fixes`` puts its
+    tensors in the place of those with NaN: a mixture, to be looked at before it is used. Where only the bytes of this
+    file were damaged, ``ckptdoctor graft FILE --from OTHER`` takes the tensors from a sound copy of it. Else go back to
+    the checkpoint before.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Role, Tensor, show_path
+from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.facts.values_of_weights import copies, finite_copies, not_finite
 from ckptdoctor.findings import Location, Severity
@@ -64,15 +68,6 @@ def nan_or_inf(values: Values) -> Iterator[Problem]:
             keys=tuple([tensor.path for tensor, _ in weights]),
             location=Location(path=weights[0][0].path),
         )
-    state = not_finite(values, Role.OPTIMIZER)
-    if state:
-        yield Problem(
-            message=f"{_told(state)} of the optimizer's state; the first is {show_path(state[0][0].path)}",
-            cause="The first step of resumed training makes every parameter that this state belongs to NaN.",
-            advice="Resume from an earlier checkpoint, or start with a new optimizer.",
-            keys=tuple([tensor.path for tensor, _ in state]),
-            location=Location(path=state[0][0].path),
-        )
 
 
 def _told(found: Sequence[tuple[Tensor, TensorValues]]) -> str:
@@ -88,7 +83,18 @@ def _advice(values: Values) -> str:
     if pairs:
         sick, whole = pairs[0]
         bad = show_path(sick.path) or "the one at the top"
-        return f"The same network in {show_path(whole.path)} is finite: use it instead of {bad}. {never}"
+        use = f"The same network in {show_path(whole.path)} is finite: use it instead of {bad}"
+        return f"{use}{_splice(show_path(sick.path), show_path(whole.path))}. {never}"
+    copied = "where only this file was damaged, ckptdoctor graft FILE --from OTHER takes them from another copy"
     if copies(values.checkpoint):
-        return f"Every copy of the network in this file is affected: go back to the checkpoint before. {never}"
-    return f"Go back to the checkpoint before. {never}"
+        every = "Every copy of the network in this file is affected"
+        return f"{every}: go back to the checkpoint before; {copied}. {never}"
+    return f"Go back to the checkpoint before; {copied}. {never}"
+
+
+def _splice(sick: str, whole: str) -> str:
+    """The command that takes single tensors of the finite copy, where both have names that a shell takes."""
+    if not all(re.fullmatch(r"[\w./-]+", name, re.ASCII) and name[0] != "-" for name in (sick, whole)):
+        return ""
+    command = f"ckptdoctor graft FILE --from FILE --root {sick} --from-root {whole} --unsafe-fixes"
+    return f", or take single tensors of it with {command}, which makes a mixture of both"

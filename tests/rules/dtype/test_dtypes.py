@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from ckptdoctor.edits import Cast, Safety
 from tests.rules.values.test_values import findings
 
 
@@ -28,7 +29,9 @@ def test_float32_that_was_bfloat16(tmp_path):
     (finding,) = findings(tmp_path, state, "T554")
     assert finding.message == "both float32 tensors hold only values that bfloat16 holds exactly"
     assert "10,200 bytes" in finding.cause
-    assert finding.fix is None
+    assert finding.fix is not None
+    assert finding.fix.safety is Safety.SAFE
+    assert finding.fix.edits == (Cast((("a.weight",), ("a.bias",)), "bfloat16", exact=True),)
 
 
 def test_float64_that_was_float32(tmp_path):

@@ -13,6 +13,7 @@ from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
+from ckptdoctor.errors import RefusedError
 from ckptdoctor.findings import Severity
 from tests.rules.examined import found, loads
 
@@ -106,3 +107,44 @@ def test_without_checksums_nothing_is_said(tmp_path, llama):
     save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
     (tmp_path / "config.json").write_text('{"tie_word_embeddings": true}', encoding="utf-8")
     assert [found(tmp_path / "model.safetensors", code) for code in ("A703", "A704")] == [[], []]
+
+
+def test_bytes_are_compared_where_there_are_no_checksums(tmp_path, llama):
+    """safetensors keeps none: a deep examination finds the head that is the embedding, and one that has left it."""
+    model = llama(False)
+    model.lm_head.weight.data.copy_(model.model.embed_tokens.weight.data)
+    path = tmp_path / "model.safetensors"
+    save_file({key: value.clone() for key, value in model.state_dict().items()}, path, {"format": "pt"})
+    assert found(path, "A703") == []
+    (finding,) = found(path, "A703", deep=True)
+    assert "have the same bytes" in finding.message
+    assert "--tie" in finding.advice
+    (tmp_path / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
+    assert found(path, "A704", deep=True) == []
+    model.lm_head.weight.data[-1, -1] += 1
+    save_file(model.state_dict(), path, {"format": "pt"})
+    assert found(path, "A703", deep=True) == []
+    assert found(path, "A704") == []
+    assert len(found(path, "A704", deep=True)) == 1
+
+
+def test_a_legacy_file_is_compared_as_well(tmp_path, llama):
+    """It has no checksums, either."""
+    model = llama(False)
+    state = {**model.state_dict(), HEAD: model.model.embed_tokens.weight.data.clone()}
+    torch.save(state, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
+    assert len(found(tmp_path / "model.pt", "A703", deep=True)) == 1
+
+
+def test_a_head_that_only_has_the_checksum_is_not_tied(tmp_path, llama):
+    """Before the repair all bytes are compared: the checksums in the archive may lie."""
+    model = llama(False)
+    state = {**model.state_dict(), HEAD: model.model.embed_tokens.weight.data.clone()}
+    path = tmp_path / "model.pt"
+    torch.save(state, path)
+    data = bytearray(path.read_bytes())
+    at = data.index(bytes(state[HEAD].numpy().tobytes()))
+    data[data.index(bytes(state[HEAD].numpy().tobytes()), at + 1)] ^= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(RefusedError, match="other bytes"):
+        cured(path, tmp_path / "cured.pt", "A703", unsafe=True)

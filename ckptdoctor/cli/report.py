@@ -1,0 +1,80 @@
+"""``ckptdoctor report``: a checkpoint as a page that can be looked at, sent and printed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import click
+
+from ckptdoctor import config
+from ckptdoctor.cli.console import complain, narrate
+from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.cli.options import SHORT_HELP, reference_options
+from ckptdoctor.cli.progress import ProgressBar
+from ckptdoctor.engine.diff import Measure
+from ckptdoctor.engine.reporting import Gathered, gathered, held_against, insist_on_room, write_page
+from ckptdoctor.engine.selection import Selection
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.report.html.examined import Examined
+from ckptdoctor.report.numbers import size
+
+_KIND = b"<!doctype html>"
+
+
+@click.command("report", context_settings=SHORT_HELP)
+@click.argument("path")
+@click.argument("other", required=False)
+@click.option(
+    "-o", "--output", metavar="PAGE", default="report.html", show_default=True, help="The HTML file to write."
+)
+@click.option("--headers-only", is_flag=True, help="Read no values: a quick page without distributions and norms.")
+@reference_options
+@click.option("--root", metavar="KEY", help='The part of the file that matters, such as "state_dict".')
+@click.option("--force", is_flag=True, help="Replace an existing page.")
+def command(
+    path: str, other: str | None, output: str, headers_only: bool, root: str | None, force: bool, **target: Any
+) -> ExitStatus:
+    """Write a page about a checkpoint: one HTML file.
+
+    What it holds and what is wrong with it, with the command that repairs each finding; sizes by module, how values are
+    distributed, norms by depth, and every tensor. With OTHER, how that one differs. Every byte is read unless
+    --headers-only. Nothing in the files is ever run (--model imports your own code), and the page loads nothing from
+    anywhere. Exit status: 0 written, 2 the path cannot be read, or the page not be written.
+    """
+    insist_on_room(output, _KIND, force=force)
+    found = gathered(path, _settings(headers_only, root, target), ProgressBar().watch)
+    if found.report.interrupted:
+        narrate("interrupted: no page was written")
+        return ExitStatus.INTERRUPTED
+    if found.report.error is not None:
+        complain(found.report.error)
+        return ExitStatus.TROUBLE
+    page = _page(found, other, root, headers_only)
+    write_page(page, output, _KIND, force=force)
+    narrate(f"wrote {output}, {size(len(page))}")
+    return ExitStatus.CLEAN
+
+
+def _settings(headers_only: bool, root: str | None, target: dict[str, Any]) -> Settings:
+    """The command line, with the rules that the project's configuration chooses."""
+    project = config.load()
+    selection = Selection(project.select, project.ignore or (), project.extend_select or ())
+    return Settings(selection=selection, deep=not headers_only, root=root, **target)
+
+
+def _page(found: Gathered, other: str | None, root: str | None, headers_only: bool) -> bytes:
+    from ckptdoctor import __version__
+    from ckptdoctor.report.html.page import render
+
+    difference = None
+    if other is not None:
+        difference = held_against(found.report.path, other, root, None if headers_only else _measure())
+    when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    return render(Examined(found.report, found.values, difference, __version__, when))
+
+
+def _measure() -> Measure:
+    from ckptdoctor.values.differences import compare_values
+
+    return compare_values

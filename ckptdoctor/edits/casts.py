@@ -1,0 +1,47 @@
+"""Which dtypes tensors are cast to and from, and what they are called on a command line."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import DType, Tensor, show_path
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.edits.elements import Converted, Elements
+from ckptdoctor.edits.kinds import Cast
+from ckptdoctor.errors import RefusedError
+
+TARGETS = ("float64", "float32", "float16", "bfloat16")
+FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+SOURCES = (*TARGETS, *FLOAT8)
+
+_OTHERS = {
+    "f64": "float64", "fp64": "float64", "double": "float64",
+    "f32": "float32", "fp32": "float32", "float": "float32", "single": "float32",
+    "f16": "float16", "fp16": "float16", "half": "float16",
+    "bf16": "bfloat16",
+}  # fmt: skip
+_NORMAL = (None, "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")
+
+
+def named(text: str) -> str | None:
+    """The dtype that somebody calls so ("bf16", "torch.half"); None where it is none to cast to."""
+    name = text.strip().lower().removeprefix("torch.")
+    return name if name in TARGETS else _OTHERS.get(name)
+
+
+def can_be_cast(tensor: Tensor) -> bool:
+    """Whether it is a plain tensor of floating-point numbers with bytes of its own."""
+    plain = tensor.storage is not None and tensor.layout == "strided" and not tensor.parts and not tensor.chunks
+    return plain and tensor.subclass in _NORMAL and tensor.dtype.name in SOURCES and not tensor.moved
+
+
+def insist_on_castable(tensor: Tensor, edit: Cast) -> None:
+    """Raises RefusedError for a tensor that the edit cannot cast."""
+    if edit.dtype not in TARGETS:
+        raise RefusedError(f"Tensors can be cast to {', '.join(TARGETS)}, and not to {edit.dtype}.")
+    if not can_be_cast(tensor):
+        what = "is not a plain tensor" if tensor.dtype.name in SOURCES else f"is {tensor.dtype.name}"
+        raise RefusedError(f"{show_path(tensor.path)} {what}, and cannot be cast to {edit.dtype}.")
+
+
+def converted(part: Elements, source: DType, edit: Cast) -> Converted:
+    """The elements, of the dtype ``source``, as the edit casts them."""
+    return Converted((part,), source.name, edit.dtype, BY_NAME[edit.dtype].bits // 8, part.shape, edit.exact)

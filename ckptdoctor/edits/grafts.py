@@ -1,0 +1,98 @@
+"""What is said of a graft: which tensors came from the other copy, and how far the two copies are alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ckptdoctor.checkpoint import KeyPath
+
+
+class Ground(str, Enum):
+    """Why the other copy's values may stand for those that were lost, from the best reason to none."""
+
+    CHECKSUM = "checksum"  # they fit the checksum that the damaged file keeps: bit for bit what was saved
+    COPIES = "copies"  # every other tensor that both files have is byte-equal
+    CONSENT = "consent"  # nothing shows that both come from one save: the result is a mixture
+
+
+@dataclass(frozen=True, slots=True)
+class Graft:
+    """One tensor that is taken from the other copy. ``came_from`` is what it is called there, where that differs."""
+
+    path: KeyPath
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    trouble: str
+    ground: Ground
+    came_from: KeyPath | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A damaged tensor that stays as it is, and why."""
+
+    path: KeyPath
+    trouble: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Likeness:
+    """How far two copies agree apart from what is grafted.
+
+    Of the tensors that both have and neither is known to have damaged, ``equal`` are byte-equal; ``unlike`` are not.
+    ``others`` counts what differs beside tensors (an epoch). ``alone`` counts tensors that only the damaged file has.
+    """
+
+    equal: int = 0
+    unlike: tuple[KeyPath, ...] = ()
+    others: int = 0
+    alone: int = 0
+
+    @property
+    def compared(self) -> int:
+        """Tensors that were compared."""
+        return self.equal + len(self.unlike)
+
+    @property
+    def alike(self) -> bool:
+        """Whether there is something to go by, and all of it agrees."""
+        return self.equal > 0 and not self.unlike
+
+
+@dataclass(frozen=True, slots=True)
+class GraftReport:
+    """All that is said of one graft. ``output`` is None where there was nothing to graft.
+
+    ``beside`` counts tensors that are damaged as well, and were not asked for. ``new_bytes`` counts those of the output
+    that are not the damaged file's. ``unexamined`` says what was not looked for in it; ``unsummed``: some values have
+    no checksum that vouches for them. ``written`` is true once the output is there, and verified.
+    """
+
+    path: str
+    donor: str
+    output: str | None
+    format: str
+    tensors: int
+    grafted: tuple[Graft, ...] = ()
+    left: tuple[Left, ...] = ()
+    beside: int = 0
+    likeness: Likeness = Likeness()
+    new_bytes: int = 0
+    unexamined: str = ""
+    unsummed: bool = False
+    replaces_original: bool = False
+    written: bool = False
+    seconds: float = 0.0
+
+    @property
+    def stays_damaged(self) -> bool:
+        """Whether something is known to be wrong with the output, too."""
+        return bool(self.left or self.beside)
+
+    @property
+    def mixture(self) -> bool:
+        """Whether something is taken for which nothing but consent speaks."""
+        return any(each.ground is Ground.CONSENT for each in self.grafted)

@@ -1,0 +1,100 @@
+"""Tensors that are cast to another dtype, worked out on the nouns: which keep their storage, and which get one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Storage, Tensor
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits import Cast
+from ckptdoctor.edits.casts import converted, insist_on_castable
+from ckptdoctor.edits.elements import Elements, View, nbytes
+from ckptdoctor.edits.tensors import storage_name
+from ckptdoctor.engine.arranging import view_of
+from ckptdoctor.engine.compacting import views
+from ckptdoctor.engine.rebuilding import with_tree
+from ckptdoctor.engine.reshaping import mapped, missing
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The storages that are cast as a whole, by key, and the tensors that get one of their own: with what these hold.
+
+    A storage is cast as a whole where all of its tensors are cast, from one dtype: they go on sharing it as they did.
+    """
+
+    whole: Mapping[str, View]
+    single: Mapping[KeyPath, View]
+    tensors: Mapping[KeyPath, Tensor]
+
+
+def cast(checkpoint: Checkpoint, edit: Cast) -> Checkpoint:
+    """The checkpoint with these tensors cast. Raises RefusedError for those that cannot be."""
+    plan = _plan(checkpoint, edit)
+    made: dict[str, Storage] = {}
+    for tensor in plan.tensors.values():
+        old = tensor.storage
+        if old is not None and old.key in plan.whole and old.key not in made:
+            made[old.key] = _storage(plan.whole[old.key], tensor, edit)
+
+    def change(node: Tensor | Cycle) -> Node:
+        if not isinstance(node, Tensor) or node.path not in plan.tensors or node.storage is None:
+            return node
+        if node.storage.key in made:
+            return replace(node, dtype=BY_NAME[edit.dtype], storage=made[node.storage.key])
+        storage, stride = _storage(plan.single[node.path], node, edit), contiguous_stride(node.shape)
+        return replace(node, dtype=BY_NAME[edit.dtype], storage=storage, stride=stride, offset=0)
+
+    return with_tree(checkpoint, mapped(checkpoint.tree, change)) if plan.tensors else checkpoint
+
+
+def cast_storages(checkpoint: Checkpoint, edit: Cast, original: Callable[[View], Elements]) -> dict[str, Elements]:
+    """Key of each storage that the edit makes → what it holds, in the terms to which ``original`` brings views."""
+    plan = _plan(checkpoint, edit)
+    found: dict[str, Elements] = {}
+    done: set[str] = set()
+    for path, tensor in plan.tensors.items():
+        key = tensor.storage.key if tensor.storage is not None else ""
+        if key in done:
+            continue
+        view = plan.whole.get(key) or plan.single[path]
+        done.update((key,) if key in plan.whole else ())
+        found[_storage(view, tensor, edit).key] = converted(original(view), tensor.dtype, edit)
+    return found
+
+
+def _storage(view: View, tensor: Tensor, edit: Cast) -> Storage:
+    """The new storage: the same for the same elements of the same one."""
+    old = tensor.storage
+    assert old is not None
+    holds, dtype = converted(view, tensor.dtype, edit), BY_NAME[edit.dtype]
+    return Storage(storage_name(holds, dtype, [old.nbytes]), nbytes(holds), dtype, old.device, None)
+
+
+def _plan(checkpoint: Checkpoint, edit: Cast) -> _Plan:
+    wanted = set(edit.paths)
+    found = {tensor.path: tensor for tensor in checkpoint.tensors if tensor.path in wanted}
+    for path in edit.paths:
+        if path not in found:
+            raise missing(path)
+        insist_on_castable(found[path], edit)
+    chosen = {path: tensor for path, tensor in found.items() if tensor.dtype.name != edit.dtype}
+    users = Counter([each.storage.key for each in views(checkpoint.tensors) if each.storage is not None])
+    by_storage: dict[str, list[Tensor]] = {}
+    for tensor in chosen.values():
+        if tensor.storage is not None:
+            by_storage.setdefault(tensor.storage.key, []).append(tensor)
+    whole: dict[str, View] = {}
+    single: dict[KeyPath, View] = {}
+    for key, tensors in by_storage.items():
+        first, width = tensors[0], tensors[0].dtype.bits // 8
+        assert first.storage is not None
+        alike = len({tensor.dtype.name for tensor in tensors}) == 1 and first.storage.nbytes % width == 0
+        if alike and users[key] == len(tensors):
+            whole[key] = View(key, 0, width, (first.storage.nbytes // width,), (1,))
+        else:
+            single.update((tensor.path, view_of(tensor)) for tensor in tensors)
+    return _Plan(whole, single, chosen)

@@ -1,0 +1,143 @@
+"""``--dtype``: which tensors are cast, and what casting loses, measured before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from math import prod
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint.dtypes import BY_NAME, cast_loses_values
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.edits import Cast, Edit, Fix, Safety
+from ckptdoctor.edits.casts import FLOAT8, can_be_cast
+from ckptdoctor.edits.elements import Converted, Elements, Reshaped
+from ckptdoctor.edits.elements import views as views_of
+from ckptdoctor.edits.steps import Change
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.quantization import quantized_in
+from ckptdoctor.findings import Finding
+from ckptdoctor.formats.compose.reading import Made, Place
+from ckptdoctor.rules.framework import Rule
+
+if TYPE_CHECKING:
+    from ckptdoctor.casting.loss import Loss
+
+LOSS = "cast-loss"
+_LARGEST = {"float16": 65_504.0, "bfloat16": 3.389_531_4e38, "float32": 3.402_823_5e38}
+BY_VALUES = ("T554",)  # rules whose cures only the values tell
+_SHOWN = 3  # tensors that a message names
+
+
+def dtype_edits(checkpoint: Checkpoint, dtype: str) -> list[Edit]:
+    """The edit that casts the weights; [] where they are of this dtype already. Raises RefusedError without any.
+
+    Weights are the floating-point tensors of models and averaged models, buffers among them. What optimizers keep, the
+    states of random generators and what belongs to quantised layers stays as it is.
+    """
+    weights = weights_among(checkpoint.state_dicts)
+    found = [tensor for state_dict in weights for tensor in _floats(state_dict)]
+    if not found:
+        raise RefusedError("--dtype casts the floating-point weights of a model, and there are none in this file.")
+    paths = [tensor.path for tensor in found if tensor.dtype.name != dtype]
+    return [Cast(tuple(dict.fromkeys(paths)), dtype)] if paths else []
+
+
+def _floats(state_dict: StateDict) -> Iterator[Tensor]:
+    layers = quantized_in(state_dict).layers
+    kept = {key for layer in layers for key in layer.keys}
+    scaled = bool(layers) or any("scale" in key for key in state_dict.keys)  # then float8 may be no weight by itself
+    for tensor in state_dict.tensors:
+        if can_be_cast(tensor) and tensor.key not in kept and not (scaled and tensor.dtype.name in FLOAT8):
+            yield tensor
+
+
+def values_cures(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) -> list[tuple[Finding, Fix]]:
+    """The safe cures that only the values tell (T554), where such a rule was selected: reads every value."""
+    wanted = [rule for rule in rules if rule.code in BY_VALUES]
+    if not wanted:
+        return []
+    from ckptdoctor.values.examine import examine_values
+
+    values = examine_values(checkpoint, source)
+    found = [finding for rule in wanted for finding in rule.run(values)]
+    return [(each, each.fix) for each in found if each.fix is not None and each.fix.safety is Safety.SAFE]
+
+
+def lost(
+    original: Checkpoint, after: Checkpoint, made: Mapping[str, Elements], edit: Cast, unsafe: bool
+) -> Loss | None:
+    """What the edit, which gave ``after``, loses: reads what was cast. None where its dtypes tell that it is nothing.
+
+    ``made`` is what new storages hold. Raises RefusedError where the edit must be exact and is not, and for values that
+    become infinite unless ``unsafe``.
+    """
+    losses = dict(_losses(original, after, made, edit))
+    total = _sum(losses.values())
+    if total is not None and edit.exact and total.changed:
+        which = "1 value is" if total.changed == 1 else f"{total.changed:,} values are"
+        raise RefusedError(f"{which} not exact in {edit.dtype}, so nothing was cast.")
+    if total is not None and total.infinite and not unsafe:
+        raise _overflow(losses, edit)
+    return total
+
+
+def _losses(
+    original: Checkpoint, after: Checkpoint, made: Mapping[str, Elements], edit: Cast
+) -> Iterator[tuple[str, Loss]]:
+    """The first tensor of each storage that the edit narrows, and what that loses."""
+    storages = {storage.key: storage for storage in original.storages}
+    wanted, seen = set(edit.paths), set()
+    for tensor in after.tensors:
+        key = tensor.storage.key if tensor.storage is not None else ""
+        if tensor.path not in wanted or key in seen:
+            continue
+        seen.add(key)
+        holds = _converted(made.get(key))
+        if holds is None or not cast_loses_values(BY_NAME[holds.kind], BY_NAME[holds.dtype]):
+            continue
+        places = {view.source: Place(storages[view.source]) for view in views_of(holds) if view.held is None}
+        yield show_path(tensor.path), _loss(holds, places)
+
+
+def _loss(holds: Converted, places: Mapping[str, Place]) -> Loss:
+    from ckptdoctor.casting.loss import loss_of
+
+    return loss_of(Made(holds.parts[0], places)(), prod(holds.shape), holds.kind, holds.dtype)
+
+
+def _converted(elements: Elements | None) -> Converted | None:
+    while isinstance(elements, Reshaped):
+        elements = elements.inner
+    return elements if isinstance(elements, Converted) else None
+
+
+def _sum(losses: Iterable[Loss]) -> Loss | None:
+    found: Loss | None = None
+    for each in losses:
+        found = each if found is None else found + each
+    return found
+
+
+def loss_change(loss: Loss) -> Change:
+    """The same for people."""
+    counts = [(loss.values, "value"), (loss.changed, "value rounded")]
+    counts += [(loss.infinite, "value made infinite")] if loss.infinite else []
+    counts += [(loss.zero, "value made 0")] if loss.zero else []
+    error = f"{loss.relative:.2%}" if loss.relative >= 1e-4 else f"{loss.relative:.2g}"
+    pairs = (("largest relative error", error),) if loss.changed else ()
+    return Change(LOSS, pairs, tuple(counts))
+
+
+def _overflow(losses: Mapping[str, Loss], edit: Cast) -> RefusedError:
+    worst = sorted([(loss.largest, name) for name, loss in losses.items() if loss.infinite], reverse=True)
+    count = sum([loss.infinite for loss in losses.values()])
+    names = ", ".join([f"{name} (up to {size:,.8g})" for size, name in worst[:_SHOWN]])
+    more = f" and {len(worst) - _SHOWN:,} more" if len(worst) > _SHOWN else ""
+    limit = f"{_LARGEST.get(edit.dtype, 0):,.8g}"
+    which = "1 value becomes" if count == 1 else f"{count:,} values become"
+    other = "--dtype bfloat16 holds them" if edit.dtype == "float16" else "--dtype float32 may hold them"
+    return RefusedError(
+        f"{which} infinite: {edit.dtype} ends at {limit}\n  in {names}{more}\n"
+        f"  choose: {other}, or --unsafe-fixes to cast anyway"
+    )

@@ -1,0 +1,106 @@
+"""What is damaged in a checkpoint, tensor by tensor, as a graft sees it: missing bytes, checksums, holes, NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from typing import TypeVar
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor
+from ckptdoctor.engine.deep import integrity_of
+from ckptdoctor.engine.events import Progress
+from ckptdoctor.engine.watching import Going, Watched, watched
+from ckptdoctor.facts.integrity import Damage, Integrity
+from ckptdoctor.facts.values import Values
+from ckptdoctor.facts.values_of_weights import not_finite
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is known to be wrong with a checkpoint.
+
+    ``damage`` holds storages (by key) whose bytes are wrong, ``troubles`` the tensors that are, with the words for it.
+    ``unexamined`` says what was not looked for, and why. ``unsummed`` are storages that no checksum vouches for.
+    """
+
+    damage: dict[str, Damage]
+    troubles: dict[KeyPath, str]
+    unsummed: int = 0
+    unexamined: str = ""
+    not_finite: frozenset[KeyPath] = field(default_factory=frozenset)
+
+
+def examined(
+    checkpoint: Checkpoint, source: Source, only: Iterable[Tensor] | None = None
+) -> Generator[Progress, None, Health]:
+    """Reads every byte, and the values of all tensors, or of those in ``only``."""
+    integrity: Integrity = result_of((yield from integrity_of(checkpoint, source)))
+    damage = {each.storage.key: each for each in integrity.damage}
+    troubles = dict(_of_bytes(checkpoint, damage))
+    wanted = checkpoint.tensors if only is None else tuple(only)
+    odd: dict[KeyPath, str] = {}
+    why = "torch is not installed" if wanted and find_spec("torch") is None else ""
+    if wanted and not why:
+        odd = dict(_of_values((yield from _values(replace(checkpoint, tensors=wanted), source))))
+    told = f"whether values are NaN or infinite: {why}" if why else ""
+    only_odd = frozenset(odd.keys() - troubles.keys())
+    return Health(damage, {**odd, **troubles}, integrity.without_checksum, told, only_odd)
+
+
+def result_of(done: Watched[Result]) -> Result:
+    """What came of the work. Raises KeyboardInterrupt where it was interrupted."""
+    if done.interrupted or done.result is None:
+        raise KeyboardInterrupt
+    return done.result
+
+
+def storages_of(tensor: Tensor) -> Iterator[Storage]:
+    """The storages that hold the bytes of a tensor, those of its parts and pieces included."""
+    if tensor.storage is not None:
+        yield tensor.storage
+    for part in (*tensor.parts, *[chunk for _, chunk in tensor.chunks]):
+        yield from storages_of(part)
+
+
+def _of_bytes(checkpoint: Checkpoint, damage: dict[str, Damage]) -> Iterator[tuple[KeyPath, str]]:
+    for tensor in checkpoint.tensors:
+        for storage in storages_of(tensor):
+            trouble = _trouble(storage, damage.get(storage.key))
+            if trouble:
+                yield tensor.path, trouble
+                break
+
+
+def _trouble(storage: Storage, damage: Damage | None) -> str:
+    extent = storage.extent
+    if extent is None:
+        return "is not in the file" if storage.nbytes else ""
+    if extent.length < storage.nbytes and not storage.compressed:
+        return "is not all in the file"
+    if damage is None:
+        return ""
+    return "has a hole of zero bytes" if damage.holes else "does not match its checksum"
+
+
+def _values(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, Values]:
+    from ckptdoctor.values.examine import examine_values, total_bytes
+
+    def work(going: Going) -> Values:
+        return examine_values(checkpoint, source, going, only_finite=True)
+
+    return result_of((yield from watched(work, "values", total_bytes(checkpoint))))
+
+
+def _of_values(values: Values) -> Iterator[tuple[KeyPath, str]]:
+    for tensor, read in (*not_finite(values), *not_finite(values, Role.OPTIMIZER)):
+        words = [f"{read.nan:,} NaN"] if read.nan else []
+        words += [f"{read.infinite:,} infinite"] if read.infinite else []
+        yield tensor.path, f"has {' and '.join(words)} of {read.count:,} values"
+
+
+def watched_work(work: Callable[[Going], Result], what: str, total: int) -> Generator[Progress, None, Result]:
+    """Long work whose progress is told. Raises KeyboardInterrupt where it was interrupted."""
+    return result_of((yield from watched(work, what, total)))

@@ -1,0 +1,47 @@
+"""What was asked of a graft."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from ckptdoctor.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class GraftRequest:
+    """A damaged file, and the copy to take tensors from.
+
+    ``output`` None means beside it, ``name.grafted.ext``; a folder takes a file of its name. ``keys`` are patterns of
+    what to take; none: what is damaged. ``root`` and ``from_root`` are the parts of both that belong together, where
+    that is not obvious. ``unsafe`` consents to a mixture of two saves; ``dry`` writes nothing.
+    """
+
+    path: str
+    donor: str
+    output: str | None = None
+    keys: tuple[str, ...] = ()
+    root: str | None = None
+    from_root: str | None = None
+    unsafe: bool = False
+    force: bool = False
+    dry: bool = False
+
+    def __post_init__(self) -> None:
+        if self.from_root is not None and self.root is None:
+            raise UsageError("--from-root says what stands for which part: name that part with --root.")
+        same = os.path.realpath(self.path) == os.path.realpath(self.donor)
+        if same and (self.from_root is None or self.root == self.from_root):
+            raise UsageError(
+                "Both are one file. To take one part of it for another, name both: --root model --from-root model_ema."
+            )
+
+
+def output_of(request: GraftRequest, inside: str | None) -> str:
+    """Where the output goes. ``inside`` is what a packed file is called without that."""
+    path = inside or request.path
+    if request.output is not None:
+        folder = os.path.isdir(request.output)
+        return os.path.join(request.output, os.path.basename(path)) if folder else request.output
+    stem, suffix = os.path.splitext(path)
+    return f"{stem}.grafted{suffix}"

@@ -1,0 +1,125 @@
+"""Values of one tensor, read when somebody looks at them. Only here is torch imported, when the first is looked at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar, Union
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
+from ckptdoctor.checkpoint.checkpoint import FileIdentity
+from ckptdoctor.errors import CkptDoctorError, UnreadableError
+from ckptdoctor.facts.looks import Extreme, Extremes, Look, Number, Picture, Refused, Window
+from ckptdoctor.facts.values import TensorValues
+
+if TYPE_CHECKING:
+    from ckptdoctor.values.boxes import Boxes
+
+__all__ = ["Extreme", "Extremes", "Look", "Number", "Peek", "Picture", "Refused", "TensorValues", "Window"]
+
+Going = Callable[[], bool]
+Seen = TypeVar("Seen")
+
+
+class Peek:
+    """Looks into the tensors of a checkpoint that has been read; threads may share it.
+
+    The file is opened with the first look and stays open. What cannot be looked at is ``Refused``; where ``going``
+    says False, a look ends early, refused for no reason.
+    """
+
+    def __init__(self, path: str, checkpoint: Checkpoint) -> None:
+        self._path = path
+        self._checkpoint = checkpoint
+        self._lock = Lock()  # of opening, and of every read
+        self._opened = ExitStack()
+        self._source: Source | None = None
+
+    def window(self, tensor: Tensor, box: Sequence[range], going: Going) -> Union[Window, Refused]:
+        """The values of a box: of each dimension some neighbouring indexes."""
+
+        def work(boxes: Boxes, distant: bool) -> Window:
+            from ckptdoctor.values.look import window
+
+            return window(tensor, box, boxes)
+
+        return self._try(work, going)
+
+    def look(self, tensor: Tensor, going: Going) -> Union[Look, Refused]:
+        """Statistics, histograms and extremes; of a large tensor, of a sample of it."""
+
+        def work(boxes: Boxes, distant: bool) -> Look:
+            from ckptdoctor.values.look import look
+
+            return look(tensor, boxes, going, distant)
+
+        return self._try(work, going)
+
+    def picture(
+        self, tensor: Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str, going: Going
+    ) -> Union[Picture, Refused]:
+        """A slice of at most two dimensions as at most so many rows and columns of cells."""
+
+        def work(boxes: Boxes, distant: bool) -> Picture:
+            from ckptdoctor.values.look import picture
+
+            return picture(tensor, box, rows, shape, how, boxes)
+
+        return self._try(work, going)
+
+    def seen_as(self, tensor: Tensor) -> Union[Tensor, Refused]:
+        """The tensor whose values are shown: of a sparse one, or of a wrapper, the one inside."""
+        if find_spec("torch") is None:
+            return Refused("values are read with torch, and it is not installed: pip install torch")
+        from ckptdoctor.values.boxes import plain
+        from ckptdoctor.values.strips import UnreadError
+
+        try:
+            return plain(tensor)
+        except UnreadError as error:
+            return Refused(str(error))
+
+    def _try(self, work: Callable[[Boxes, bool], Seen], going: Going) -> Union[Seen, Refused]:
+        if find_spec("torch") is None:
+            return Refused("values are read with torch, and it is not installed: pip install torch")
+        from ckptdoctor.values.boxes import Boxes
+        from ckptdoctor.values.diff_bytes import StoppedError
+        from ckptdoctor.values.strips import UnreadError
+
+        try:
+            source = self._open()
+            return work(Boxes(self._checkpoint, source, going, self._lock), source.distant)
+        except (UnreadError, StoppedError) as error:
+            return Refused(str(error))
+        except CkptDoctorError as error:
+            return Refused(error.message)
+        except MemoryError:
+            return Refused("there is not enough memory for it")
+
+    def _open(self) -> Source:
+        with self._lock:
+            if self._source is None:
+                source, _ = self._opened.enter_context(formats.opened(self._path))
+                if source.identity != self._checkpoint.identity:
+                    raise UnreadableError("The file has changed since it was opened: open it again.")
+                self._source = source
+            elif _overwritten(self._source):
+                raise UnreadableError("The file has been overwritten since it was opened: open it again.")
+            return self._source
+
+
+def _overwritten(source: Source) -> bool:
+    """Whether the file that is open has other contents by now; one that took its place changes nothing."""
+    if source.identity is None:
+        return False
+    try:
+        status = os.stat(source.file)
+    except OSError:
+        return False
+    now = FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    there = (now.device, now.inode) == (source.identity.device, source.identity.inode)
+    return there and now != source.identity

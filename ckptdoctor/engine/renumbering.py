@@ -1,0 +1,51 @@
+"""Other numbers for the entries of a dict, and another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, show_path
+from ckptdoctor.edits import Renumber, Reorder
+from ckptdoctor.engine.rebuilding import with_tree
+from ckptdoctor.engine.reshaping import changed_at, missing, moved
+from ckptdoctor.errors import RefusedError
+
+
+def renumber(checkpoint: Checkpoint, edit: Renumber) -> Checkpoint:
+    """Raises RefusedError for numbers that are not there, and where two entries would get one."""
+    numbers = dict(edit.pairs)
+
+    def change(node: Mapping) -> Mapping:
+        keys = [part for part, _ in node.entries if type(part) is int]
+        made = [numbers.get(part, part) if type(part) is int else part for part, _ in node.entries]
+        if not numbers.keys() <= set(keys) or len(set(made)) != len(made):
+            raise RefusedError(f"The entries of {show_path(edit.path)} cannot be numbered anew: two would be one.")
+        entries = [
+            (new, value if new == old else moved(value, (*edit.path, old), (*edit.path, new)))
+            for (old, value), new in zip(node.entries, made, strict=True)
+        ]
+        return replace(node, entries=tuple(entries))
+
+    return _changed(checkpoint, edit.path, change)
+
+
+def reorder(checkpoint: Checkpoint, edit: Reorder) -> Checkpoint:
+    """Raises RefusedError unless the keys are those of the dict, each once."""
+
+    def change(node: Mapping) -> Mapping:
+        entries: dict[Part, Node] = dict(node.entries)
+        if len(edit.keys) != len(node.entries) or entries.keys() != set(edit.keys):
+            raise RefusedError(f"{show_path(edit.path)} has other keys than those that are to be put in order.")
+        return replace(node, entries=tuple([(key, entries[key]) for key in edit.keys]))
+
+    return _changed(checkpoint, edit.path, change)
+
+
+def _changed(checkpoint: Checkpoint, path: KeyPath, change: Callable[[Mapping], Mapping]) -> Checkpoint:
+    def insist(node: Node) -> Node:
+        if not isinstance(node, Mapping):
+            raise missing(path)
+        return change(node)
+
+    return with_tree(checkpoint, changed_at(checkpoint.tree, path, insist))

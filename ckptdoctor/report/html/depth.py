@@ -1,0 +1,124 @@
+"""Norms by depth: the tensors that each block of a stack has, from the first block to the last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.facts.values import TensorValues
+from ckptdoctor.report.html.chart import Line, Point, line_chart
+from ckptdoctor.report.html.examined import Examined
+from ckptdoctor.report.html.markup import lines, name, section, text
+
+_FEWEST = 3  # blocks that make a stack
+_STACKS = 4  # that are drawn
+_LINES = 8  # in one drawing
+_DIGITS = re.compile(r"\d+")
+# what blocks of a stage are called: their number counts, and that of the stage before it
+_INNER = frozenset({"blocks", "layers", "block", "layer", "resnets", "attentions", "transformer_blocks"})
+
+_Measured = tuple[str, Tensor, TensorValues]
+_Kind = tuple[str, dict[str, _Measured]]
+
+
+@dataclass(slots=True)
+class _Stack:
+    """Blocks by the numbers in their names, and for each kind of tensor those of the blocks."""
+
+    blocks: dict[str, None] = field(default_factory=dict)
+    kinds: dict[str, dict[str, _Measured]] = field(default_factory=dict)
+    nbytes: int = 0
+
+
+def depth(examined: Examined) -> str:
+    """The section; "" where no model has a stack of blocks, or values were not read."""
+    if examined.values is None or examined.checkpoint is None:
+        return ""
+    drawn = [part for each in _stacks(examined) for part in _figures(*each)]
+    about = (
+        "Each point is one tensor, each line one kind of tensor through the blocks of a stack. The scale is "
+        "logarithmic; a line that leaves its neighbours, or a gap where all values are zero, is worth a look."
+    )
+    return section("depth", "Norms by depth", f'<div class="charts">{lines(drawn)}</div>' if drawn else "", about)
+
+
+def _stacks(examined: Examined) -> Iterator[tuple[str, _Stack]]:
+    """The stacks of the first set of weights, the largest first."""
+    assert examined.checkpoint is not None
+    sets = weights_among(examined.checkpoint.state_dicts)
+    found: dict[str, _Stack] = {}
+    for tensor in sets[0].tensors if sets else ():
+        values = examined.measured(tensor)
+        split = block_of(tensor.key)
+        if values is not None and split is not None and values.count and tensor.dtype.kind in ("float", "complex"):
+            block, kind = split
+            stack = found.setdefault(_DIGITS.sub("#", block), _Stack())
+            stack.blocks[block] = None
+            stack.kinds.setdefault(kind, {})[block] = (tensor.key, tensor, values)
+            stack.nbytes += tensor.nbytes
+    largest = sorted(found.items(), key=lambda item: -item[1].nbytes)
+    yield from [each for each in largest if len(each[1].blocks) >= _FEWEST][:_STACKS]
+
+
+def block_of(key: str) -> tuple[str, str] | None:
+    """The block that a key belongs to and the rest: ``h.0`` and ``attn.c_attn.weight``; None outside of stacks."""
+    tokens = key.split(".", 64)
+    places = [at for at, token in enumerate(tokens[:-1]) if token.isascii() and token.isdigit()]
+    if not places:
+        return None
+    at = places[0]
+    while len(tokens) > at + 3 and tokens[at + 1] in _INNER and at + 2 in places:
+        at += 2
+    return ".".join(tokens[: at + 1]), ".".join(tokens[at + 1 :])
+
+
+def _figures(template: str, stack: _Stack) -> Iterator[str]:
+    blocks = sorted(stack.blocks, key=lambda block: [int(each) for each in _DIGITS.findall(block)])
+    places = {block: at for at, block in enumerate(blocks)}
+    labels = _labels(blocks)
+    matrices: list[_Kind] = []
+    vectors: list[_Kind] = []
+    for kind, tensors in stack.kinds.items():
+        if len(tensors) >= _FEWEST:
+            flat = all(len(tensor.shape) < 2 for _, tensor, _ in tensors.values())
+            (vectors if flat else matrices).append((kind, tensors))
+    for told, chosen in (("matrices", matrices), ("vectors", vectors)):
+        chosen = sorted(chosen, key=lambda each: -sum([tensor.numel for _, tensor, _ in each[1].values()]))
+        for measure, title in (("norm", "norm"), ("std", "standard deviation")):
+            drawn = [
+                Line(kind, _points(tensors, places, measure), number)
+                for number, (kind, tensors) in enumerate(chosen[:_LINES])
+            ]
+            drawing = line_chart(drawn, labels, f"{title} of {told} by block")
+            if drawing:
+                yield _figure(f"{title} of {told}", template, drawing, drawn, len(chosen) - _LINES)
+
+
+def _points(tensors: dict[str, _Measured], places: dict[str, int], measure: str) -> tuple[Point, ...]:
+    found = [
+        Point(places[block], getattr(values, measure), key, bool(values.nan or values.infinite))
+        for block, (key, _, values) in tensors.items()
+    ]
+    return tuple(sorted(found, key=lambda point: point.at))
+
+
+def _labels(blocks: Sequence[str]) -> list[str]:
+    """The numbers of the blocks: ``0``, ``1``; ``1.0``, ``1.1`` where there are several in a name."""
+    return [".".join(_DIGITS.findall(block)) for block in blocks]
+
+
+def _figure(title: str, template: str, drawing: str, drawn: Sequence[Line], more: int) -> str:
+    seen = [line for line in drawn if any(point.value > 0 for point in line.points)]
+    zero = [line.name for line in drawn if line not in seen]
+    key = [
+        f'<span data-line="{line.colour}"><i class="l{line.colour}"></i>{name(line.name, 60)}</span>' for line in seen
+    ]
+    if zero:
+        key.append(f'<span class="soft">zero throughout: {name(", ".join(zero), 160)}</span>')
+    if more > 0:
+        key.append(f'<span class="soft">{more} more in the table</span>')
+    head = f'<figcaption><h3>{text(title.capitalize())}</h3><span class="soft">{name(template, 60)}</span></figcaption>'
+    return f'<figure class="lines">{head}{drawing}<p class="legend">{"".join(key)}</p></figure>'

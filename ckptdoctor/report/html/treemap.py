@@ -1,0 +1,120 @@
+"""Where the bytes are: the modules as areas. This drawing needs no script; the one that is drawn over it unfolds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ckptdoctor.report.html.examined import Examined
+from ckptdoctor.report.html.markup import coordinate, element, section, text
+from ckptdoctor.report.html.modules import Modules, children, sizes
+from ckptdoctor.report.html.payload import bounded
+from ckptdoctor.report.html.squares import Box, squarified
+from ckptdoctor.report.numbers import size
+
+_WIDTH, _HEIGHT = 1120.0, 460.0
+_MOST = 60  # areas in one
+_DEEP = 2  # levels below the first
+_COLOURS = 8
+_TITLE = 22.0  # height of a title
+_LETTER = 7.2  # width of one
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    name: str
+    nbytes: int
+    level: int | None  # None: a tensor
+
+
+def treemap(examined: Examined, made: Modules) -> str:
+    """The section; "" where there are no bytes."""
+    nbytes = [0 if number in examined.tied else bounded(each.nbytes) for number, each in enumerate(examined.tensors)]
+    if not sum(nbytes):
+        return ""
+    drawing = "".join(_Drawing(made, nbytes).svg())
+    modes = '<option value="module">module</option><option value="dtype">dtype</option>'
+    if examined.difference is not None:
+        modes += '<option value="change">change</option>'
+    bar = (
+        '<div class="bar scripted"><nav id="crumbs" aria-label="Where you are"></nav>'
+        f'<label>colour by <select id="colours">{modes}</select></label></div>'
+    )
+    about = "Each area is a module; its size is that of its tensors. Tensors that share their memory count once."
+    map_ = f'<div id="treemap" class="treemap" role="group" aria-labelledby="size-title">{drawing}</div>'
+    return section("size", "Where the bytes are", f'{bar}\n{map_}\n<div id="treemap-key" class="legend"></div>', about)
+
+
+class _Drawing:
+    """Areas within areas, as deep as there is room."""
+
+    def __init__(self, made: Modules, nbytes: list[int]) -> None:
+        self.made = made
+        self.nbytes = nbytes
+        self.below = children(made)
+        self.totals = sizes(made, nbytes)
+
+    def svg(self) -> Iterator[str]:
+        yield (
+            f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="Sizes of modules"'
+            ' preserveAspectRatio="none">'
+        )
+        yield from self._areas([self._folded(0)], Box(0, 0, _WIDTH, _HEIGHT), None, 0)
+        yield "</svg>"
+
+    def _areas(self, cells: Sequence[_Cell], box: Box, colour: int | None, depth: int) -> Iterator[str]:
+        if len(cells) == 1 and cells[0].level is not None and depth == 0:  # the whole file needs no frame
+            cells = self._cells(cells[0].level)
+        places = squarified([float(cell.nbytes) for cell in cells], box)
+        for number, (cell, place) in enumerate(zip(cells, places, strict=True)):
+            own = number % _COLOURS if colour is None else colour
+            yield _drawn(cell, place, own, inner=depth > 0)
+            room = place.within(3, _TITLE)
+            if cell.level is not None and depth < _DEEP and room.width > 34 and room.height > 24:
+                fills = colour is None and place.width * place.height > 0.6 * box.width * box.height
+                yield from self._areas(self._cells(cell.level), room, None if fills else own, depth + 1)
+
+    def _cells(self, level: int) -> list[_Cell]:
+        """What lies directly in a level, largest first; the smallest as one."""
+        levels, tensors = self.below[level]
+        found = [self._folded(each) for each in levels if self.totals[each]]
+        found += [_Cell(self.made.pieces[self.made.leaves[each]], self.nbytes[each], None) for each in tensors]
+        found = sorted([cell for cell in found if cell.nbytes], key=lambda cell: -cell.nbytes)
+        rest = found[_MOST:]
+        more = _Cell(f"{len(rest)} more", sum([cell.nbytes for cell in rest]), None)
+        return [*found[:_MOST], more] if rest else found
+
+    def _folded(self, level: int) -> _Cell:
+        """A level; those with nothing but one level in them are one."""
+        name = self.made.pieces[self.made.levels[level]] if level else ""
+        while True:
+            levels, tensors = self.below[level]
+            inner = [each for each in levels if self.totals[each]]
+            leaves = [each for each in tensors if self.nbytes[each]]
+            if not inner and len(leaves) == 1:
+                return _Cell(name + self.made.pieces[self.made.leaves[leaves[0]]], self.totals[level], None)
+            if len(inner) != 1 or leaves:
+                return _Cell(name, self.totals[level], level)
+            level = inner[0]
+            name += self.made.pieces[self.made.levels[level]]
+
+
+def _drawn(cell: _Cell, box: Box, colour: int, inner: bool = False) -> str:
+    name = cell.name.rstrip("./")
+    title = f"<title>{text(name)}: {text(size(cell.nbytes))}</title>"
+    width, height = max(0.0, box.width - 1), max(0.0, box.height - 1)
+    place = {"x": coordinate(box.x), "y": coordinate(box.y)}
+    shown = element(
+        "rect",
+        title,
+        **place,
+        width=coordinate(width),
+        height=coordinate(height),
+        rx=3,
+        class_=f"cell h{colour}{' inner' if inner else ''}",
+    )
+    room = int((box.width - 10) / _LETTER)
+    if room < 3 or box.height < 18:
+        return shown
+    label = name if len(name) <= room else f"{name[: room - 1]}…"
+    return shown + element("text", text(label), x=coordinate(box.x + 6), y=coordinate(box.y + 15))

@@ -1,0 +1,86 @@
+"""The report for a pull request or an issue: a sentence in bold, a table of findings, and what was not examined."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.findings import FileReport, Finding, Report, Severity
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.markup import code, plain, table
+from ckptdoctor.report.numbers import plural
+from ckptdoctor.report.shell import fix_command, with_path
+from ckptdoctor.report.wrapping import abridged
+
+_MOST = 200  # rows: what a comment on GitHub holds (65,536 characters) with messages of the usual length
+_MESSAGE = 240  # characters
+_CLEAN = 20  # files without findings that are named
+
+
+def render(report: Report, statistics: bool = False) -> str:
+    """The whole report; ``statistics`` counts the findings of each rule as well."""
+    return "\n".join(_lines(report, statistics))
+
+
+def _lines(report: Report, statistics: bool) -> Iterator[str]:
+    yield f"**{_sentence(report.files)}**"
+    rows = [row for file in report.files for row in _rows(file)]
+    if rows:
+        yield ""
+        yield from table(("severity", "file", "rule", "finding", "repair"), rows[:_MOST])
+    if len(rows) > _MOST:
+        yield ""
+        yield f"… and {len(rows) - _MOST:,} more findings: `--format json`"
+    clean = [file for file in report.files if not file.findings and file.error is None]
+    if clean and rows:
+        named = ", ".join([code(escape(file.path)) for file in clean[:_CLEAN]])
+        more = f" and {len(clean) - _CLEAN:,} more" if len(clean) > _CLEAN else ""
+        yield ""
+        yield f"Nothing found in {named}{more}."
+    yield from _not_examined(report.files)
+    if statistics and rows:
+        yield ""
+        yield from table(("rule", "findings"), _counted(report.files))
+
+
+def _sentence(files: Sequence[FileReport]) -> str:
+    found = [finding.severity for file in files for finding in file.findings]
+    counts = [(each, found.count(each)) for each in reversed(Severity)]
+    nouns = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "remark"}
+    said = [plural(number, nouns[each]) for each, number in counts if number]
+    unread = sum(file.error is not None for file in files)
+    said += [f"{plural(unread, 'file')} could not be examined"] if unread else []
+    where = escape(files[0].path) if len(files) == 1 else plural(len(files), "file")
+    return f"{', '.join(said) or 'Nothing found'} in {plain(where)}"
+
+
+def _rows(file: FileReport) -> Iterator[tuple[str, ...]]:
+    if file.error is not None:
+        yield "error", code(escape(file.path)), "", plain(abridged(escape(file.error), _MESSAGE)), ""
+    for finding in file.findings:
+        yield (
+            finding.severity.value,
+            code(escape(file.path)),
+            f"{code(finding.code)} {plain(finding.name)}",
+            plain(abridged(escape(finding.message), _MESSAGE)),
+            _repair(finding, file.path),
+        )
+
+
+def _repair(finding: Finding, path: str) -> str:
+    if finding.fix is None:
+        return plain(abridged(escape(with_path(finding.advice, path)), _MESSAGE))
+    return f"{code(escape(fix_command(path, finding.fix)))} ({finding.fix.safety.value})"
+
+
+def _not_examined(files: Sequence[FileReport]) -> Iterator[str]:
+    """What was skipped, each once however many files there are."""
+    told = dict.fromkeys([(each.what, each.why) for file in files for each in file.skipped])
+    if told:
+        yield ""
+        yield f"Not examined: {'; '.join([plain(escape(f'{what} ({why})')) for what, why in told])}."
+
+
+def _counted(files: Sequence[FileReport]) -> list[tuple[str, str]]:
+    counted = Counter([f"{finding.code} {finding.name}" for file in files for finding in file.findings])
+    return [(plain(name), f"{number:,}") for name, number in sorted(counted.items())]

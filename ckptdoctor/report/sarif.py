@@ -1,0 +1,127 @@
+"""The report as SARIF 2.1.0, which code scanning of GitHub and editors read.
+
+Source: Static Analysis Results Interchange Format (SARIF) Version 2.1.0, OASIS Standard; numbers of sections in
+comments are its. What GitHub makes of it: "SARIF support for code scanning" in its documentation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+
+from ckptdoctor.checkpoint import KeyPath, show_path
+from ckptdoctor.findings import FileReport, Finding, Report, Severity
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.json import dump
+from ckptdoctor.report.rule_table import RulePage
+from ckptdoctor.report.sarif_places import Places, uri
+from ckptdoctor.report.sarif_rules import descriptor
+from ckptdoctor.report.shell import fix_command, with_path
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_HOME = "https://github.com/ckptdoctor/ckptdoctor"
+LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
+_PLACEHOLDER = re.compile(r"\{(\d+)\}")
+_LOCATIONS = 100  # keys of one finding that get a location of their own
+
+_Object = dict[str, object]
+
+
+def render(report: Report, version: str, rules: Iterable[RulePage], statistics: bool = False) -> str:
+    """The whole report. Of ``rules`` those are described that found something."""
+    found = {finding.code for file in report.files for finding in file.findings}
+    described = [rule for rule in rules if rule.code in found]
+    numbers = {rule.code: number for number, rule in enumerate(described)}
+    driver: _Object = {
+        "name": "ckptdoctor",
+        "version": version,
+        "informationUri": _HOME,
+        "rules": [descriptor(rule) for rule in described],
+    }
+    run: _Object = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [_invocation(report.files)],
+        "artifacts": [_artifact(file) for file in report.files],
+        "results": [
+            each for number, file in enumerate(report.files) for each in _results(file, Places(file, number), numbers)
+        ],
+    }
+    if statistics:
+        counted = Counter([finding.code for file in report.files for finding in file.findings])
+        run["properties"] = {"statistics": dict(sorted(counted.items()))}
+    return dump({"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]})
+
+
+def _artifact(file: FileReport) -> _Object:
+    artifact: _Object = {"location": {"uri": uri(file.path)}}
+    if file.container is not None:
+        artifact["length"] = file.container.size
+        artifact["properties"] = {"format": file.container.format}
+    return artifact
+
+
+def _invocation(files: Sequence[FileReport]) -> _Object:
+    """Whether all files could be examined, and what was not: 3.20.14, 3.20.21."""
+    unread = any(file.error is not None or file.interrupted for file in files)
+    return {"executionSuccessful": not unread, "toolExecutionNotifications": list(_notifications(files))}
+
+
+def _notifications(files: Sequence[FileReport]) -> Iterator[_Object]:
+    for number, file in enumerate(files):
+        place = [{"physicalLocation": {"artifactLocation": {"uri": uri(file.path), "index": number}}}]
+        if file.error is not None:
+            yield {"level": "error", "message": _message(file.error), "locations": place}
+        for each in file.skipped:
+            text = f"Not examined: {each.what} ({each.why})"
+            yield {"level": "note", "message": _message(text), "locations": place}
+
+
+def _results(file: FileReport, places: Places, numbers: dict[str, int]) -> Iterator[_Object]:
+    seen: dict[str, int] = {}
+    for finding in file.findings:
+        identity = _identity(finding, file.path)
+        seen[identity] = seen.get(identity, 0) + 1
+        result: _Object = {"ruleId": finding.code}
+        if finding.code in numbers:
+            result["ruleIndex"] = numbers[finding.code]
+        fingerprint = f"{identity}:{seen[identity]}"
+        yield result | {
+            "level": LEVELS[finding.severity],
+            "message": _message("\n".join(_said(finding, file.path))),
+            "locations": list(places.of(finding, _LOCATIONS)),
+            # the second is what GitHub would otherwise compute from lines, of which there are none
+            "partialFingerprints": {"ckptdoctor/v1": fingerprint, "primaryLocationLineHash": fingerprint},
+            "properties": _properties(finding, file.path),
+        }
+
+
+def _said(finding: Finding, path: str) -> Iterator[str]:
+    yield escape(finding.message)
+    if finding.cause:
+        yield escape(with_path(finding.cause, path))
+    if finding.fix is not None:
+        yield f"Repair, {finding.fix.safety.value}: {escape(fix_command(path, finding.fix))}"
+    if finding.advice:
+        yield escape(with_path(finding.advice, path))
+
+
+def _properties(finding: Finding, path: str) -> _Object:
+    fix = finding.fix
+    repair = {"title": fix.title, "safety": fix.safety.value, "command": fix_command(path, fix)} if fix else None
+    return {"keys": len(finding.keys), "torchSays": list(finding.torch_says), "repair": repair}
+
+
+def _identity(finding: Finding, path: str) -> str:
+    """What stays the same from run to run while it is the same finding: neither its wording nor where bytes lie."""
+    first = finding.keys[:1]
+    state_dict: KeyPath = finding.location.path or (first[0][:-1] if first else ())
+    parts = (finding.code, uri(path), show_path(state_dict), finding.location.member or "", *map(show_path, first))
+    return sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _message(text: str) -> _Object:
+    """Plain text in which nothing is a placeholder (3.11.5) or a link (3.11.6); other braces are seen as they are."""
+    return {"text": _PLACEHOLDER.sub(r"{{\1}}", text).replace("](", "] (")}

@@ -1,0 +1,132 @@
+"""The optimizer's state holds NaN, infinity, or a square below zero.
+
+What it means
+    Training diverged and went on, gradients overflowed in half precision, or bytes were damaged. ``exp_avg_sq`` is a
+    mean of squares: below zero, where averaging or arithmetic with optimizers of several files put it, it is as wrong.
+
+Why it matters
+    ``load_state_dict`` takes it without a word. The first step divides by the root of it and moves the parameter to
+    NaN, whatever the weights in the file are.
+
+What you see
+    ``loss: nan`` from the first step after resuming on.
+
+How it is found
+    ``check --deep`` reads every value of the optimizer's tensors, and the plain numbers called ``step``. Only what no
+    optimizer has is reported: NaN and infinities anywhere, and numbers below zero in second moments and counters of
+    steps.
+
+Repair
+    ``ckptdoctor fix FILE --drop optimizer/state/3`` leaves out the states of these parameters, which the optimizer
+    begins anew at its next step; the others, and all options, stay. The finding names the command. Where the weights
+    have NaN as well, that is of no use: go back to the checkpoint before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, StateDict, show_path
+from ckptdoctor.checkpoint import Mapping as Dict
+from ckptdoctor.edits import Fix
+from ckptdoctor.facts.places import mapping_at
+from ckptdoctor.facts.training_state import number
+from ckptdoctor.facts.values import Values
+from ckptdoctor.facts.values_of_weights import not_finite
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.forgetting import forget_states
+from ckptdoctor.rules.framework import Problem, rule
+
+# means of squares and sums of them, as torch, transformers and bitsandbytes call them
+_SQUARES = frozenset({"exp_avg_sq", "max_exp_avg_sq", "square_avg", "exp_avg_sq_row", "exp_avg_sq_col", "sum"})
+_NEVER_BELOW = _SQUARES | {"row_var", "col_var", "variance", "exp_inf", "step"}
+_NAN, _INF = float("nan"), float("inf")
+
+
+def _saved(**sick: object) -> dict[str, object]:
+    whole = {"step": T((), value=3.0), "exp_avg": T((2, 4), value=0.5), "exp_avg_sq": T((2, 4), value=0.25)}
+    state = {0: {**whole, **sick}, 1: {**whole, "exp_avg": T((2,), value=-0.5), "exp_avg_sq": T((2,))}}
+    net = {"fc.weight": T((2, 4), value=0.5), "fc.bias": T((2,), value=0.5)}
+    return {"model": net, "optimizer": {"state": state, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}}
+
+
+SICK = (
+    Example("a NaN among the moments", _saved(exp_avg=T((2, 4), value=_NAN)), deep=True),
+    Example("an infinite second moment", _saved(exp_avg_sq=T((2, 4), "bfloat16", value=_INF)), deep=True),
+    Example("a second moment below zero", _saved(exp_avg_sq=T((2, 4), value=-0.25)), deep=True),
+    Example("a counter that is no number", _saved(step=_NAN), deep=True),
+    Example(
+        "every state",
+        {
+            "model": {"fc.weight": T((2, 4), value=0.5), "fc.bias": T((2,), value=0.5)},
+            "optimizer_states": [
+                {
+                    "state": {at: {"momentum_buffer": T((at + 1,), value=_NAN)} for at in range(12)},
+                    "param_groups": [{"lr": 0.1, "params": list(range(12))}],
+                }
+            ],
+        },
+        deep=True,
+    ),
+)
+HEALTHY = (
+    Example("moments as they should be", _saved(), deep=True),
+    Example("a counter that is a plain number", _saved(step=3), deep=True),
+    Example("a momentum below zero", _saved(momentum_buffer=T((2, 4), value=-3.0)), deep=True),
+    Example("weights with NaN are another matter", {"fc.weight": T((2, 4), value=_NAN)}, deep=True),
+)
+
+
+@rule("O756", "optimizer-nan", Severity.ERROR)
+def optimizer_nan(values: Values) -> Iterator[Problem]:
+    """States that make parameters NaN."""
+    sick: dict[KeyPath, str] = {tensor.path: "NaN or infinity" for tensor, _ in not_finite(values, Role.OPTIMIZER)}
+    for optimizer in values.checkpoint.state_dicts:
+        if optimizer.role is Role.OPTIMIZER:
+            found = {path: why for path, why in sick.items() if path[: len(optimizer.path)] == optimizer.path}
+            found.update({path: why for path, why in _others(values, optimizer) if path not in found})
+            if found:
+                yield _problem(values.checkpoint, optimizer, found)
+
+
+def _others(values: Values, optimizer: StateDict) -> Iterator[tuple[KeyPath, str]]:
+    """Squares and counters below zero, and counters that are plain numbers and none."""
+    for tensor in optimizer.tensors:
+        read = values.of(tensor)
+        if read is not None and tensor.path[-1] in _NEVER_BELOW and read.min < 0:
+            yield tensor.path, "a number below zero"
+    for part, state in _states(values.checkpoint, optimizer).items():
+        steps = number(dict(state.entries).get("step")) if isinstance(state, Dict) else None
+        if steps is not None and not 0 <= steps < _INF:
+            yield (*optimizer.path, "state", part, "step"), "a number below zero" if steps < 0 else "NaN or infinity"
+
+
+def _states(checkpoint: Checkpoint, optimizer: StateDict) -> Mapping[Part, Node]:
+    node = mapping_at(checkpoint.tree, (*optimizer.path, "state"))
+    return dict(node.entries) if node is not None else {}
+
+
+def _problem(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPath, str]) -> Problem:
+    first = next(iter(found))
+    are = "holds" if len(found) == 1 else "hold"
+    what = wording.listed(sorted(set(found.values())))
+    return Problem(
+        message=f"{wording.count(len(found), 'value')} of the state of {show_path(optimizer.path)} {are} {what}; "
+        f"the first is {show_path(first)}",
+        cause="The first step of resumed training makes every parameter that this state belongs to NaN.",
+        advice="Resume from an earlier checkpoint, or without the states of these parameters.",
+        keys=tuple(found),
+        location=Location(path=first),
+        fix=_fix(checkpoint, optimizer, found),
+    )
+
+
+def _fix(checkpoint: Checkpoint, optimizer: StateDict, found: Mapping[KeyPath, str]) -> Fix | None:
+    """Without the states of the parameters that are affected."""
+    place = (*optimizer.path, "state")
+    depth = len(place)
+    if not all(path[:depth] == place and len(path) > depth for path in found):
+        return None
+    return forget_states(checkpoint, optimizer.path, list(dict.fromkeys([path[: depth + 1] for path in found])))

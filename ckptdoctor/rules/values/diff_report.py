@@ -1,0 +1,64 @@
+"""Some weights have the very bytes of the checkpoint that it is compared with, and others do not.
+
+What it means
+    A part of the model was frozen in training, or only a head or an adapter was trained; or only a part of the weights
+    was replaced, as merges do.
+
+Why it matters
+    Nothing is wrong with it. It answers which layers a training has changed: more of them, or fewer, than were meant to
+    change is a sign of a wrong ``requires_grad``.
+
+What you see
+    Nothing.
+
+How it is found
+    ``check --deep --like BASE`` compares the bytes of all tensors with those of the same name, shape and dtype there.
+    Where nothing has changed, V657 says so.
+
+Repair
+    None is needed. ``ckptdoctor diff BASE FILE --values`` says by how much each tensor has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.facts.parameters import may_train
+from ckptdoctor.facts.same_as_base import SameAsBase
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_BASE: dict[str, object] = {"fc.weight": T((4, 3), value=0.5), "fc.bias": T((4,), value=0.25)}
+SICK = (Example("a bias that was trained", {**_BASE, "fc.bias": T((4,), value=0.75)}, like=_BASE, deep=True),)
+HEALTHY = (
+    Example("nothing was trained", _BASE, like=_BASE, deep=True),
+    Example(
+        "all was trained",
+        {"fc.weight": T((4, 3), value=0.75), "fc.bias": T((4,), value=0.75)},
+        like=_BASE,
+        deep=True,
+    ),
+)
+
+
+@rule("V658", "diff-report", Severity.INFO)
+def diff_report(found: SameAsBase) -> Iterator[Problem]:
+    """What a training has changed, where it has not changed everything."""
+    same = [each for each in found.same if may_train(each.key, each.dtype)]
+    different = [each for each in found.different if may_train(each.key, each.dtype)]
+    if not same or not different:
+        return
+    comparison = found.comparison
+    kept, changed = (sum([each.numel for each in tensors]) for tensors in (same, different))
+    total = f"{len(same):,} of {wording.count(len(same) + len(different), 'weight')}"
+    source = comparison.reference.source
+    yield Problem(
+        message=f"{total}{wording.of_place(comparison.path)} ({wording.percent(kept, kept + changed)} of the "
+        f"parameters) {'has' if len(same) == 1 else 'have'} the very bytes of {source}",
+        cause=f"Others: {wording.groups({each.key: each.numel for each in different})}.",
+        advice="ckptdoctor diff --values says by how much each has changed.",
+        keys=tuple([each.path for each in different]),
+        location=Location(path=comparison.path),
+    )

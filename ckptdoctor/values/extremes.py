@@ -1,0 +1,90 @@
+"""Which elements of a tensor are largest, and which rows, columns and other slices hold them. NaN comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ckptdoctor.facts.looks import Extreme, Extremes
+from ckptdoctor.values.boxes import Picks
+from ckptdoctor.values.diff_bytes import StoppedError
+from ckptdoctor.values.sampling import index_at
+
+if TYPE_CHECKING:
+    import torch
+
+MOST = 24  # elements, rows or columns that are named
+_PIECE = 1 << 16  # elements of which the largest are looked for at a time
+
+Going = Callable[[], bool]
+
+
+def largest(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, going: Going) -> tuple[Extreme, ...]:
+    """The elements with the largest absolute values."""
+    import torch
+
+    flat = sizes.reshape(-1)
+    places = []
+    for number, piece in enumerate(flat.split(_PIECE)):
+        if not going():
+            raise StoppedError
+        places.append(_first(piece, MOST) + number * _PIECE)
+    if not places:
+        return ()
+    every = torch.cat(places)
+    chosen = every[_first(flat[every], MOST)]
+    return tuple([_extreme(values, sizes, int(place), picks) for place in chosen.tolist()])
+
+
+def along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, going: Going) -> tuple[Extremes, ...]:
+    """For each dimension the indexes where the largest absolute values are, the worst first."""
+    found = []
+    for dim in range(values.dim()):
+        if not going():
+            raise StoppedError
+        found.append(_along(values, sizes, picks, dim))
+    return tuple(found)
+
+
+def _along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, dim: int) -> Extremes:
+    if not sizes.numel():
+        return Extremes((), 0.0)
+    others = [each for each in range(sizes.dim()) if each != dim]
+    tops = sizes.amax(others) if others else sizes
+    worst = []
+    for place in _first(tops, MOST).tolist():
+        inside = int(_first(sizes.select(dim, place).reshape(-1), 1).item())
+        steps = list(_unravelled(inside, [sizes.shape[each] for each in others]))
+        steps.insert(dim, place)
+        worst.append(_at(values, sizes, tuple(steps), picks))
+    return Extremes(tuple(worst), tops.nanmedian().item())
+
+
+def _first(sizes: torch.Tensor, most: int) -> torch.Tensor:
+    """The places of the largest, NaN before them, those that are alike in their order."""
+    import torch
+
+    many = min(most, sizes.numel())
+    nan = torch.isnan(sizes)
+    if not nan.any():
+        return torch.topk(sizes, many).indices
+    first = nan.nonzero().view(-1)[:many]
+    rest = torch.topk(torch.where(nan, -1.0, sizes), many).indices
+    return torch.cat([first, rest[~nan[rest]]])[:many]
+
+
+def _extreme(values: torch.Tensor, sizes: torch.Tensor, place: int, picks: Picks) -> Extreme:
+    return _at(values, sizes, _unravelled(place, list(values.shape)), picks)
+
+
+def _at(values: torch.Tensor, sizes: torch.Tensor, steps: tuple[int, ...], picks: Picks) -> Extreme:
+    at = tuple([index_at(runs, step) for runs, step in zip(picks, steps, strict=True)])
+    return Extreme(at, values[steps].item(), float(sizes[steps].item()))
+
+
+def _unravelled(place: int, shape: list[int]) -> tuple[int, ...]:
+    steps = []
+    for size in reversed(shape):
+        place, step = divmod(place, size)
+        steps.append(step)
+    return tuple(reversed(steps))

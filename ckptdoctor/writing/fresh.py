@@ -1,0 +1,63 @@
+"""Files made of nothing but new text, such as a page: whole and on the disk first, then named in one step."""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+
+from ckptdoctor.errors import WriteError
+from ckptdoctor.writing.interrupts import cleaned_up
+from ckptdoctor.writing.publishing import reveal
+from ckptdoctor.writing.system import BINARY, sync_directory
+from ckptdoctor.writing.target import Target, resolve, temporary_name
+
+_BEGINNING = 512  # bytes of an existing file that are looked at
+
+
+def insist(output: str, kind: bytes, *, force: bool = False) -> Target:
+    """Where ``output`` leads, if it may be written: see ``write_fresh``."""
+    target = resolve(output, None, force=force)
+    if target.replaces and not _is(target.path, kind):
+        raise WriteError(f"{output} is not a page: it is never replaced. Give another output path.")
+    return target
+
+
+def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False) -> None:
+    """Give the new file ``output`` these contents.
+
+    A file that is there is replaced only with ``force``, and only where it is empty or begins with ``kind`` (whatever
+    the case): a slip of the hand must not cost a checkpoint. Raises WriteError; then nothing has changed.
+    """
+    target = insist(output, kind, force=force)
+    path = temporary_name(target)
+    try:
+        with cleaned_up():
+            try:
+                _fill(path, data)
+                reveal(path, target)
+                sync_directory(target.directory)
+            finally:
+                with suppress(FileNotFoundError):  # it has got its name
+                    os.unlink(path)
+    except OSError as error:
+        why = "there is no room" if error.errno == errno.ENOSPC else error.strerror or str(error)
+        raise WriteError(f"{output} could not be written: {why}. Nothing has changed.") from error
+
+
+def _is(path: str, kind: bytes) -> bool:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_BEGINNING)
+    except OSError as error:
+        raise WriteError(f"{path} cannot be looked at: {error.strerror}.") from error
+    return not head or head.lstrip().lower().startswith(kind.lower())
+
+
+def _fill(path: str, data: bytes) -> None:
+    # O_EXCL: never write into a file, or through a link, that someone else has put there
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666)
+    with open(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())

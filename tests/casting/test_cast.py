@@ -1,0 +1,101 @@
+"""Casting is torch's, for every number of 16 bits and for any of 32 and 64; NaN keeps its sign and payload."""
+
+from __future__ import annotations
+
+import struct
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+from ckptdoctor.casting.cast import cast, in_pieces, numbers
+from ckptdoctor.casting.proof import is_cast
+
+TARGETS = ("float64", "float32", "float16", "bfloat16")
+FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
+EVERY = torch.arange(1 << 16, dtype=torch.int32).to(torch.int16)
+
+
+def data_of(tensor: torch.Tensor) -> bytes:
+    return bytes(tensor.contiguous().view(torch.uint8).tolist())
+
+
+def insist_on_torchs(tensor: torch.Tensor, target: str) -> None:
+    """Each number is what ``Tensor.to`` gives, NaN being NaN; and the proof agrees."""
+    source = str(tensor.dtype).removeprefix("torch.")
+    data = data_of(tensor)
+    made = cast(data, source, target)
+    found, wanted = numbers(made, target), tensor.to(getattr(torch, target))
+    assert torch.equal(found.isnan(), wanted.isnan())
+    kind = {2: torch.int16, 4: torch.int32, 8: torch.int64}[found.element_size()]
+    sound = ~wanted.isnan()
+    assert torch.equal(found.view(kind)[sound], wanted.view(kind)[sound])
+    assert is_cast(data, made, source, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("source", ["float16", "bfloat16"])
+def test_every_number_of_16_bits(source, target):
+    """All 65,536 of them."""
+    insist_on_torchs(EVERY.view(getattr(torch, source)), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("source", FLOAT8)
+def test_every_number_of_8_bits(source, target):
+    """All 256 of them."""
+    insist_on_torchs(torch.arange(256, dtype=torch.int32).to(torch.uint8).view(getattr(torch, source)), target)
+
+
+@pytest.mark.parametrize("target", ["float16", "bfloat16"])
+@pytest.mark.parametrize("source", ["float32", "float64"])
+def test_ties_and_their_neighbours(source, target):
+    """Every number half way between two of 16 bits, and the ones just above and below it."""
+    finite = EVERY[EVERY >= 0].view(getattr(torch, target)).double()
+    finite = finite[finite.isfinite()].sort().values
+    between = ((finite[1:] + finite[:-1]) / 2).to(getattr(torch, source))
+    near = [torch.nextafter(between, torch.tensor(each, dtype=between.dtype)) for each in (float("inf"), 0.0)]
+    for each in (between, *near):
+        insist_on_torchs(torch.cat([each, -each]), target)
+
+
+@given(st.lists(st.integers(0, 2**32 - 1), max_size=50))
+def test_any_number_of_32_bits(bits):
+    """Any bits, NaNs and subnormal numbers among them."""
+    tensor = torch.frombuffer(bytearray(struct.pack(f"<{len(bits)}I", *bits) or b"\0" * 4), dtype=torch.float32)
+    for target in ("float64", "float16", "bfloat16"):
+        insist_on_torchs(tensor, target)
+
+
+@given(st.lists(st.floats() | st.floats(width=32) | st.floats(width=16), min_size=1, max_size=50))
+def test_any_number_of_64_bits(values):
+    """float64 becomes a narrow dtype by way of float32, as in torch."""
+    tensor = torch.tensor(values, dtype=torch.float64)
+    for target in ("float32", "float16", "bfloat16"):
+        insist_on_torchs(tensor, target)
+
+
+@pytest.mark.parametrize(
+    ("target", "wanted"), [("bfloat16", [0x7FC0, 0x7FE0, 0xFFFF]), ("float16", [0x7E00, 0x7F00, 0xFFFF])]
+)
+def test_nan_keeps_sign_and_payload(target, wanted):
+    """Whatever processor it runs on, and however many numbers are cast at once."""
+    given_ = struct.pack("<3I", 0x7F800001, 0x7FA00000, 0xFFFFFFFF)
+    assert list(struct.unpack("<3H", cast(given_, "float32", target))) == wanted
+    assert cast(given_ * 1000, "float32", target) == cast(given_, "float32", target) * 1000
+
+
+def test_pieces_hold_whole_numbers():
+    """However the bytes are cut."""
+    data = bytes(range(24))
+    assert b"".join(in_pieces([data[:3], data[3:9], data[9:]], 4)) == data
+    assert all(len(each) % 4 == 0 for each in in_pieces([data[:3], data[3:9], data[9:]], 4))
+    with pytest.raises(ValueError, match="left over"):
+        list(in_pieces([data[:3]], 4))
+
+
+def test_nothing_is_nothing():
+    """No bytes give no bytes."""
+    assert cast(b"", "float32", "bfloat16") == b""
+    assert is_cast(b"", b"", "float32", "bfloat16")

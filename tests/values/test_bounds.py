@@ -1,0 +1,158 @@
+"""The bounds that ``TensorValues`` states, held for every dtype against float64 on values that nobody chose."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ckptdoctor.facts.values import TensorValues
+from ckptdoctor.values import sums
+from ckptdoctor.values.chunks import Measure
+from ckptdoctor.values.partial import Partial
+from ckptdoctor.values.strips import CHUNK
+from ckptdoctor.values.summing_up import summed_up
+from tests.values.test_statistics import EIGHTS, FLOATS, INTEGERS
+
+WIDE = [torch.float64, torch.int64, torch.int32, torch.uint64, torch.uint32]
+BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def measured(tensor: torch.Tensor) -> TensorValues:
+    """The statistics of a tensor that is in memory already."""
+    partial, measure = Partial(), Measure(CHUNK)
+    for chunk in tensor.split(CHUNK):
+        measure.add(chunk, partial)
+    return summed_up(partial)
+
+
+def within(tensor: torch.Tensor) -> None:
+    """The bounds hold."""
+    eight = tensor.dtype in EIGHTS
+    exact = (tensor.float() if eight else tensor).double().numpy()
+    found = measured(tensor)
+    finite = exact[np.isfinite(exact)]
+    assert (found.count, found.nan) == (exact.size, int(np.isnan(exact).sum()))
+    assert (found.positive_inf, found.negative_inf) == (int((exact == np.inf).sum()), int((exact == -np.inf).sum()))
+    assert found.zeros == int((finite == 0).sum())
+    if not finite.size:
+        assert (found.min, found.max, found.mean, found.std, found.norm) == (0, 0, 0, 0, 0)
+        return
+    assert (found.min, found.max, found.absmax) == (finite.min(), finite.max(), np.abs(finite).max())
+    root = math.sqrt(float((finite**2).mean()))
+    sharp = eight or tensor.dtype in WIDE
+    assert abs(found.mean - finite.mean()) <= (1e-12 if sharp else 2e-6) * root
+    assert found.norm == pytest.approx(np.linalg.norm(finite), rel=1e-9 if sharp else 1e-4)
+    assert found.std == pytest.approx(finite.std(), rel=1e-9 if sharp else 1e-4, abs=1e-9 * root)
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *EIGHTS, *INTEGERS], ids=str)
+def test_every_dtype(dtype):
+    """Tensors of all lengths, with numbers of every size, sign and spread, and with what is not finite."""
+
+    @settings(deadline=None, max_examples=25)
+    @given(
+        st.integers(0, 2**31),
+        st.sampled_from([1, 33, 1_000, 8_192, 9_999, 20_480, 40_001]),
+        st.sampled_from([1e-30, 1e-8, 0.02, 1.0, 300.0, 1e6, 1e12]),
+        st.sampled_from([0.0, 1.0, 30.0, -30.0]),
+        st.sampled_from([0.0, 0.0, 0.3, 1.0]),
+        st.booleans(),
+    )
+    def holds(seed, count, scale, middle, zeros, sick):
+        source = torch.Generator().manual_seed(seed)
+        tensor = (torch.randn(count, generator=source, dtype=torch.float64) + middle) * scale
+        tensor[torch.rand(count, generator=source) < zeros] = 0
+        if dtype.is_floating_point:
+            tensor = tensor.clamp(-3e38, 3e38) if dtype.itemsize < 8 else tensor
+            tensor = tensor.float().to(dtype) if dtype.itemsize == 1 else tensor.to(dtype)
+            if sick and dtype not in EIGHTS:
+                tensor[:: max(1, count // 7)] = torch.tensor([float("nan"), float("inf"), -float("inf")])[seed % 3]
+        elif dtype is torch.bool:
+            tensor = tensor > 0
+        else:
+            low, high = max(torch.iinfo(dtype).min, -(2**53)), min(torch.iinfo(dtype).max, 2**53)
+            tensor = tensor.clamp(low, high).to(dtype)
+        within(tensor)
+
+    holds()
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, *EIGHTS], ids=str)
+def test_every_pattern_of_bits(dtype):
+    """Random bits are every number that a dtype has, signed zeros, subnormals and all NaNs among them."""
+
+    @settings(deadline=None, max_examples=20)
+    @given(st.integers(0, 2**31), st.sampled_from([2, 40, 300, 8_192, 12_000]), st.integers(0, 2**64 - 1))
+    def holds(seed, count, kept):
+        bits = torch.randint(0, 256, (count * dtype.itemsize,), generator=torch.Generator().manual_seed(seed))
+        whole = bits.to(torch.uint8).view(BITS[dtype.itemsize])
+        tensor = (whole & (kept >> (64 - 8 * dtype.itemsize) if dtype.itemsize == 1 else -1)).view(dtype)
+        if dtype is torch.float64:
+            tensor = tensor.clamp(-1e150, 1e150)
+        found = measured(tensor)
+        exact = (tensor.float() if dtype.itemsize == 1 else tensor).double().numpy()
+        finite = exact[np.isfinite(exact)]
+        assert (found.nan, found.infinite) == (int(np.isnan(exact).sum()), int(np.isinf(exact).sum()))
+        assert found.zeros == int((finite == 0).sum())
+        if finite.size:
+            assert (found.min, found.max) == (finite.min(), finite.max())
+            assert found.norm == pytest.approx(np.linalg.norm(finite), rel=1e-4)
+        scanned = Partial()
+        Measure(CHUNK).scan(tensor, scanned)
+        assert (scanned.nan, scanned.positive_inf, scanned.negative_inf) == (
+            found.nan, found.positive_inf, found.negative_inf
+        )  # fmt: skip
+
+    holds()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_where_torch_does_not_add_up_by_rows(monkeypatch, dtype):
+    """The bounds are the same where this torch has no kernel that does it, and where it has one."""
+    assert sums._is_right(dtype)
+    tensor = (torch.randn(100_003) * 0.02 + 0.005).to(dtype)
+    within(tensor)
+    monkeypatch.setattr(sums, "_is_right", lambda dtype: False)
+    assert sums.sums_by_rows(tensor) is None
+    within(tensor)
+
+
+def test_a_kernel_that_adds_up_otherwise_is_not_trusted(monkeypatch):
+    """It is tried on numbers with known sums before it is used; an older torch refuses two dtypes at once."""
+    sums._is_right.cache_clear()
+    monkeypatch.setattr(sums, "_by_rows", lambda table: (torch.zeros(4), torch.zeros(4)))
+    assert not sums._is_right(torch.bfloat16)
+
+    def refuses(table):
+        raise RuntimeError("expected scalar type BFloat16 but found Float")
+
+    sums._is_right.cache_clear()
+    monkeypatch.setattr(sums, "_by_rows", refuses)
+    assert not sums._is_right(torch.bfloat16)
+    sums._is_right.cache_clear()
+
+
+@pytest.mark.parametrize("value", [0.1, 1.0, 7.0, 1e-3, 3e4])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_sums_of_constants_do_not_drift(dtype, value):
+    """What is rounded the same way at every step adds up."""
+    tensor = torch.full((CHUNK + 5_000,), value).to(dtype)
+    found = measured(tensor)
+    exact = tensor[0].double().item()
+    assert found.mean == pytest.approx(exact, rel=2e-6)
+    assert found.norm == pytest.approx(exact * math.sqrt(tensor.numel()), rel=1e-4)
+    assert found.std <= 1e-5 * exact
+
+
+@pytest.mark.parametrize("values", [[1e200, -1e200, 3.0], [1.7e308] * 50, [1.7e308, -1.7e308], [1e-200] * 40])
+def test_squares_that_no_float_holds(values):
+    """Norm and std become infinite, as those of NumPy do, and nothing becomes NaN."""
+    found = measured(torch.tensor(values, dtype=torch.float64))
+    assert (found.min, found.max) == (min(values), max(values))
+    assert found.mean == pytest.approx(sum(each / len(values) for each in values), rel=1e-9)
+    assert not math.isnan(found.std) and not math.isnan(found.norm)

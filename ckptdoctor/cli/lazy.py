@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
-from shlex import quote
 from typing import Any
 
 import click
@@ -16,6 +16,11 @@ class LazyGroup(click.Group):
     def __init__(self, *args: Any, modules: dict[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.modules = modules
+
+    def for_paths(self) -> str:
+        """The command that is meant where a path stands alone: to look inside on a terminal, to check elsewhere."""
+        terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        return "browse" if terminal else "check"
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order in which they are documented."""
@@ -32,7 +37,8 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` begin with. Raises UsageError, with the likely command for an existing path."""
+        """The command that ``args`` begin with; for an existing path that of ``for_paths``."""
         if args and args[0] not in self.modules and os.path.exists(args[0]):
-            ctx.fail(f"{args[0]} is a path, not a command. Did you mean: ckptdoctor check {quote(args[0])}")
+            name = self.for_paths()
+            return name, self.get_command(ctx, name), args
         return super().resolve_command(ctx, args)

@@ -23,6 +23,7 @@ _COLLECTOR = (100_000, 50, 100)
 
 COMMANDS = {
     "check": "ckptdoctor.cli.check",
+    "browse": "ckptdoctor.cli.browse",
     "fix": "ckptdoctor.cli.fix",
     "show": "ckptdoctor.cli.show",
     "diff": "ckptdoctor.cli.diff",

@@ -53,11 +53,11 @@ def test_rules_lists_every_rule():
     assert all(rule["documentation"] for rule in document["rules"])
 
 
-def test_a_bare_path_suggests_check(shelf):
-    """A path in the place of a command is answered with the command that was probably meant."""
+def test_a_bare_path_is_checked(shelf):
+    """A path alone is checked where there is no terminal to browse in."""
     result = run("sick.pt", cwd=shelf)
-    assert result.returncode == 2
-    assert b"Did you mean: ckptdoctor check sick.pt" in result.stderr
+    assert result.returncode == 1
+    assert result.stdout.split(b"\nRead ")[0] == run("check", "sick.pt", cwd=shelf).stdout.split(b"\nRead ")[0]
 
 
 def test_an_unknown_command_is_refused(shelf):

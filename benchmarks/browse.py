@@ -1,0 +1,111 @@
+"""The browser on 500,000 tensors: how long until something is on the screen, and how long a key press takes.
+
+``python benchmarks/browse.py FOLDER``: the folder needs 100 MB; the file stays there for the next run. The screen is
+drawn in full, only no terminal shows it. *First paint* counts from the moment that the headers have been read, and
+includes making the tree. Keys are pressed while the rules still run in their thread, and again when they are done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import os
+import statistics
+import struct
+import sys
+import time
+from pathlib import Path
+
+from textual import events
+
+from ckptdoctor.cli.main import _COLLECTOR
+from ckptdoctor.tui import examining, turns
+from ckptdoctor.tui.app import BrowserApp
+
+COUNT = 500_000
+PARTS = (("attn.q.weight", [8, 4]), ("attn.k.weight", [8, 4]), ("attn.v.weight", [8, 4]), ("attn.o.weight", [8, 4]))
+PARTS += (("mlp.up.weight", [16, 4]), ("mlp.down.weight", [4, 16]), ("norm1.weight", [4]), ("norm1.bias", [4]))
+PARTS += (("norm2.weight", [4]), ("norm2.bias", [4]))
+KEYS = ["down"] * 20 + ["pagedown"] * 10 + ["end", "home", "down", "right", "down", "right", "down", "left", "left"]
+KEYS += ["t", "pagedown", "end", "home", "t", "down", "up"]
+
+
+def many_tensors(folder: Path, count: int = COUNT) -> Path:
+    """A safetensors file of so many small tensors, as deep as experts in a language model; its values are a hole."""
+    path = folder / f"tensors_{count}.safetensors"
+    if not path.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+        end = 0
+        for index in range(count):
+            name, shape = PARTS[index % 10]
+            begin, end = end, end + 4 * (shape[0] * shape[-1] if len(shape) > 1 else shape[0])
+            key = f"model.layers.{index // 5000}.experts.{index // 10 % 500}.{name}"
+            header[key] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        with open(path, "wb") as file:
+            file.write(struct.pack("<Q", len(text)) + text)
+            file.truncate(8 + len(text) + end)
+    return path
+
+
+class Watched(BrowserApp):
+    """The browser, which notes when it has drawn."""
+
+    drawn = 0.0
+    used = 0.0
+
+    def _display(self, screen, renderable) -> None:
+        super()._display(screen, renderable)
+        Watched.drawn = time.perf_counter()
+        Watched.used = time.thread_time()
+
+
+async def pressed(app: Watched, key: str) -> tuple[float, float]:
+    """Seconds from a key press to the end of the drawing that answers it, and how many of them the processor worked."""
+    before, used = time.perf_counter(), time.thread_time()
+    app.post_message(events.Key(key, None))
+    while Watched.drawn < before:
+        await asyncio.sleep(0.0005)
+        if time.perf_counter() - before > 2:
+            return 0.0, 0.0  # the key changed nothing
+    return Watched.drawn - before, Watched.used - used
+
+
+async def painted(app: Watched, begun: list[float]) -> float:
+    """Seconds from the headers to the first screen with the tree on it."""
+    while getattr(app.screen, "book", None) is None:
+        await asyncio.sleep(0.005)
+    while Watched.drawn < begun[0] or not app.screen.examination.painted.is_set():
+        await asyncio.sleep(0.001)
+    return Watched.drawn - begun[0]
+
+
+async def main(folder: Path) -> None:
+    """Print the figures."""
+    gc.set_threshold(*_COLLECTOR)
+    begun: list[float] = []
+    bind = examining.bind
+
+    def noted(*arguments):
+        begun.append(time.perf_counter())
+        return bind(*arguments)
+
+    examining.bind = noted
+    app = Watched(os.fspath(many_tensors(folder)))
+    async with app.run_test(size=(120, 40)):
+        print(f"first paint                 {await painted(app, begun):6.3f} s")
+        for title in ("while the rules run", "when they are done"):
+            times = [(*await pressed(app, key), key) for key in KEYS]
+            took, used, key = max(times)
+            middle, worked = (1000 * statistics.median(column) for column in list(zip(*times, strict=True))[:2])
+            print(f"key press, {title:<18}  median {middle:5.1f} ms, {worked:5.1f} of them computing")
+            print(f"{'':<31} worst  {1000 * took:5.1f} ms, {1000 * used:5.1f} of them computing ({key})")
+            await app.workers.wait_for_complete()
+            await asyncio.sleep(0.5)
+
+
+if __name__ == "__main__":
+    turns.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else "benchmark_files")))

@@ -1,0 +1,65 @@
+"""The application: themes, keys that work everywhere, and the first screen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import App
+from textual.binding import BindingType
+from textual.filter import Monochrome, NoColor
+
+from ckptdoctor.engine.crash import one_line, wants_trace
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.report.escape import escape
+from ckptdoctor.tui.commands import BrowserCommands
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.screens.browser import BrowserScreen
+from ckptdoctor.tui.themes import DARK, LIGHT, preferred
+
+
+class BrowserApp(App[int]):
+    """``ckptdoctor browse``."""
+
+    TITLE = "ckptdoctor"
+    CSS_PATH = Path(__file__).with_name("app.tcss")  # the same for whoever subclasses
+    COMMANDS: ClassVar = App.COMMANDS | {BrowserCommands}
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("q,ctrl+q", "quit", "quit", "Leave, whatever is going on", show=True, display="q"),
+        key("ctrl+p,colon", "command_palette", "commands", "Everything there is to do, by name"),
+    ]
+
+    def __init__(
+        self,
+        path: str,
+        settings: Settings | None = None,
+        theme: str | None = None,
+        keymap: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.path = path
+        self.settings = settings or Settings()
+        self._keys = dict(keymap or {})
+        for each in (DARK, LIGHT):
+            self.register_theme(each)
+        self.theme = theme or preferred()
+        if self.no_color:  # what NO_COLOR asks for: the terminal's own two colours, not shades of grey
+            self._filters = [NoColor() if isinstance(each, Monochrome) else each for each in self._filters]
+
+    def _fatal_error(self) -> None:
+        """A bug is one line, as it is on the command line: Textual would print every local variable of every frame."""
+        error = self._exception
+        if error is None or wants_trace():
+            super()._fatal_error()
+            return
+        self._exit_renderables.append(Text(escape(one_line(error))))
+        self._close_messages_no_wait()
+
+    def on_mount(self) -> None:
+        """Open the file."""
+        self.set_keymap(self._keys)
+        self.set_class(self.no_color, "-no-color")
+        self.push_screen(BrowserScreen(self.path, self.settings))

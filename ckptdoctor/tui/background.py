@@ -1,0 +1,61 @@
+"""Work that could keep a key waiting is done in threads; its result comes back as a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from textual.message_pump import MessagePump
+from textual.widget import Widget
+from textual.worker import get_current_worker
+
+from ckptdoctor.engine.crash import one_line, wants_trace
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.tui.messages import Computed
+
+T = TypeVar("T")
+
+FEW = 20_000  # tensors that are dealt with at once, within the time that a key press may take
+
+
+class Background(Widget):
+    """Mixed into widgets and screens that work things out."""
+
+    def compute(self, work: Callable[[], T], then: Callable[[T], None], group: str, rows: int | None = None) -> None:
+        """Call ``then`` with what ``work`` gives: at once for few ``rows``, otherwise when a thread has done it.
+
+        A later computation of the same group takes the place of one that is still going on, whose result is dropped.
+        ``work`` must not change what is shown: only ``then`` may.
+        """
+        if rows is not None and rows <= FEW:
+            self.workers.cancel_group(self, group)
+            then(work())
+            return
+        self.run_worker(lambda: _work(self, work, then), group=group, exclusive=True, thread=True)
+
+    def on_computed(self, message: Computed) -> None:
+        """Take over a result."""
+        message.stop()
+        message.then(message.result)
+
+
+def _work(pump: MessagePump, work: Callable[[], T], then: Callable[[T], None]) -> None:
+    worker = get_current_worker()
+    try:
+        result = work()
+    except CkptDoctorError as error:
+        sentence = error.message
+    except Exception as error:  # the boundary of the thread: a bug must not take the terminal down with it
+        if wants_trace():
+            raise
+        sentence = one_line(error)
+    else:
+        if not worker.is_cancelled:
+            pump.post_message(Computed(then, result))
+        return
+    if not worker.is_cancelled:
+        pump.post_message(Computed(lambda said: _complain(pump, str(said)), sentence))
+
+
+def _complain(pump: MessagePump, sentence: str) -> None:
+    pump.app.notify(sentence, severity="error", markup=False)

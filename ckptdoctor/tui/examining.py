@@ -1,0 +1,91 @@
+"""Examines a file in a thread and reports to a screen, event by event, as the command line does."""
+
+from __future__ import annotations
+
+import gc
+from array import array
+from contextlib import closing
+from threading import Event
+
+from textual.message_pump import MessagePump
+from textual.worker import Worker, get_current_worker
+
+from ckptdoctor.engine import events
+from ckptdoctor.engine.crash import one_line, wants_trace
+from ckptdoctor.engine.diagnose import diagnose
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.report.contents import header
+from ckptdoctor.tui.messages import (
+    BookOpened,
+    ExaminationEnded,
+    ExaminationFailed,
+    FileRecognised,
+    FindingFound,
+    Progressed,
+)
+from ckptdoctor.tui.models.book import Book, bind
+
+_PATIENCE = 3.0  # seconds that the rules wait for the first painting, which they would slow down
+# drawing leaves cycles behind, and collecting them must not be felt: often and little, where the command line, which
+# makes none, collects seldom and much
+_COLLECTOR = (5_000, 20, 100)
+
+
+class Examination:
+    """One examination of a file. ``painted`` is set when the contents are on the screen."""
+
+    def __init__(self, screen: MessagePump, path: str, settings: Settings, book: Book | None = None) -> None:
+        self.screen = screen
+        self.path = path
+        self.settings = settings
+        self.book = book
+        self.painted = Event()
+
+    def run(self) -> None:
+        """Examine the file; for a thread worker, which may be cancelled at every event."""
+        worker = get_current_worker()
+        gc.disable()  # a look through the millions of objects of a large file would stop the screen for a second
+        try:
+            self._examine(worker)
+        except CkptDoctorError as error:
+            self.screen.post_message(ExaminationFailed(error.message))
+        except Exception as error:  # the boundary of the thread: a bug is a sentence, and the terminal stays whole
+            if wants_trace():
+                raise
+            self.screen.post_message(ExaminationFailed(one_line(error)))
+        finally:
+            _collect_again()
+
+    def _examine(self, worker: Worker[None]) -> None:
+        with closing(diagnose(self.path, self.settings)) as happenings:
+            for event in happenings:
+                if worker.is_cancelled:
+                    return
+                self._tell(event)
+
+    def _tell(self, event: events.Event) -> None:
+        post = self.screen.post_message
+        if isinstance(event, events.Recognised):
+            post(FileRecognised(event.container))
+        elif isinstance(event, events.Opened) and self.book is None:
+            self.book = bind(self.path, event.checkpoint)
+            post(BookOpened(self.book))
+            self.painted.wait(_PATIENCE)
+            self.book.table.prepare()
+        elif isinstance(event, events.Found):
+            rows = self.book.marks.touched(event.finding) if self.book is not None else array("I")
+            post(FindingFound(event.finding, rows))
+        elif isinstance(event, events.Progress):
+            _collect_again()  # reading every value may take hours
+            post(Progressed(event))
+        elif isinstance(event, events.Finished):
+            post(ExaminationEnded(event.report, header(event.report)))
+
+
+def _collect_again() -> None:
+    """Let the garbage collector run, but pass over what is there by now: nothing of it becomes garbage."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(*_COLLECTOR)
+        gc.enable()

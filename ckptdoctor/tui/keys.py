@@ -1,0 +1,23 @@
+"""Keys: each has an id, by which people give it another key, and a tooltip, which the help screen shows."""
+
+from __future__ import annotations
+
+from textual.binding import Binding
+
+FOOTER = 8  # keys that the footer shows at most
+
+
+def key(keys: str, action: str, name: str, tooltip: str, *, show: bool = False, display: str | None = None) -> Binding:
+    """A binding called ``name`` in the footer, where ``show`` puts it there; its id is the name ("page-up")."""
+    identifier = name.replace(" ", "-")
+    return Binding(keys, action, name, show=show, key_display=display, tooltip=tooltip, id=identifier)
+
+
+MOVING = [
+    key("up,k", "move(-1)", "up", "One line up", display="↑"),
+    key("down,j", "move(1)", "down", "One line down", display="↓"),
+    key("pageup,ctrl+b", "page(-1)", "page up", "One page up"),
+    key("pagedown,ctrl+f", "page(1)", "page down", "One page down"),
+    key("home,g", "first", "first", "To the first line"),
+    key("end,G", "last", "last", "To the last line"),
+]

@@ -1,0 +1,68 @@
+"""The command line that does what is on the screen. Words of the file and of people are quoted for the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import KeyPath, show_path
+from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.engine.settings import SOURCES, Settings
+from ckptdoctor.report.shell import quote, word
+
+
+def check(path: str, settings: Settings | None = None) -> str:
+    """Examine the file as it was examined here."""
+    settings = settings or Settings()
+    options = ["--deep"] if settings.deep else []
+    selection = settings.selection
+    for name, codes in (("--select", selection.select), ("--ignore", selection.ignore)):
+        options += [name, ",".join(codes)] if codes else []
+    options += ["--root", settings.root] if settings.root is not None else []
+    return _line("check", path, *options, *_target(settings))
+
+
+def show(path: str, place: KeyPath = ()) -> str:
+    """List what lies at a place."""
+    return _line("show", path, *(["--root", show_path(place)] if place else []))
+
+
+def statistics(path: str, *globs: str) -> str:
+    """Read the values of the tensors whose keys match."""
+    return _line("show", path, "--stats", *[each for glob in globs for each in ("--only", glob)])
+
+
+def diff(path: str, other: str, *, values: bool = False) -> str:
+    """Compare with another file."""
+    return " ".join(["ckptdoctor diff", quote(path), quote(other), *(["--values"] if values else [])])
+
+
+def fix(request: FixRequest, settings: Settings | None = None, usual: str | None = None) -> str:
+    """Repair as was chosen. ``usual`` is the name that the output would get where none is named."""
+    return _line("fix", request.path, *_repairs(request, settings or Settings()), *_output(request, usual))
+
+
+def _repairs(request: FixRequest, settings: Settings) -> Iterator[str]:
+    for pattern in request.drop:
+        yield from ("--drop", pattern)
+    if request.auto:
+        yield from ("--auto", *_target(settings))
+    if request.selection.select:
+        yield from ("--select", ",".join(request.selection.select))
+    if request.unsafe:
+        yield "--unsafe-fixes"
+
+
+def _output(request: FixRequest, usual: str | None) -> Iterator[str]:
+    if request.output is not None and request.output != usual:
+        yield from ("-o", request.output)
+
+
+def _target(settings: Settings) -> Iterator[str]:
+    for name in SOURCES:
+        value = getattr(settings, name)
+        if value is not None:
+            yield from (f"--{name}", value)
+
+
+def _line(command: str, path: str, *options: str) -> str:
+    return " ".join([f"ckptdoctor {command}", quote(path), *map(word, options)])

@@ -1,0 +1,241 @@
+"""Two checkpoints side by side: every tensor of either is an entry, and what is known of its change.
+
+An entry is a number: first the pairs of ``Difference``, then what only A has, then what only B has. What is asked of all
+entries at once stands in columns, so that 500,000 on both sides are sorted and narrowed down in a moment.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from math import inf, nan
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.differences import Difference, Numbers, Pair, Single, Tie, Verdict
+from ckptdoctor.tui.models.table import Table
+
+
+class Flag(IntFlag):
+    """What is to be said of an entry."""
+
+    RENAMED = 1
+    CHANGED = 2  # other values, or another shape, dtype, kind or device tag
+    ONLY_A = 4
+    ONLY_B = 8
+    UNKNOWN = 16  # the values were to be compared, and could not be
+    RESHAPED = 32
+    RECAST = 64
+    RETAGGED = 128
+    TRANSPOSED = 256
+    GUESSED = 512  # the new name is one of several that are possible
+    VALUES = 1024  # other values
+
+
+DIFFERENT = Flag.RENAMED | Flag.CHANGED | Flag.ONLY_A | Flag.ONLY_B | Flag.UNKNOWN
+_UNLIKE = Flag.RESHAPED | Flag.RECAST | Flag.RETAGGED | Flag.TRANSPOSED | Flag.VALUES
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """What comparing more values has shown: the whole difference, and the columns of the entries that are new in it."""
+
+    found: Difference
+    entries: Sequence[int]
+    flags: array[int]
+    magnitudes: array[float]
+    ties: dict[str, list[Tie]] | None = None  # None: as before
+
+
+class Comparison:
+    """A difference as screens show it. Made in a thread; changed by the screen alone, with ``learn``."""
+
+    def __init__(self, found: Difference) -> None:
+        self.found = found
+        self.flags = array("H", map(_flags, found.pairs))
+        self.flags.extend([int(Flag.ONLY_A)] * len(found.removed))
+        self.flags.extend([int(Flag.ONLY_B)] * len(found.added))
+        self.magnitudes = array("d", map(magnitude, found.pairs))
+        self.magnitudes.extend([nan] * (len(found.removed) + len(found.added)))
+        self.order = _in_file_order(found)
+        self.groups: list[str] = []  # the modules that entries are shown under
+        self.group_of = array("I", bytes(4 * len(self.flags)))
+        self.members: list[list[int]] = []
+        self.ties = ties_by_name(found)
+        self.measuring = False  # whether values are being compared, or were
+        self._sums: dict[int, Numbers] = {}
+        self._table: Table | None = None
+        self._sort_into_groups()
+
+    def __len__(self) -> int:
+        return len(self.flags)
+
+    def pair(self, entry: int) -> Pair | None:
+        """Both sides of it, where there are both."""
+        return self.found.pairs[entry] if entry < len(self.found.pairs) else None
+
+    def single(self, entry: int) -> Single | None:
+        """The only side that has it, where it is one."""
+        left = entry - len(self.found.pairs)
+        if left < 0:
+            return None
+        removed = self.found.removed
+        return removed[left] if left < len(removed) else self.found.added[left - len(removed)]
+
+    def name(self, entry: int) -> str:
+        """What it is called in A; in B where A has not got it."""
+        return _name(self.found, entry)
+
+    def tensors(self, entry: int) -> tuple[Tensor | None, Tensor | None]:
+        """The tensor of either side."""
+        pair = self.pair(entry)
+        if pair is not None:
+            return pair.a, pair.b
+        single = self.single(entry)
+        assert single is not None
+        return (single.tensor, None) if self.flags[entry] & Flag.ONLY_A else (None, single.tensor)
+
+    def differs(self, entry: int) -> bool:
+        """Whether there is anything to be said of it."""
+        return bool(self.flags[entry] & DIFFERENT)
+
+    def numbers(self, group: int) -> Numbers:
+        """How far all tensors of a module are apart, as far as that is known."""
+        if group not in self._sums:
+            pairs = [self.found.pairs[entry] for entry in self.members[group] if entry < len(self.found.pairs)]
+            known = [pair.values.numbers for pair in pairs if pair.values is not None and pair.values.numbers]
+            self._sums[group] = sum(known, Numbers())
+        return self._sums[group]
+
+    def learn(self, news: News) -> None:
+        """Take up what comparing more values has shown."""
+        self.found = news.found
+        for entry, flags, far in zip(news.entries, news.flags, news.magnitudes, strict=True):
+            self.flags[entry] = flags
+            self.magnitudes[entry] = far
+        self.ties = self.ties if news.ties is None else news.ties
+        self._sums.clear()
+
+    def counts(self) -> dict[Flag, int]:
+        """How many entries are changed, renamed, or on one side alone."""
+        kinds = (Flag.CHANGED, Flag.RENAMED, Flag.ONLY_A, Flag.ONLY_B, Flag.UNKNOWN)
+        tally: dict[int, int] = {}
+        for flags in self.flags:
+            tally[flags] = tally.get(flags, 0) + 1
+        return {kind: sum([number for flags, number in tally.items() if flags & kind]) for kind in kinds}
+
+    @property
+    def table(self) -> Table:
+        """The entries as a table that filters read: work for a thread."""
+        if self._table is None:
+            found = self.found
+            tensors = [pair.a for pair in found.pairs]
+            tensors += [each.tensor for each in (*found.removed, *found.added)]
+            made = Table(tensors)
+            names = [f"{pair.name} → {pair.name_b}" if pair.renamed else pair.name for pair in found.pairs]
+            made.names = names + [each.name for each in (*found.removed, *found.added)]
+            self._table = made
+        return self._table
+
+    def _sort_into_groups(self) -> None:
+        numbers: dict[str, int] = {}
+        for entry in self.order:
+            lead = module(_name(self.found, entry))
+            number = numbers.setdefault(lead, len(numbers))
+            if number == len(self.members):
+                self.members.append([])
+            self.members[number].append(entry)
+            self.group_of[entry] = number
+        self.groups = list(numbers)
+
+
+def ties_by_name(found: Difference) -> dict[str, list[Tie]]:
+    """The ties that only one side has, by the names that they speak of."""
+    by_name: dict[str, list[Tie]] = {}
+    for tie in found.ties:
+        for name in (*tie.names, *tie.missing):
+            by_name.setdefault(name, []).append(tie)
+    return by_name
+
+
+def news(found: Difference, entries: Sequence[int]) -> News:
+    """What is known of these entries by now: work for a thread."""
+    pairs = [found.pairs[entry] for entry in entries]
+    return News(found, entries, array("H", map(_flags, pairs)), array("d", map(magnitude, pairs)))
+
+
+def magnitude(pair: Pair) -> float:
+    """How far both sides are apart: the norm of the difference by that of A.
+
+    NaN where it is not known, infinite where A is all zeros or one side alone has NaN.
+    """
+    values = pair.values
+    if values is None or values.verdict in (Verdict.NOT_COMPARED, Verdict.OTHER_BYTES):
+        return nan
+    if values.numbers is None:
+        return 0.0
+    relative = values.numbers.relative
+    return inf if values.numbers.odd or relative != relative else relative
+
+
+def module(name: str) -> str:
+    """The part of a name that lines stand under: up to its first number, or its first word; "" for a name alone.
+
+    ``layer1.0.conv1.weight`` is in ``layer1.0``, ``fc.weight`` in ``fc``, ``optimizer/state/0/step`` in ``optimizer``.
+    """
+    lead, slash, _ = name.partition("/")
+    if slash:
+        return lead
+    words = name.split(".")[:-1]
+    for place, word in enumerate(words):
+        if word.isdecimal():
+            return ".".join(words[: place + 1])
+    return words[0] if words else ""
+
+
+def _flags(pair: Pair) -> int:
+    flags = Flag.RENAMED if pair.renamed else Flag(0)
+    flags |= Flag.GUESSED if not pair.sure else Flag(0)
+    if pair.transposed:
+        flags |= Flag.TRANSPOSED
+    elif pair.reshaped:
+        flags |= Flag.RESHAPED
+    flags |= Flag.RECAST if pair.recast else Flag(0)
+    flags |= Flag.RETAGGED if pair.retagged else Flag(0)
+    values = pair.values
+    if values is not None and values.verdict in (Verdict.CHANGED, Verdict.OTHER_BYTES):
+        flags |= Flag.VALUES
+    if values is not None and values.verdict is Verdict.NOT_COMPARED and not pair.reshaped:
+        flags |= Flag.UNKNOWN
+    return int(flags | Flag.CHANGED if flags & _UNLIKE or pair.remade else flags)
+
+
+def _name(found: Difference, entry: int) -> str:
+    pairs, removed = len(found.pairs), len(found.removed)
+    if entry < pairs:
+        return found.pairs[entry].name
+    if entry < pairs + removed:
+        return found.removed[entry - pairs].name
+    return found.added[entry - pairs - removed].name
+
+
+def _in_file_order(found: Difference) -> list[int]:
+    """The entries as they lie in A; what only B has behind what it follows there."""
+    pairs = len(found.pairs)
+    places = _places(found.a.checkpoint.tensors)
+    keys = [places.get(id(pair.a), 0) << 32 for pair in found.pairs]
+    keys += [places.get(id(each.tensor), 0) << 32 for each in found.removed]
+    before = {id(pair.b): key for pair, key in zip(found.pairs, keys, strict=False)}
+    added = {id(each.tensor): pairs + len(found.removed) + place for place, each in enumerate(found.added)}
+    keys += [0] * len(found.added)
+    last = 0
+    for place, tensor in enumerate(found.b.checkpoint.tensors, 1):
+        last = before.get(id(tensor), last)
+        if id(tensor) in added:
+            keys[added[id(tensor)]] = last + place
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+def _places(tensors: Iterable[Tensor]) -> dict[int, int]:
+    return {id(tensor): place for place, tensor in enumerate(tensors, 1)}

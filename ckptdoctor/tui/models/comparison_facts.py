@@ -1,0 +1,179 @@
+"""What there is to say of a line of a comparison, as labelled lines. Text from the files is escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.tensor import is_contiguous
+from ckptdoctor.differences import Absent, Numbers, Other, Pair, Tie, Verdict
+from ckptdoctor.report.contents import value
+from ckptdoctor.report.diff_groups import short
+from ckptdoctor.report.diff_text import figures
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import amount, count, plural, shape, size
+from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.tui.models.comparison import Comparison
+from ckptdoctor.tui.models.facts import Fact
+from ckptdoctor.tui.models.side_by_side import Beside, Entry, Fold, Head, Line
+
+_NAMED = 4  # tied names that are written out
+_SHORTENED = 5_000  # names that are brought into patterns while somebody waits
+_NAME = 120
+
+_TOLD = {
+    Verdict.EQUAL: "equal, bit for bit",
+    Verdict.ROUNDED: "exactly what converting gives",
+    Verdict.CLOSE: "within the tolerances",
+    Verdict.CHANGED: "changed",
+    Verdict.OTHER_BYTES: "other bytes",
+    Verdict.NOT_COMPARED: "not compared",
+}
+
+
+def title(comparison: Comparison, line: Line) -> str:
+    """What the line is about."""
+    if isinstance(line, Entry):
+        pair = comparison.pair(line.entry)
+        if pair is not None and pair.renamed:
+            return f"{_name(pair.name)} → {_name(pair.name_b)}"
+        return _name(comparison.name(line.entry))
+    if isinstance(line, Head):
+        return _name(comparison.groups[line.group])
+    if isinstance(line, Fold):
+        return same(comparison, len(line.entries))
+    return _name(comparison.found.others[line.number].name) if line.number >= 0 else "beside the tensors"
+
+
+def same(comparison: Comparison, number: int) -> str:
+    """So many tensors do not differ, as far as was looked."""
+    if comparison.found.compared:
+        return f"{plural(number, 'tensor')} the same"
+    return f"{plural(number, 'tensor')} with the same name, shape and dtype"
+
+
+def facts(comparison: Comparison, line: Line) -> Iterator[Fact]:
+    """What there is to say, most important first."""
+    if isinstance(line, Head):
+        yield from _head(comparison, line)
+    elif isinstance(line, Fold):
+        yield from _names(comparison, line.entries)
+    elif isinstance(line, Beside):
+        if line.number >= 0:
+            yield from _other(comparison.found.others[line.number])
+        else:
+            yield "", f"{plural(len(comparison.found.others), 'value')} that differ"
+    else:
+        yield from _entry(comparison, line.entry)
+
+
+def _entry(comparison: Comparison, entry: int) -> Iterator[Fact]:
+    pair = comparison.pair(entry)
+    if pair is None:
+        one, other = comparison.tensors(entry)
+        yield "A", _tensor(one) if one is not None else "not there"
+        yield "B", _tensor(other) if other is not None else "not there"
+    else:
+        yield "A", _tensor(pair.a)
+        yield "B", _tensor(pair.b)
+        yield from _values(comparison, pair)
+        yield from _name_told(comparison, pair)
+    names = [comparison.name(entry), pair.name_b if pair is not None else ""]
+    for name in dict.fromkeys(names):
+        yield from _ties(comparison.ties.get(name, ()), name)
+
+
+def _tensor(tensor: Tensor) -> str:
+    pieces = [f"{tensor.dtype.name} {shape(tensor.shape)}", size(tensor.nbytes), escape(tensor.device)]
+    if tensor.layout != "strided" or tensor.subclass is not None:
+        pieces.append(escape(tensor.subclass or tensor.layout))
+    elif is_contiguous(tensor):
+        pieces.append("contiguous")
+    else:
+        pieces.append(f"stride {shape(tensor.stride)}")
+    return " · ".join(pieces)
+
+
+def _values(comparison: Comparison, pair: Pair) -> Iterator[Fact]:
+    values = pair.values
+    if values is None:
+        yield "values", "not compared yet" if comparison.found.compared else "not compared: v compares them"
+        return
+    told = _TOLD[values.verdict]
+    numbers = values.numbers
+    if numbers is not None and numbers.changed:
+        told += f" · {count(numbers.changed)} of {plural(numbers.elements, 'element')} ({_share(numbers)})"
+    if pair.transposed:
+        told += " · with rows and columns exchanged"
+    yield "values", told + (f": {escape(values.why)}" if values.why else "")
+    if numbers is not None:
+        yield from distances(numbers)
+
+
+def distances(numbers: Numbers) -> Iterator[Fact]:
+    """How far apart the values are."""
+    largest, mean, relative, cosine = figures(numbers)
+    yield "", f"max |Δ| {largest} · mean |Δ| {mean} · relative L2 {relative} · cosine {cosine}"
+    if numbers.nan_a or numbers.nan_b:
+        places = f", {count(numbers.odd)} of them on one side only" if numbers.odd else ", in the same places"
+        yield "NaN", f"{count(numbers.nan_a)} in A, {count(numbers.nan_b)} in B{places}"
+
+
+def _share(numbers: Numbers) -> str:
+    share = 100 * numbers.changed / numbers.elements
+    return f"{share:.0f} %" if numbers.changed == numbers.elements else f"{min(max(share, 0.1), 99.9):.1f} %"
+
+
+def _name_told(comparison: Comparison, pair: Pair) -> Iterator[Fact]:
+    if pair.by_content:
+        yield "renamed", "found by its contents, which are the same"
+    elif not pair.sure:
+        yield "renamed", "a guess: names and shapes allow others"
+    elif pair.renamed and comparison.found.steps:
+        yield "renamed", abridged(escape(", ".join(comparison.found.steps)), _NAME)
+
+
+def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
+    """Where it is one with others on one side only."""
+    for tie in ties:
+        here, there = ("A", "B") if tie.side == "a" else ("B", "A")
+        others = [_name(each) for each in (*tie.names, *tie.missing) if each != name]
+        named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
+        ways = [f"apart in {there}"] if tie.apart else []
+        ways += [f"{there} lacks {plural(len(tie.missing), 'of them', 'of them')}"] if tie.missing else []
+        yield "ties", f"one with {named} in {here}; {', '.join(ways)}"
+
+
+def _head(comparison: Comparison, line: Head) -> Iterator[Fact]:
+    elements = sum([_elements(comparison, entry) for entry in line.entries])
+    yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {count(line.differing)} differ"
+    numbers = comparison.numbers(line.group)
+    if numbers.changed:
+        yield "values", f"{count(numbers.changed)} of {plural(numbers.elements, 'element')} changed ({_share(numbers)})"
+        yield from distances(numbers)
+
+
+def _elements(comparison: Comparison, entry: int) -> int:
+    one, other = comparison.tensors(entry)
+    tensor = one if one is not None else other
+    return tensor.numel if tensor is not None else 0
+
+
+def _names(comparison: Comparison, entries: Sequence[int]) -> Iterator[Fact]:
+    elements = sum([_elements(comparison, entry) for entry in entries[:_SHORTENED]])
+    if len(entries) <= _SHORTENED:
+        yield "", f"{amount(elements)} elements"
+        yield "", short([comparison.name(entry) for entry in entries])
+        return
+    groups = list(dict.fromkeys([comparison.group_of[entry] for entry in entries]))
+    named = [_name(comparison.groups[group]) or "outside of modules" for group in groups[:_NAMED]]
+    yield "", ", ".join(named) + (f" and {plural(len(groups) - _NAMED, 'more module')}" if len(groups) > _NAMED else "")
+
+
+def _other(other: Other) -> Iterator[Fact]:
+    for side, node in (("A", other.a), ("B", other.b)):
+        yield side, "not there" if isinstance(node, Absent) else value(node)
+
+
+def _name(name: str) -> str:
+    return abridged(escape(name), _NAME)

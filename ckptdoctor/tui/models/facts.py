@@ -1,0 +1,106 @@
+"""What the headers say of a tensor, a level or a value, as labelled lines. Text from the file is escaped here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
+from ckptdoctor.report.contents import place, value
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import amount, count, plural, shape, size
+from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.tui.models.book import Book
+from ckptdoctor.tui.models.tree import Branch, Item
+
+_NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
+
+Fact = tuple[str, str]
+
+
+def title(book: Book, item: Item) -> str:
+    """What the thing is called in full."""
+    if isinstance(item, Branch) and item.is_module:
+        lead = place(item.path) + "/" if item.path else ""
+        return f"{lead}{abridged(escape(item.prefix[:-1]))}"
+    return place(book.lines.tree.path(item))
+
+
+def facts(book: Book, item: Item) -> Iterator[Fact]:
+    """What there is to say of it, most important first."""
+    if isinstance(item, int):
+        yield from _tensor(book.table.tensors[item])
+        yield from _tied(book, item)
+    elif isinstance(item, Branch):
+        yield from _branch(book, item)
+    elif item.more:
+        yield "", f"{plural(item.more, 'more value')} that are not shown"
+    else:
+        yield "value", value(item.node)
+        if isinstance(item.node, str | bytes):
+            yield "length", plural(len(item.node), "byte" if isinstance(item.node, bytes) else "character")
+
+
+def _tensor(tensor: Tensor) -> Iterator[Fact]:
+    pieces = [f"{tensor.dtype.name} {shape(tensor.shape)}", plural(tensor.numel, "element"), size(tensor.nbytes)]
+    yield "", " · ".join([*pieces, escape(tensor.device)])
+    yield "storage", _storage(tensor)
+    yield "layout", _layout(tensor)
+    kinds = [("Parameter", tensor.is_parameter), ("requires grad", tensor.requires_grad)]
+    said = [name for name, holds in kinds if holds] + ([escape(tensor.subclass)] if tensor.subclass else [])
+    if said:
+        yield "kind", ", ".join(said)
+    if tensor.details:
+        yield "details", ", ".join([f"{name} {value(each)}" for name, each in tensor.details])
+    if tensor.parts:
+        yield "parts", ", ".join([f"{part.dtype.name} {shape(part.shape)}" for part in tensor.parts[:_NAMED]])
+    yield "rebuilt by", escape(tensor.rebuild)
+
+
+def _storage(tensor: Tensor) -> str:
+    storage = tensor.storage
+    if storage is None:
+        return "none: " + ("the values stand in the pickle" if tensor.values is not None else "no bytes of its own")
+    extent = storage.extent
+    where = f"bytes {count(extent.offset)} + {count(extent.length)}" if extent is not None else "not in the file"
+    offset = f", from element {count(tensor.offset)}" if tensor.offset else ""
+    packed = ", compressed" if storage.compressed else ""
+    key = "" if storage.key == tensor.key else f"{abridged(escape(storage.key), 40)} · "
+    return f"{key}{where}{offset}{packed}"
+
+
+def _layout(tensor: Tensor) -> str:
+    if tensor.layout != "strided":
+        return escape(tensor.layout)
+    if is_contiguous(tensor):
+        return "contiguous"
+    return f"stride {shape(tensor.stride)}, contiguous would be {shape(contiguous_stride(tensor.shape))}"
+
+
+def _tied(book: Book, row: int) -> Iterator[Fact]:
+    others = book.table.tied_to(row)
+    names = [abridged(escape(book.table.names[other]), 80) for other in others[:_NAMED]]
+    more = len(others) - len(names)
+    if names:
+        yield "tied to", ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _branch(book: Book, branch: Branch) -> Iterator[Fact]:
+    figures = book.lines.tree.figures(branch)
+    kind = " · ".join(filter(None, (branch.role, abridged(escape(branch.kind)))))
+    if kind:
+        yield "", kind
+    if figures.tensors:
+        pieces = [plural(figures.tensors, "tensor"), f"{amount(figures.elements)} elements", size(figures.nbytes)]
+        yield "", " · ".join(pieces)
+        kinds = book.table.kinds_of(branch.rows)
+        yield "dtypes", _few([dtype for dtype, _ in kinds])
+        yield "devices", _few([device for _, device in kinds])
+    elif not branch.is_module:
+        yield "", value(branch.node)
+
+
+def _few(names: list[str]) -> str:
+    different = list(dict.fromkeys(names))
+    more = len(different) - _NAMED
+    return ", ".join([escape(name) for name in different[:_NAMED]]) + (f" and {more} more" if more > 0 else "")

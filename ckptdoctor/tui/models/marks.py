@@ -1,0 +1,79 @@
+"""Which tensors and levels findings speak of: the badges beside them."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+
+from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.findings import Finding, Severity
+from ckptdoctor.tui.models.table import Rows, Table
+from ckptdoctor.tui.models.tree import Item
+
+_SEVERITIES = {severity.rank + 1: severity for severity in Severity}
+_WORST = sorted(_SEVERITIES, reverse=True)
+Touched = array  # the rows that a finding speaks of, ascending
+
+
+class Marks:
+    """The findings so far, by what they speak of."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.findings: list[Finding] = []
+        self._rows: list[array[int]] = []
+        self._ranks = bytearray(len(table))
+        self._places: dict[KeyPath, int] = {}
+
+    def touched(self, finding: Finding) -> array[int]:
+        """The rows of the tensors that a finding names: work for a thread when there are many."""
+        row_of = self.table.row_of if finding.keys else {}
+        return array("I", sorted({row_of[path] for path in finding.keys if path in row_of}))
+
+    def add(self, finding: Finding, rows: array[int]) -> None:
+        """Take up a finding, with what ``touched`` gave for it."""
+        self.findings.append(finding)
+        self._rows.append(rows)
+        rank = finding.severity.rank + 1
+        for row in rows:
+            if self._ranks[row] < rank:
+                self._ranks[row] = rank
+        for path in finding.keys if len(rows) < len(finding.keys) else ():
+            if path not in self.table.row_of:
+                self._mark_place(path, rank)
+
+    def _mark_place(self, path: KeyPath, rank: int) -> None:
+        for depth in range(1, len(path) + 1):
+            self._places[path[:depth]] = max(rank, self._places.get(path[:depth], 0))
+
+    def worst(self, item: Item) -> Severity | None:
+        """The severity of the worst finding about a tensor, or about anything at or below a level."""
+        if isinstance(item, int):
+            return _SEVERITIES.get(self._ranks[item])
+        place = 0 if getattr(item, "is_module", False) else self._places.get(item.path, 0)
+        below = self._worst_of(getattr(item, "rows", range(0)))
+        return _SEVERITIES.get(max(place, below))
+
+    def _worst_of(self, rows: Rows) -> int:
+        if isinstance(rows, range):
+            return next((rank for rank in _WORST if self._ranks.find(rank, rows.start, rows.stop) >= 0), 0)
+        return max([self._ranks[row] for row in rows], default=0)
+
+    def about(self, row: int) -> list[Finding]:
+        """The findings that name a tensor, worst first."""
+        named = [each for each, rows in zip(self.findings, self._rows, strict=True) if _among(rows, row)]
+        return sorted(named, key=lambda finding: -finding.severity.rank)
+
+    def rows_of(self, wanted: str) -> set[int]:
+        """The rows that findings of a code, a name or a severity speak of; "*": of any."""
+        wanted = wanted.lower()
+        found: set[int] = set()
+        for finding, rows in zip(self.findings, self._rows, strict=True):
+            if wanted in ("*", finding.name.lower(), finding.severity.value) or finding.code.lower().startswith(wanted):
+                found.update(rows)
+        return found
+
+
+def _among(rows: array[int], row: int) -> bool:
+    place = bisect_left(rows, row)
+    return place < len(rows) and rows[place] == row

@@ -1,0 +1,352 @@
+"""The tree of modules: what the contents unfold to, each level grown when it is first opened.
+
+State dicts unfold at the dots of their keys, everything else as it is nested. A chain of levels with one child each is
+one line, a module with a single tensor is that tensor. A tensor is its row in the table; only levels are objects.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from threading import Lock
+from typing import Union
+
+from ckptdoctor.checkpoint import (
+    ROOT,
+    Checkpoint,
+    KeyPath,
+    Mapping,
+    Node,
+    Opaque,
+    Part,
+    Sequence,
+    Special,
+    Tensor,
+    children,
+    show_part,
+    show_path,
+)
+from ckptdoctor.tui.models.table import Figures, Rows, Table, as_rows
+
+_PLAIN = 2_000  # plain values of one level that are lines of their own before the rest is counted
+_CHAIN = 64  # levels of nested contents that become one line
+METADATA = Special("metadata")  # the step to the metadata of a safetensors file
+
+
+class Order(Enum):
+    """How the lines of one level follow each other."""
+
+    FILE = "file order"
+    LARGEST = "largest first"
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """Something that is not a tensor and has nothing below it. ``more``: so many of them that have no lines."""
+
+    name: str
+    path: KeyPath
+    node: Node
+    more: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Branch:
+    """A level: nested contents (``node``), or a module whose name (``prefix``) keys of a state dict begin with.
+
+    ``rows`` are the tensors at and below it. ``path`` is its place; for a module, that of its state dict.
+    What follows ``children`` is kept by ``visible``: which children are open, on which of its lines each of them is,
+    and how many lines there are below it.
+    """
+
+    name: str
+    path: KeyPath
+    rows: Rows
+    node: Node = None
+    prefix: str = ""
+    kind: str = ""
+    role: str = ""
+    parent: Branch | None = None
+    index: int = 0
+    children: list[Item] | None = None
+    is_open: bool = False
+    open_at: list[int] = field(default_factory=list)
+    tops: list[int] = field(default_factory=list)
+    height: int = 0
+
+    @property
+    def is_module(self) -> bool:
+        """Whether it is a part of the keys of a state dict, not of the nested contents."""
+        return bool(self.prefix)
+
+    @property
+    def opened(self) -> Iterator[Branch]:
+        """Its children that are open."""
+        for index in self.open_at:
+            child = (self.children or [])[index]
+            if isinstance(child, Branch):
+                yield child
+
+
+Item = Union[Branch, Value, int]
+
+
+class Tree:
+    """The contents of a checkpoint, or only those of some rows, unfolded as far as somebody has looked."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, table: Table, rows: Rows | None = None, order: Order = Order.FILE
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.table = table
+        self.order = order
+        self.filtered = rows is not None
+        self._growing = Lock()
+        self._roles = {each.path: each.role.value for each in checkpoint.state_dicts}
+        every = range(len(table)) if rows is None else rows
+        role = self._roles.get(ROOT, "")
+        self.root = Branch("", ROOT, every, checkpoint.tree, role=role, is_open=True)
+
+    def grow(self, branch: Branch) -> list[Item]:
+        """The children of a level, made when they are first asked for; sorted as ``order`` says."""
+        if branch.children is None:
+            with self._growing:  # a thread may prepare the level that the screen asks for
+                if branch.children is None:
+                    branch.children = self._in_order(branch, list(self._children(branch)))
+        return branch.children
+
+    def grow_below(self, branch: Branch, most: int) -> list[Branch]:
+        """A level and those below it, nearest ones first, until there are ``most`` lines of them; all are grown."""
+        grown, waiting, lines = [], [branch], 0
+        for each in waiting:
+            lines += len(self.grow(each))
+            if lines > most and each is not branch:
+                break
+            grown.append(each)
+            waiting += [item for item in self.grow(each) if isinstance(item, Branch)]
+        return grown
+
+    def grow_towards(self, path: KeyPath) -> list[tuple[Branch, int]]:
+        """The levels from the root to the thing at ``path``, or to the nearest level that exists, with the way on."""
+        row, branch = self.table.row_of.get(path), self.root
+        way: list[tuple[Branch, int]] = []
+        while True:
+            self.grow(branch)
+            index = _child_with(branch, row) if row is not None else _child_towards(branch, path)
+            if index is None:
+                return way
+            way.append((branch, index))
+            child = (branch.children or [])[index]
+            if not isinstance(child, Branch) or (row is None and child.path == path):
+                return way
+            branch = child
+
+    def figures(self, branch: Branch) -> Figures:
+        """How many tensors, elements and bytes are at and below a level."""
+        return self.table.figures(branch.rows)
+
+    def name(self, parent: Branch, item: Item) -> str:
+        """What a child of ``parent`` is called there, not yet escaped."""
+        if not isinstance(item, int):
+            return item.name
+        path = self.table.tensors[item].path
+        if len(path) == len(parent.path) + 1:
+            return show_part(path[-1])[len(parent.prefix) :]
+        return show_path(path[len(parent.path) :])
+
+    def path(self, item: Item) -> KeyPath:
+        """Where an item lies."""
+        return self.table.tensors[item].path if isinstance(item, int) else item.path
+
+    def _in_order(self, branch: Branch, items: list[Item]) -> list[Item]:
+        if self.order is Order.LARGEST:
+            items.sort(key=self._weight, reverse=True)
+        for index, item in enumerate(items):
+            if isinstance(item, Branch):
+                item.index = index
+                item.parent = branch
+        return items
+
+    def _weight(self, item: Item) -> int:
+        if isinstance(item, int):
+            return self.table.nbytes[item]
+        return self.figures(item).nbytes if isinstance(item, Branch) else -1
+
+    def _children(self, branch: Branch) -> Iterator[Item]:
+        if branch.is_module:
+            yield from self._modules(branch, branch.rows)
+            return
+        if isinstance(branch.node, Tensor):
+            yield from branch.rows
+            return
+        if branch.path in self._roles and self._roles[branch.path] != "optimizer":
+            yield from self._state_dict(branch)
+        else:
+            yield from self._nested(branch, children(branch.node), branch.rows)
+        if branch is self.root and self.checkpoint.metadata and not self.filtered:
+            yield self._metadata(self.checkpoint.metadata)
+
+    def _state_dict(self, branch: Branch) -> Iterator[Item]:
+        """The modules and tensors of a state dict, then what else lies in it."""
+        others = _others(branch.node)
+        rows = branch.rows
+        if others:
+            deep, tensors = len(branch.path) + 1, self.table.tensors
+            rows = as_rows([row for row in branch.rows if len(tensors[row].path) == deep])
+        yield from self._modules(branch, rows)
+        if others:
+            yield from self._nested(branch, others, branch.rows)
+
+    def _modules(self, branch: Branch, rows: Rows) -> Iterator[Item]:
+        """The rows by the next token of their keys: a module, or a tensor where that is all there is of it."""
+        for name, runs in self._runs(rows, len(branch.path), len(branch.prefix)).items():
+            found = runs[0] if len(runs) == 1 else as_rows([row for run in runs for row in run])
+            if len(found) == 1:
+                yield found[0]
+            else:
+                yield self._module(branch, str(name), found)
+
+    def _runs(self, rows: Rows, at: int, begin: int) -> dict[str | int, list[Rows]]:
+        """Neighbours whose keys have the same token at ``begin``, by the token; a tensor without one by its row."""
+        tensors = self.table.tensors
+        groups: dict[str | int, list[Rows]] = {}
+        start, name, lead = (
+            0,
+            "",
+            "\0",
+        )  # of the run that is going on: where it began, its token, what its keys begin with
+        running = False
+        for place, row in enumerate(rows):
+            key = tensors[row].path[at]
+            if running and key.startswith(lead):  # type: ignore[union-attr]  # keys of state dicts are texts
+                continue
+            if running:
+                groups.setdefault(name, []).append(rows[start:place])
+            end = key.find(".", begin) if isinstance(key, str) else -1
+            running = end >= 0
+            if isinstance(key, str) and running:
+                start, name, lead = place, key[begin:end], key[: end + 1]
+            else:
+                groups[row] = [rows[place : place + 1]]
+        if running:
+            groups.setdefault(name, []).append(rows[start:])
+        return groups
+
+    def _module(self, branch: Branch, name: str, rows: Rows) -> Branch:
+        """The module of these rows, with all that their keys have in common as its name."""
+        begin = f"{branch.prefix}{name}."
+        shared = self._shared(rows, len(branch.path), len(begin))
+        return Branch(shared[len(branch.prefix) : -1], branch.path, rows, prefix=shared, parent=branch)
+
+    def _shared(self, rows: Rows, at: int, least: int) -> str:
+        """The tokens that all keys begin with, which are ``least`` characters or more."""
+        tensors = self.table.tensors
+        first = str(tensors[rows[0]].path[at])
+        shared = _tokens(first, str(tensors[rows[-1]].path[at]))
+        if len(shared) > least:
+            for row in rows:
+                key = str(tensors[row].path[at])
+                if not key.startswith(shared):
+                    shared = _tokens(shared, key)
+                    if len(shared) <= least:
+                        break
+        return first[: max(len(shared), least)]
+
+    def _nested(self, branch: Branch, entries: Iterable[tuple[Part, Node]], rows: Rows) -> Iterator[Item]:
+        below = self._by_step(rows, len(branch.path))
+        plain = 0
+        for part, child in entries:
+            here = below.get(part, [])
+            if isinstance(child, Tensor):
+                yield from here[:1]
+            elif here or not self.filtered:
+                if _unfolds(child):
+                    yield self._level(branch, part, child, as_rows(here))
+                    continue
+                plain += 1
+                if plain <= _PLAIN:
+                    yield Value(show_part(part), (*branch.path, part), child)
+        if plain > _PLAIN:
+            yield Value("", branch.path, None, plain - _PLAIN)
+
+    def _by_step(self, rows: Rows, at: int) -> dict[Part, list[int]]:
+        tensors = self.table.tensors
+        found: dict[Part, list[int]] = {}
+        for row in rows:
+            path = tensors[row].path
+            if len(path) > at:
+                found.setdefault(path[at], []).append(row)
+        return found
+
+    def _level(self, parent: Branch, part: Part, node: Node, rows: Rows) -> Branch:
+        """The level of nested contents, with the levels below it that are its only child as its name."""
+        path, name = (*parent.path, part), show_part(part)
+        for _ in range(_CHAIN):
+            below = _only_child(node) if path not in self._roles and not _kind(node) else None
+            if below is None:
+                break
+            path, name, node = (*path, below[0]), f"{name}/{show_part(below[0])}", below[1]
+        return Branch(name, path, rows, node, kind=_kind(node), role=self._roles.get(path, ""), parent=parent)
+
+    def _metadata(self, metadata: dict[str, str]) -> Branch:
+        node = Mapping("dict", tuple(metadata.items()))
+        return Branch("metadata", (METADATA,), range(0), node, parent=self.root)
+
+
+def _child_with(branch: Branch, row: int) -> int | None:
+    """Which child of a grown level is the tensor of this row, or has it below itself."""
+    for index, item in enumerate(branch.children or ()):
+        if item == row if isinstance(item, int) else isinstance(item, Branch) and holds(item.rows, row):
+            return index
+    return None
+
+
+def _child_towards(branch: Branch, path: KeyPath) -> int | None:
+    """Which child lies on the way to ``path``: a value there, or a level of nested contents."""
+    for index, item in enumerate(branch.children or ()):
+        if isinstance(item, int) or (isinstance(item, Branch) and item.is_module):
+            continue
+        if item.path and path[: len(item.path)] == item.path:
+            return index
+    return None
+
+
+def _tokens(one: str, other: str) -> str:
+    """The tokens that two keys begin with, up to and with the last dot."""
+    differs = (place for place, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return one[: one.rfind(".", 0, next(differs, min(len(one), len(other)))) + 1]
+
+
+def _others(node: Node) -> list[tuple[Part, Node]]:
+    """What lies in a state dict beside its tensors."""
+    if isinstance(node, Mapping) and node.attributes is None:
+        return [entry for entry in node.entries if type(entry[1]) is not Tensor]
+    return [(part, child) for part, child in children(node) if not isinstance(child, Tensor)]
+
+
+def holds(rows: Rows, row: int) -> bool:
+    """Whether the row is one of them."""
+    if isinstance(rows, range):
+        return row in rows
+    place = bisect_left(rows, row)
+    return place < len(rows) and rows[place] == row
+
+
+def _unfolds(node: Node) -> bool:
+    return isinstance(node, Mapping | Sequence | Opaque) and any(True for _ in children(node))
+
+
+def _only_child(node: Node) -> tuple[Part, Node] | None:
+    """The only thing in a level, where that unfolds in turn."""
+    below = children(node)
+    first, second = next(below, None), next(below, None)
+    return first if first is not None and second is None and _unfolds(first[1]) else None
+
+
+def _kind(node: Node) -> str:
+    if isinstance(node, Opaque):
+        return node.class_name
+    kind = node.kind if isinstance(node, Mapping | Sequence) else ""
+    return "" if kind in ("dict", "list", "collections.OrderedDict") else kind

@@ -1,0 +1,51 @@
+"""Carries out a repair in a thread and reports to a screen how far it is."""
+
+from __future__ import annotations
+
+from threading import Event
+
+from textual.message_pump import MessagePump
+
+from ckptdoctor.engine.crash import one_line, wants_trace
+from ckptdoctor.engine.events import Progress
+from ckptdoctor.engine.plan import Plan
+from ckptdoctor.engine.repair import repair
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.tui.messages import Progressed, RepairDone, RepairFailed
+
+
+class _StoppedError(Exception):
+    """Whoever waits has had enough."""
+
+
+class Repairing:
+    """One repair. ``stop`` ends it between two blocks; then nothing has been written."""
+
+    def __init__(self, screen: MessagePump, plan: Plan) -> None:
+        self.screen = screen
+        self.plan = plan
+        self._stopped = Event()
+
+    def stop(self) -> None:
+        """End it; until the new file has got its name."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Write the output and prove it; for a thread worker."""
+        try:
+            report = repair(self.plan, self._watch).report
+        except _StoppedError:
+            self.screen.post_message(RepairFailed("Stopped."))
+        except CkptDoctorError as error:
+            self.screen.post_message(RepairFailed(error.message))
+        except Exception as error:  # the boundary of the thread: a bug is a sentence, and the terminal stays whole
+            if wants_trace():
+                raise
+            self.screen.post_message(RepairFailed(one_line(error)))
+        else:
+            self.screen.post_message(RepairDone(report))
+
+    def _watch(self, progress: Progress) -> None:
+        if self._stopped.is_set():
+            raise _StoppedError
+        self.screen.post_message(Progressed(progress))

@@ -1,0 +1,126 @@
+"""Writing the repaired file: how far it is, what was proven of it, and the way to open it."""
+
+from __future__ import annotations
+
+import os
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import ProgressBar, Static
+
+from ckptdoctor.engine.plan import Plan
+from ckptdoctor.findings import Proof, RepairReport, Severity
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.fix_text import kept, next_step, proven
+from ckptdoctor.report.numbers import size
+from ckptdoctor.tui import messages
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.models.pace import Pace
+from ckptdoctor.tui.repairing import Repairing
+
+
+class WritingScreen(ModalScreen[bool]):
+    """True: open the result."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("o,enter", "open", "open result", "Open the repaired file here", show=True, display="⏎"),
+        key("escape", "back", "stop or back", "Stop writing; or back to the plan", show=True, display="esc"),
+    ]
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__()
+        self.plan = plan
+        self.repairing = Repairing(self, plan)
+        self.report: RepairReport | None = None
+        self.ended = False
+        self._pace = Pace()
+
+    def compose(self) -> ComposeResult:
+        """A bar, and below it words."""
+        with VerticalScroll(id="writing", classes="box"):
+            yield ProgressBar(id="bar", show_eta=False, show_percentage=False)
+            yield Static(id="said", markup=False)
+
+    def on_mount(self) -> None:
+        """Begin."""
+        box = self.query_one("#writing")
+        box.border_title = Content(f"writing {escape(os.path.basename(self.plan.output))}")
+        box.border_subtitle = Content("esc stop")
+        self.run_worker(self.repairing.run, group="repair", exclusive=True, thread=True)
+
+    def on_progressed(self, message: messages.Progressed) -> None:
+        """Say how far it is: copying is the first half, comparing the second."""
+        progress = message.progress
+        share = progress.done / max(1, progress.total)
+        done = {"copying": share / 2, "comparing": 0.5 + share / 2}.get(progress.what, 1.0)
+        self.query_one(ProgressBar).update(total=100, progress=100 * done)
+        self.query_one("#said", Static).update(Text(" · ".join(self._pace.said(progress))))
+
+    def on_repair_done(self, message: messages.RepairDone) -> None:
+        """Say what was proven."""
+        self.report = message.report
+        self._end("repaired", "⏎ open it   y copy the command   esc back" if self._can_open() else "esc back")
+        self.query_one("#said", Static).update(self._result(message.report))
+
+    def on_repair_failed(self, message: messages.RepairFailed) -> None:
+        """Say why not; nothing has changed."""
+        self._end("nothing was written", "esc back")
+        text = Text()
+        text.append(f"{escape(message.sentence)}\n\n", self._style("error"))
+        text.append(f"Nothing was written, and {escape(os.path.basename(self.plan.request.path))} is as it was.")
+        self.query_one("#said", Static).update(text)
+
+    def action_open(self) -> None:
+        """Open the result."""
+        if self.report is not None and self._can_open():
+            self.dismiss(True)
+
+    def action_back(self) -> None:
+        """Stop; or go back once it is over."""
+        if self.ended:
+            self.dismiss(False)
+        else:
+            self.repairing.stop()
+            self.query_one("#writing").border_subtitle = "stopping…"
+
+    def _can_open(self) -> bool:
+        return self.plan.index is None  # a new index beside the old one is no checkpoint by itself
+
+    def _end(self, title: str, keys: str) -> None:
+        self.ended = True
+        box = self.query_one("#writing")
+        box.border_title = title
+        box.border_subtitle = Content(keys)
+        self.query_one(ProgressBar).display = False
+        self.refresh_bindings()
+
+    def _result(self, report: RepairReport) -> Text:
+        text = Text()
+        text.append(f"{escape(report.output)}\n", "bold")
+        text.append(f"{size(report.size)}, written in {report.seconds:.2f} s; {kept(report)}\n\n", "dim")
+        if report.proof is not None:
+            for line in proven(report.proof).split(" · "):
+                text.append("✓ " if not _is_bad(line) else "! ", self._style("success" if not _is_bad(line) else "warning"))
+                text.append(f"{line}\n")
+            text.append("✓ ", self._style("success")).append("every byte was read again and is what was meant\n")
+            self._remains(text, report.proof)
+        text.append("\nload it with\n", "dim").append(f"  {next_step(report)}", self._style("accent"))
+        return text
+
+    def _remains(self, text: Text, proof: Proof) -> None:
+        for finding in proof.findings:
+            if finding.severity is not Severity.INFO:
+                text.append(f"  ● {finding.code} {finding.name}", self._style(finding.severity.value))
+                text.append(f"  {escape(finding.message)}\n")
+
+    def _style(self, name: str) -> str:
+        return str(self.app.theme_variables[name])
+
+
+def _is_bad(line: str) -> bool:
+    return line.startswith("check still finds")

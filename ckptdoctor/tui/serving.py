@@ -1,0 +1,103 @@
+"""``browse --serve``: the browser as a web page, through textual-serve, which starts it anew for everyone who comes.
+
+Whoever reaches the page can read the file and write repaired ones, as the person who started it can. So it is for this
+machine alone unless another host is asked for, and pages of other sites get no answer: they could otherwise use the
+web browser of somebody who looks at them to come in. The page is made of files of textual-serve and of its own; nothing
+of it comes from elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ckptdoctor.errors import UsageError
+from ckptdoctor.report.escape import escape
+
+HOST, PORT = "127.0.0.1", 8000
+_MISSING = "Serving needs textual-serve: pip install 'ckptdoctor[web]'."
+_HERE = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+def serve(path: str, arguments: Sequence[str], host: str = HOST, port: int = PORT) -> None:
+    """Serve ``ckptdoctor browse ARGUMENTS``, which opens ``path``, until ctrl+c. Raises UsageError when it cannot."""
+    try:
+        from textual_serve.server import Server
+    except ImportError as error:
+        raise UsageError(_MISSING) from error
+    port = _free(host, port)
+
+    class Serving(Server):
+        """Says where it is, and answers only pages of its own."""
+
+        def initialize_logging(self) -> None:
+            """Say nothing of every request."""
+            logging.basicConfig(level="ERROR", format="%(message)s")
+
+        async def on_startup(self, app: Any) -> None:
+            """Say where it is, and for whom."""
+            print(announcement(path, host, port), flush=True)
+
+        async def handle_index(self, request: Any) -> Any:
+            """The page."""
+            _refuse_strangers(request, host)
+            return await super().handle_index(request)
+
+        async def handle_websocket(self, request: Any) -> Any:
+            """What the page shows, and the keys that are pressed in it."""
+            _refuse_strangers(request, host)
+            return await super().handle_websocket(request)
+
+    templates = Path(__file__).with_name("web")
+    name = os.path.basename(path) or path
+    Serving(_command(arguments), host, port, f"{name} · ckptdoctor", templates_path=templates).serve()
+
+
+def announcement(path: str, host: str, port: int) -> str:
+    """What is said when the page is there."""
+    shown = f"[{host}]" if ":" in host else host
+    who = "for this machine only" if host in _HERE else "for EVERYONE who can reach this machine, without a password"
+    return f"{escape(path)} is served on http://{shown}:{port}, {who}. ctrl+c ends it."
+
+
+def may_enter(host: str | None, origin: str | None, bound: str) -> bool:
+    """Whether a request for ``host``, from a page of ``origin`` (None: from no page), is one of our own page.
+
+    ``bound`` is where we listen: on this machine only, no other name of it is right (a name of another site may lead
+    here as well).
+    """
+    named = urlsplit(f"//{host or ''}")
+    if bound in _HERE and named.hostname not in _HERE:
+        return False
+    return origin is None or urlsplit(origin).netloc == named.netloc
+
+
+def _refuse_strangers(request: Any, bound: str) -> None:
+    from aiohttp.web import HTTPForbidden
+
+    if not may_enter(request.headers.get("Host"), request.headers.get("Origin"), bound):
+        raise HTTPForbidden(text="This page is not for other sites.")
+
+
+def _command(arguments: Sequence[str]) -> str:
+    """How a shell starts the browser."""
+    words = [sys.executable, "-m", "ckptdoctor", "browse", *arguments]
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+
+
+def _free(host: str, port: int) -> int:
+    """The port, or any that is free for 0. Raises UsageError for one that is taken, and for a host that is not here."""
+    try:
+        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+            return int(probe.getsockname()[1])
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"{escape(host)}:{port} cannot be served on: {reason}. Choose with --host and --port.") from None

@@ -1,0 +1,44 @@
+"""Text in cells of the terminal: some characters take two, some none."""
+
+from __future__ import annotations
+
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """``text`` in exactly ``width`` cells: filled with spaces, or cut with … where it is too long."""
+    if width <= 0:
+        return ""
+    taken = len(text) if text.isascii() else cell_len(text)
+    if taken > width:
+        return set_cell_size(text, width - 1) + "…"
+    return " " * (width - taken) + text if right else text + " " * (width - taken)
+
+
+def fit_middle(text: str, width: int) -> str:
+    """The same, with the middle left out: the end of a name tells most."""
+    taken = len(text) if text.isascii() else cell_len(text)
+    if taken <= width or width < 8:
+        return fit(text, width)
+    keep = (width - 1) * 2 // 3
+    return fit(f"{set_cell_size(text, width - 1 - keep)}…{text[-keep:]}", width)
+
+
+def marked(name: str, mark: str, width: int) -> str:
+    """A name with a mark right behind it, which stays where the name is cut."""
+    room = width - len(mark)
+    return fit(fit_middle(name, min(room, cell_len(name))) + mark, width)
+
+
+def broken(text: str, width: int) -> list[str]:
+    """``text`` in lines of at most ``width`` cells, broken behind spaces and between the parts of names."""
+    lines: list[str] = []
+    width = max(width, 8)
+    while cell_len(text) > width:
+        piece = chop_cells(text, width)[0]
+        at = max([piece.rfind(sign) + 1 for sign in " ,./_"])
+        at = piece.rfind(" ") + 1 or at  # a word is only broken where it has no room on a line of its own
+        at = at if at > width // 3 else len(piece)
+        lines.append(text[:at].rstrip(" "))
+        text = text[at:].lstrip(" ")
+    return [*lines, text]

@@ -1,0 +1,274 @@
+"""Two checkpoints side by side, line by line: what each has, a sign between them, and how far apart the values are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, isnan, log10
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.differences import Absent, Verdict
+from ckptdoctor.report.contents import value
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import count, shape
+from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
+from ckptdoctor.tui.models.comparison import Comparison, Flag
+from ckptdoctor.tui.models.comparison_facts import same
+from ckptdoctor.tui.models.side_by_side import Beside, Entry, Fold, Head, Line
+from ckptdoctor.tui.widgets.cells import fit, fit_middle
+from ckptdoctor.tui.widgets.line_view import LineView
+
+_SIGN = 3
+_NUMBER = 9  # cells of a magnitude
+_BAR = 9
+_ROOMY = 96  # cells of a line from which on magnitudes have a bar
+_SHAPES = 40  # cells of a side from which on every tensor has shape and dtype
+_META = 24  # cells of these
+_NAME = 400  # characters of a name that are considered
+
+_FLOOR, _CEILING = -6.0, 0.0  # decades that the bar spans
+_STEPS = ((1e-4, "far-1"), (1e-2, "far-2"), (1e-1, "far-3"), (inf, "far-4"))
+
+Pieces = Iterator[tuple[str, str]]
+
+
+class CompareView(LineView):
+    """Lines of a comparison; folds and modules open and close."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "activate", "open", "Open or close the line; show the difference of a tensor", show=True),
+        key("space", "toggle_line", "open or close", "Open or close a module or fold"),
+        key("right,l", "unfold", "unfold", "Open the line, or go to the next one", display="→"),
+        key("left,h", "fold", "fold", "Close the line, or go to the one above it", display="←"),
+    ]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"line--{name}" for name in ("far-1", "far-2", "far-3", "far-4")}
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.comparison: Comparison | None = None
+        self.lines: list[Line] = []
+
+    def show(self, comparison: Comparison, lines: list[Line]) -> None:
+        """Show these lines; the cursor stays on what it was on, where that still has one."""
+        line = self.line()
+        self.comparison, self.lines = comparison, lines
+        self.redraw()
+        if line is not None:
+            self.cursor = _place(lines, line, self.cursor)
+        if self.lines and (self.has_focus or line is None):
+            self.selected(self.cursor)
+
+    def count(self) -> int:
+        """How many lines there are."""
+        return len(self.lines)
+
+    def line(self) -> Line | None:
+        """What the cursor is on."""
+        return self.lines[self.cursor] if self.cursor < len(self.lines) else None
+
+    def draw(self, number: int, width: int) -> Pieces:
+        """Both sides of a line."""
+        assert self.comparison is not None
+        line = self.lines[number]
+        if isinstance(line, Entry):
+            yield from _entry(self.comparison, line, width)
+        elif isinstance(line, Head):
+            yield from _head(self.comparison, line, width)
+        elif isinstance(line, Fold):
+            yield from _fold(self.comparison, line, width)
+        else:
+            yield from _beside(self.comparison, line, width)
+
+    def selected(self, number: int) -> None:
+        """Tell what the cursor is on."""
+        if number < len(self.lines):
+            self.post_message(LineSelected(self.lines[number]))
+
+    def activated(self, number: int) -> None:
+        """Open or close; show more of a tensor."""
+        line = self.lines[number]
+        if is_level(line):
+            self.post_message(LinesWanted(line.key, not _is_open(self.lines, number)))
+        elif isinstance(line, Entry):
+            self.post_message(LineActivated(line))
+
+    def clicked(self, number: int, x: int) -> None:
+        """A click on the marker opens or closes."""
+        if is_level(self.lines[number]) and x < 4:
+            self.activated(number)
+
+    def action_toggle_line(self) -> None:
+        """Open or close a module or fold."""
+        line = self.line()
+        if line is not None and is_level(line):
+            self.activated(self.cursor)
+
+    def action_unfold(self) -> None:
+        """Open the line, or go to the next one."""
+        line = self.line()
+        if line is not None and is_level(line) and not _is_open(self.lines, self.cursor):
+            self.activated(self.cursor)
+        else:
+            self.cursor += 1
+
+    def action_fold(self) -> None:
+        """Close the line, or go to the one that it stands under."""
+        line = self.line()
+        if line is None:
+            return
+        if is_level(line) and _is_open(self.lines, self.cursor):
+            self.activated(self.cursor)
+            return
+        above = (number for number in range(self.cursor - 1, -1, -1) if is_level(self.lines[number]))
+        self.cursor = next(above, self.cursor)
+
+
+def is_level(line: Line) -> bool:
+    """Whether it opens and closes."""
+    return isinstance(line, (Head, Fold)) or (isinstance(line, Beside) and line.number < 0)
+
+
+def _is_open(lines: list[Line], number: int) -> bool:
+    line = lines[number]
+    if isinstance(line, (Head, Fold)):
+        return line.is_open
+    return number + 1 < len(lines)
+
+
+def _place(lines: list[Line], line: Line, before: int) -> int:
+    """Where a line is now: near where it was, mostly."""
+    wanted = line.key
+    if before < len(lines) and lines[before].key == wanted:
+        return before
+    return next((number for number, each in enumerate(lines) if each.key == wanted), before)
+
+
+def _entry(comparison: Comparison, line: Entry, width: int) -> Pieces:
+    entry = line.entry
+    indent = "  " * (line.depth + 1)
+    measured = comparison.found.compared or comparison.magnitudes[entry] == comparison.magnitudes[entry]
+    shown = _columns(width) if comparison.measuring or measured else 0
+    room = (width - len(indent) - _SIGN - shown) // 2
+    spare = width - len(indent) - _SIGN - shown - 2 * room
+    flags = comparison.flags[entry]
+    one, other = comparison.tensors(entry)
+    pair = comparison.pair(entry)
+    lead = comparison.groups[comparison.group_of[entry]] if line.depth else ""
+    names = (pair.name, pair.name_b) if pair is not None else (comparison.name(entry),) * 2
+    yield indent, "plain"
+    yield from _side(names[0], lead, one, other, room, "plain" if one is not None else "dim")
+    yield _sign(flags, comparison, entry)
+    looks = "accent" if pair is not None and pair.renamed else "dim" if pair is not None else "plain"
+    yield from _side(names[1], lead, other, one, room + spare, looks if other is not None else "dim")
+    if shown:
+        yield from _far(comparison.magnitudes[entry], shown)
+
+
+def _side(name: str, lead: str, tensor: Tensor | None, other: Tensor | None, room: int, look: str) -> Pieces:
+    """The name, and shape and dtype as far as there is room, above all where they differ."""
+    if tensor is None:
+        yield fit("not there", room), "dim"
+        return
+    shown = name[len(lead) + 1 :] if lead and name.startswith(f"{lead}.") else name
+    text = abridged(escape(shown), _NAME)
+    unlike = other is not None and (tensor.shape != other.shape or tensor.dtype.name != other.dtype.name)
+    meta = ""
+    if room >= _SHAPES:
+        meta = f"{shape(tensor.shape)} {tensor.dtype.short:>4}"
+    elif unlike and other is not None:
+        meta = shape(tensor.shape) if tensor.shape != other.shape else tensor.dtype.short
+    taken = min(_META if room >= _SHAPES else len(meta), room // 2) if meta else 0
+    yield fit_middle(text, room - taken - 1) + " ", look
+    yield fit(meta, taken, right=True), "warning" if unlike else "dim"
+
+
+def _sign(flags: int, comparison: Comparison, entry: int) -> tuple[str, str]:
+    """One character that says how both sides are related; colour only says it again.
+
+    ``~`` is the same values in another dtype, kind or arrangement, or with another device tag.
+    """
+    if flags & Flag.ONLY_A:
+        return " − ", "error"
+    if flags & Flag.ONLY_B:
+        return " + ", "accent"
+    if flags & (Flag.VALUES | Flag.RESHAPED):
+        return " ≠ ", "warning"
+    if flags & Flag.CHANGED:
+        return " ~ ", "warning"
+    if flags & Flag.UNKNOWN:
+        return " ? ", "warning"
+    if flags & Flag.RENAMED:
+        return (" ≟ " if flags & Flag.GUESSED else " → "), "accent"
+    pair = comparison.pair(entry)
+    values = pair.values if pair is not None else None
+    return (" = ", "dim") if values is not None and values.verdict is Verdict.EQUAL else (" · ", "dim")
+
+
+def _columns(width: int) -> int:
+    return _NUMBER + _BAR if width >= _ROOMY else _NUMBER
+
+
+def _far(far: float, room: int) -> Pieces:
+    """A magnitude: its number and, where there is room, a bar that spans six decades."""
+    if isnan(far):
+        yield " " * room, "plain"
+        return
+    look = next(name for limit, name in _STEPS if far <= limit) if far else "dim"
+    text = "0" if not far else "∞" if far == inf else f"{far:.2g}"
+    yield fit(text, _NUMBER, right=True), look
+    if room > _NUMBER:
+        yield " " + fit(_bar(far, _BAR - 1), room - _NUMBER - 1), look
+
+
+def _bar(far: float, cells: int) -> str:
+    """A bar in eighths of a cell, on a logarithmic scale."""
+    if not far:
+        return ""
+    share = 1.0 if far == inf else (log10(far) - _FLOOR) / (_CEILING - _FLOOR)
+    eighths = max(1, round(8 * cells * min(1.0, max(0.0, share))))
+    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+
+
+def _head(comparison: Comparison, line: Head, width: int) -> Pieces:
+    numbers = comparison.numbers(line.group)
+    shown = _columns(width) if comparison.measuring or comparison.found.compared else 0
+    differing = f"{count(line.differing)} of {count(len(line.entries))} differ"
+    if not line.differing:
+        differing = count(len(line.entries))
+    room = width - 2 - shown - len(differing) - 1
+    yield "▾ " if line.is_open else "▸ ", "accent"
+    yield fit_middle(abridged(escape(comparison.groups[line.group]), _NAME), room) + " ", "level"
+    yield differing, "dim"
+    if shown:
+        relative = numbers.relative if numbers.elements else float("nan")
+        yield from _far(inf if numbers.odd or (numbers.changed and isnan(relative)) else relative, shown)
+
+
+def _fold(comparison: Comparison, line: Fold, width: int) -> Pieces:
+    indent = "  " * line.depth
+    text = same(comparison, len(line.entries))
+    names = [comparison.groups[comparison.group_of[entry]] for entry in (line.entries[0], line.entries[-1])]
+    if not line.depth and names[0] and names[1]:
+        span = names[0] if names[0] == names[1] else f"{names[0]} … {names[1]}"
+        text += f"   {abridged(escape(span), _NAME)}"
+    yield indent + ("▾ " if line.is_open else "▸ "), "dim"
+    yield fit(text, width - len(indent) - 2), "dim"
+
+
+def _beside(comparison: Comparison, line: Beside, width: int) -> Pieces:
+    others = comparison.found.others
+    if line.number < 0:
+        yield "▾ ", "accent"
+        yield fit(f"beside the tensors: {count(len(others))} differ", width - 2), "level"
+        return
+    other = others[line.number]
+    room = (width - 2 - _SIGN) // 3
+    sides = ["not there" if isinstance(node, Absent) else value(node) for node in (other.a, other.b)]
+    yield "  " + fit_middle(abridged(escape(other.name), _NAME), room - 1) + " ", "plain"
+    yield fit(sides[0], room), "dim" if isinstance(other.a, Absent) else "plain"
+    yield " ≠ ", "warning"
+    yield fit(sides[1], width - 2 - _SIGN - 2 * room), "dim" if isinstance(other.b, Absent) else "plain"

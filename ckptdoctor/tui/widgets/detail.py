@@ -1,0 +1,91 @@
+"""What is known of the thing under the cursor: a tensor, a level, a value or a finding.
+
+Here the view of a tensor's values will stand; what the headers say comes first, at once, without reading anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from rich.style import Style
+from rich.text import Text
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from ckptdoctor.findings import Finding
+from ckptdoctor.report.contents import place
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import plural
+from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.tui.models.book import Book
+from ckptdoctor.tui.models.facts import facts, title
+from ckptdoctor.tui.models.tree import Item
+
+_KEYS = 200  # keys of a finding that are listed
+
+
+class Detail(VerticalScroll):
+    """A pane that scrolls when there is more than fits."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        f"detail--{name}" for name in ("label", "error", "warning", "info", "code")
+    }
+
+    def compose(self) -> Iterator[Static]:
+        """The text; more parts, such as histograms, are mounted below it."""
+        yield Static(id="facts", markup=False)
+
+    def clear(self) -> None:
+        """Say nothing."""
+        self.border_title = Content("")
+        self._say(Text())
+
+    def show_item(self, book: Book, item: Item) -> None:
+        """Say what the headers say of it, and which findings name it."""
+        self.border_title = Content(title(book, item))
+        text = Text()
+        label = self._style("label")
+        for name, said in facts(book, item):
+            text.append(f"{name:<10} " if name else "", label).append(said + "\n")
+        for finding in book.marks.about(item) if isinstance(item, int) else ():
+            text.append(f"\n● {finding.code} {finding.name}", self._style(finding.severity.value))
+            text.append(f"  {escape(finding.message)}\n")
+        self._say(text)
+
+    def show_finding(self, finding: Finding) -> None:
+        """Say all that a finding says."""
+        self.border_title = Content(f"{finding.code} {finding.name}")
+        text = Text()
+        text.append(finding.severity.value, self._style(finding.severity.value)).append(
+            f"  {escape(finding.message)}\n"
+        )
+        if finding.cause:
+            text.append(f"\n{escape(finding.cause)}\n")
+        if finding.torch_says:
+            text.append("\nLoading says\n", self._style("label"))
+            text.append("".join([f"  {escape(line)}\n" for line in finding.torch_says]))
+        if finding.fix is not None:
+            text.append(f"\n{finding.fix.safety.value} repair  ", self._style("label"))
+            text.append(f"{escape(finding.fix.option)}\n", self._style("code"))
+            text.append(f"{escape(finding.fix.title)}\n")
+        if finding.advice:
+            text.append(f"\n{escape(finding.advice)}\n")
+        self._keys(text, finding)
+        self._say(text)
+
+    def _keys(self, text: Text, finding: Finding) -> None:
+        if not finding.keys:
+            return
+        text.append(f"\n{plural(len(finding.keys), 'key')}\n", self._style("label"))
+        text.append("".join([f"  {abridged(place(path))}\n" for path in finding.keys[:_KEYS]]))
+        if len(finding.keys) > _KEYS:
+            text.append(f"  … and {plural(len(finding.keys) - _KEYS, 'more key', 'more keys')}\n")
+
+    def _style(self, name: str) -> Style:
+        return self.get_component_rich_style(f"detail--{name}")
+
+    def _say(self, text: Text) -> None:
+        self.query_one("#facts", Static).update(text)
+        self.scroll_home(animate=False)

@@ -1,0 +1,83 @@
+"""The filter: a line to type in, what is wrong with it, and how much it lets through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.containers import Horizontal
+from textual.timer import Timer
+from textual.widgets import Input, Static
+
+from ckptdoctor.errors import UsageError
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.messages import FilterChanged
+from ckptdoctor.tui.models.filtering import parse
+
+_PAUSE = 0.08  # seconds without a key before the filter is applied
+HINT = "name, *.weight, dtype:bf16, shape:64x*, >1MB, finding:N401, is:tied, !not"
+
+
+class FilterBar(Horizontal):
+    """Hidden until it is wanted, and again when it is left empty."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("escape", "clear", "show all", "Forget the filter and show everything"),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._timer: Timer | None = None
+        self.text = ""
+
+    def compose(self) -> Iterator[Static | Input]:
+        """A slash, the line, and what there is to say."""
+        yield Static("/", id="slash")
+        yield Input(placeholder=HINT, compact=True, id="filter-input")
+        yield Static("", markup=False, id="filter-said")
+
+    def open(self) -> None:
+        """Show it, ready for typing."""
+        self.display = True
+        self.query_one(Input).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Apply it once typing pauses."""
+        event.stop()
+        if self._timer is not None:
+            self._timer.stop()
+        self._timer = self.set_timer(_PAUSE, self._apply)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Back to what it has let through."""
+        event.stop()
+        self._apply()
+        if not self.text:
+            self.display = False
+        self.screen.focus_next()
+
+    def action_clear(self) -> None:
+        """Forget the filter and hide."""
+        self.query_one(Input).value = ""
+        self._apply()
+        self.display = False
+        self.screen.focus_next()
+
+    def say(self, text: str, *, wrong: bool = False) -> None:
+        """Say how much is let through, or what is wrong."""
+        said = self.query_one("#filter-said", Static)
+        said.update(text)
+        said.set_class(wrong, "-wrong")
+
+    def _apply(self) -> None:
+        text = self.query_one(Input).value.strip()
+        if text == self.text:
+            return
+        try:
+            parse(text)
+        except UsageError as error:
+            self.say(error.message, wrong=True)
+            return
+        self.text = text
+        self.post_message(FilterChanged(text))

@@ -1,0 +1,71 @@
+"""What is wrong, filling in while the examination runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from ckptdoctor.findings import Finding
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.messages import FindingSelected, JumpWanted
+from ckptdoctor.tui.widgets.cells import fit
+from ckptdoctor.tui.widgets.line_view import LineView, of_severity
+
+_CODE = 34  # cells of code and name
+_REPAIR = 16
+_MESSAGE = 400  # characters of a message that are considered
+
+
+class FindingsView(LineView):
+    """A line is a finding; enter goes to the first thing that it speaks of."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "activate", "go there", "Go to what the finding speaks of", show=True),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.findings: list[Finding] = []
+
+    def show(self, findings: list[Finding]) -> None:
+        """Show these findings, in this order."""
+        before = self.findings[self.cursor] if self.findings and self.has_focus else None
+        self.findings = findings
+        self.redraw()
+        self.refresh(layout=True)
+        if before in findings:
+            self.cursor = findings.index(before)
+
+    def count(self) -> int:
+        """How many there are so far."""
+        return len(self.findings)
+
+    def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
+        """Badge, code and name, message, repair."""
+        finding = self.findings[number]
+        repair = f"{finding.fix.safety.value} repair" if finding.fix is not None else ""
+        room = _REPAIR if repair else 0
+        code = min(_CODE, width // 3)
+        badge, look = of_severity(finding.severity)
+        yield badge.strip() + " ", look
+        yield fit(f"{finding.code} {finding.name}", code) + "  ", "level"
+        yield fit(abridged(escape(finding.message), _MESSAGE), width - code - 4 - room), "plain"
+        yield fit(repair, room, right=True), "dim"
+
+    def selected(self, number: int) -> None:
+        """Tell which finding the cursor is on."""
+        if number < len(self.findings):
+            self.post_message(FindingSelected(self.findings[number]))
+
+    def activated(self, number: int) -> None:
+        """Go to the first thing that the finding names."""
+        finding = self.findings[number]
+        path = finding.keys[0] if finding.keys else finding.location.path
+        if path is not None:
+            self.post_message(JumpWanted(path))
+        else:
+            self.app.notify("This finding is about the file as a whole.", markup=False)

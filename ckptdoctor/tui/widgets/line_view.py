@@ -1,0 +1,185 @@
+"""Lines that are drawn one by one when they come into view, with a cursor: what tree, list and findings have in common.
+
+However many lines there are, only those on the screen are made. Each is a ``Strip``, kept until what it shows changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import BindingType
+from textual.events import Blur, Click, Focus, Resize
+from textual.geometry import Size
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+
+from ckptdoctor.findings import Severity
+from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.keys import MOVING
+
+_KEPT = 4_000  # drawn lines that are remembered
+
+Pieces = Iterable[
+    tuple[str, str]
+]  # text, already escaped, and the name of its look: a component class without "line--"
+
+
+class LineView(ScrollView, Background, can_focus=True):
+    """A scrolling view of lines. Subclasses say how many there are, and draw one."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*MOVING]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {
+        "line--plain",
+        "line--level",
+        "line--dim",
+        "line--accent",
+        "line--error",
+        "line--warning",
+        "line--info",
+        "line--cursor",
+        "line--cursor-blurred",
+    }
+
+    cursor: reactive[int] = reactive(0, repaint=False)
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._strips: dict[tuple[int, int], Strip] = {}
+
+    def count(self) -> int:
+        """How many lines there are."""
+        raise NotImplementedError
+
+    def draw(self, number: int, width: int) -> Pieces:
+        """What is on a line, in ``width`` cells."""
+        raise NotImplementedError
+
+    def selected(self, number: int) -> None:
+        """The cursor has come to this line."""
+
+    def activated(self, number: int) -> None:
+        """Enter was pressed on this line, or it was clicked twice."""
+
+    def render_line(self, y: int) -> Strip:
+        """One line of the screen."""
+        number = y + self.scroll_offset.y
+        width = self.scrollable_content_region.width
+        if number >= self.count():
+            return Strip.blank(width, self.rich_style)
+        strip = self._drawn(number, width)
+        if number != self.cursor:
+            return strip
+        look = "line--cursor" if self.has_focus else "line--cursor-blurred"
+        style = Style(bgcolor=self.get_component_rich_style(look).bgcolor)
+        if self.app.no_color:
+            style = Style(reverse=self.has_focus, underline=not self.has_focus)
+        return Strip([Segment(text, style if own is None else own + style) for text, own, _ in strip], width)
+
+    def _drawn(self, number: int, width: int) -> Strip:
+        strip = self._strips.get((number, width))
+        if strip is None:
+            if len(self._strips) > _KEPT:
+                self._strips.clear()
+            segments = [Segment(text, self.look(name)) for text, name in self.draw(number, width - 1)]
+            strip = Strip(segments).adjust_cell_length(width, self.rich_style)
+            self._strips[number, width] = strip
+        return strip
+
+    def look(self, name: str) -> Style:
+        """The style of a piece of text."""
+        return self.get_component_rich_style(f"line--{name}")
+
+    def redraw(self) -> None:
+        """Draw everything anew: what the lines show, or how many there are, has changed."""
+        self._strips.clear()
+        self.virtual_size = Size(1, self.count())
+        if self.cursor >= self.count():
+            self.cursor = max(0, self.count() - 1)
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        """Another theme, or another focus: the colours have changed."""
+        self._strips.clear()
+        super().notify_style_update()
+
+    def validate_cursor(self, cursor: int) -> int:
+        """The nearest line that exists."""
+        return max(0, min(cursor, self.count() - 1))
+
+    def watch_cursor(self, before: int, after: int) -> None:
+        """Draw the two lines that have changed, and scroll to the new one."""
+        self.refresh_line(before)
+        self.refresh_line(after)
+        self.show_cursor()
+        if self.has_focus:
+            self.selected(after)
+
+    def show_cursor(self) -> None:
+        """Scroll so that the cursor is on the screen."""
+        height = self.scrollable_content_region.height
+        top = self.scroll_offset.y
+        if not height:
+            return
+        if self.cursor < top:
+            self.scroll_to(y=self.cursor, animate=False, immediate=True)
+        elif self.cursor >= top + height:
+            self.scroll_to(y=self.cursor - height + 1, animate=False, immediate=True)
+
+    def on_resize(self, event: Resize) -> None:
+        """More or less room."""
+        self.show_cursor()
+
+    def on_focus(self, event: Focus) -> None:
+        """The cursor gets its full colour, and what it is on is what other panes speak of."""
+        self.refresh_line(self.cursor)
+        if self.count():
+            self.selected(self.cursor)
+
+    def on_blur(self, event: Blur) -> None:
+        """The cursor fades."""
+        self.refresh_line(self.cursor)
+
+    def on_click(self, event: Click) -> None:
+        """The cursor goes where the mouse is; a second click does what enter does."""
+        offset = event.get_content_offset(self)
+        number = offset.y + self.scroll_offset.y if offset is not None else -1
+        if offset is None or not 0 <= number < self.count():
+            return
+        self.cursor = number
+        if event.chain == 2:
+            self.activated(number)
+        elif event.chain == 1:
+            self.clicked(number, offset.x)
+
+    def clicked(self, number: int, x: int) -> None:
+        """A line was clicked once, at this column."""
+
+    def action_move(self, by: int) -> None:
+        """Move the cursor by so many lines."""
+        self.cursor += by
+
+    def action_page(self, by: int) -> None:
+        """Move the cursor by so many pages."""
+        self.cursor += by * max(1, self.scrollable_content_region.height - 1)
+
+    def action_first(self) -> None:
+        """To the first line."""
+        self.cursor = 0
+
+    def action_last(self) -> None:
+        """To the last line."""
+        self.cursor = self.count() - 1
+
+    def action_activate(self) -> None:
+        """Enter."""
+        if self.count():
+            self.activated(self.cursor)
+
+
+def of_severity(severity: Severity | None) -> tuple[str, str]:
+    """The badge of a severity, and its look."""
+    return ("  ", "plain") if severity is None else (" ●", severity.value)

@@ -1,0 +1,118 @@
+"""All tensors, one a line, in the order of any column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.report.escape import escape
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
+from ckptdoctor.tui.models.book import Book
+from ckptdoctor.tui.models.listing import Column, following, ordered
+from ckptdoctor.tui.models.table import Rows
+from ckptdoctor.tui.widgets import columns
+from ckptdoctor.tui.widgets.cells import marked
+from ckptdoctor.tui.widgets.line_view import LineView
+
+_NAME = 36  # cells that names have at least, before there are columns beside them
+
+
+class ListView(LineView):
+    """A line is a row of the table."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "activate", "open", "Show the tensor", show=True),
+        key("o", "order", "order", "Sort by the next column"),
+        key("O", "backwards", "backwards", "Turn the order round"),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.book: Book | None = None
+        self.rows: Rows = range(0)
+        self.column = Column.PLACE
+        self.turned = False
+        self._chosen: Rows = range(0)
+
+    def show(self, book: Book) -> None:
+        """Show the tensors of a checkpoint."""
+        self.book = book
+        self.narrow(None)
+
+    def count(self) -> int:
+        """How many tensors there are, as far as the filter lets them through."""
+        return len(self.rows)
+
+    @property
+    def order_in_words(self) -> str:
+        """How the lines follow each other."""
+        if self.column is Column.PLACE:
+            return "last of the file first" if self.turned else self.column.value
+        return f"by {self.column.value}{', backwards' if self.turned else ''}"
+
+    def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
+        """Name and columns."""
+        assert self.book is not None
+        row = self.rows[number]
+        shown, left = columns.chosen(width, _NAME)
+        tied = " =" if self.book.table.tied_to(row) else ""
+        name = escape(self.book.table.names[row])
+        yield " " + marked(name, tied, left - 1), "plain"
+        yield from columns.of_tensor(self.book, row, shown)
+
+    def selected(self, number: int) -> None:
+        """Tell what the cursor is on."""
+        if number < self.count():
+            self.post_message(ItemSelected(self.rows[number]))
+
+    def activated(self, number: int) -> None:
+        """Show more of the tensor."""
+        self.post_message(ItemActivated(self.rows[number]))
+
+    def action_order(self) -> None:
+        """Sort by the next column."""
+        self.column, self.turned = following(self.column), False
+        self._sort()
+
+    def action_backwards(self) -> None:
+        """Turn the order round."""
+        self.turned = not self.turned
+        self._sort()
+
+    def narrow(self, rows: Rows | None) -> None:
+        """Show only these tensors (None: all)."""
+        if self.book is not None:
+            self._chosen = range(len(self.book.table)) if rows is None else rows
+            self._sort()
+
+    def reveal(self, path: KeyPath) -> None:
+        """Go to the tensor at a key path."""
+        book, rows = self.book, self.rows
+        if book is not None:
+            self.compute(lambda: _place(book, rows, path), self._go, "place", len(rows))
+
+    def _go(self, number: int | None) -> None:
+        if number is not None:
+            self.cursor = number
+
+    def _sort(self) -> None:
+        book, rows, column, turned = self.book, self._chosen, self.column, self.turned
+        if book is not None:
+            self.compute(lambda: ordered(book.table, rows, column, turned), self._sorted, "sort", len(rows))
+
+    def _sorted(self, rows: Rows) -> None:
+        self.rows = rows
+        self.redraw()
+        self.cursor = 0
+        self.post_message(OrderChanged(self.order_in_words))
+        if self.has_focus:
+            self.selected(0)
+
+
+def _place(book: Book, rows: Rows, path: KeyPath) -> int | None:
+    row = book.table.row_of.get(path)
+    return rows.index(row) if row is not None and row in rows else None

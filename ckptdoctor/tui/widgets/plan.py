@@ -1,0 +1,106 @@
+"""The plan of a repair: all names before and after it, however many lines that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.cells import cell_len
+from textual.events import Resize
+from textual.strip import Strip
+
+from ckptdoctor.tui.models.planned import DROPPED, Row
+from ckptdoctor.tui.widgets.cells import broken, fit
+from ckptdoctor.tui.widgets.line_view import LineView
+
+_ARROW = "  →  "
+_INDENT = "  "
+_Pieces = list[tuple[str, str]]
+
+
+class PlanView(LineView):
+    """Lines to read: nothing can be done with one of them, so the cursor only shows while it is moved."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.rows: Sequence[Row] = ()
+        self._lines: list[_Pieces] = []
+
+    def show(self, rows: Sequence[Row]) -> None:
+        """Show another plan."""
+        self.rows = rows
+        self._arrange()
+        self.cursor = 0
+
+    def count(self) -> int:
+        """Lines, of which a row may take several."""
+        return len(self._lines)
+
+    def draw(self, number: int, width: int) -> _Pieces:
+        """One of the lines that were made."""
+        return self._lines[number]
+
+    def render_line(self, y: int) -> Strip:
+        """Without the focus there is no cursor to be seen."""
+        number = y + self.scroll_offset.y
+        if self.has_focus or number >= self.count():
+            return super().render_line(y)
+        return self._drawn(number, self.scrollable_content_region.width)
+
+    def on_resize(self, event: Resize) -> None:
+        """Lines are as long as there is room."""
+        self._arrange()
+        super().on_resize(event)
+
+    def _arrange(self) -> None:
+        width = self.scrollable_content_region.width - 1
+        if width <= 0:
+            return
+        rooms = _rooms(self.rows, width)
+        self._lines = [line for row in self.rows for line in _lines(row, rooms.get(row.block, 0), width)]
+        self.redraw()
+
+
+def _rooms(rows: Sequence[Row], width: int) -> dict[int, int]:
+    """How much room the names before get in each block, so that arrows stand below each other; 0 where none fits."""
+    before: dict[int, int] = {}
+    after: dict[int, int] = {}
+    for row in rows:
+        if row.after:
+            before[row.block] = max(before.get(row.block, 0), cell_len(row.text))
+            after[row.block] = max(after.get(row.block, 0), cell_len(row.after) + cell_len(row.right) + 2)
+    spare = width - len(_INDENT) - len(_ARROW)
+    return {block: room if room + after[block] <= spare else 0 for block, room in before.items()}
+
+
+def _lines(row: Row, room: int, width: int) -> Iterator[_Pieces]:
+    if row.look in ("plain", "error"):
+        yield from ([(line, row.look)] for line in broken(row.text, width))
+    elif row.look == "step":
+        behind = cell_len(row.right)
+        yield [(fit(row.text, width - behind), "level"), (row.right, "warning" if "unsafe" in row.right else "dim")]
+    elif row.look == "note":
+        yield from ([(_INDENT + line, "dim")] for line in broken(row.text, width - len(_INDENT)))
+    elif row.look == DROPPED:
+        yield from _ended([(f"{_INDENT}− {line}", "warning") for line in broken(row.text, width - 8)], row.right, width)
+    elif not row.after:
+        yield from _ended([(_INDENT + line, "plain") for line in broken(row.text, width - 8)], row.right, width)
+    elif room:
+        yield [
+            (_INDENT + fit(row.text, room), "dim"),
+            (_ARROW, "accent"),
+            (fit(row.after, width - room - len(_INDENT + _ARROW) - cell_len(row.right)), "plain"),
+            (row.right, "dim"),
+        ]
+    else:
+        yield from ([(_INDENT + line, "dim")] for line in broken(row.text, width - 2))
+        head, *rest = broken(row.after, width - 12)
+        yield from _ended(
+            [(f"{_INDENT}→ {head}", "plain"), *[(f"{_INDENT}  {line}", "plain") for line in rest]], row.right, width
+        )
+
+
+def _ended(lines: _Pieces, right: str, width: int) -> Iterator[_Pieces]:
+    """Lines with a number at the end of the last one."""
+    *first, (text, look) = lines
+    yield from ([line] for line in first)
+    yield [(fit(text, width - cell_len(right)), look), (right, "dim")]

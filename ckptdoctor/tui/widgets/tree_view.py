@@ -1,0 +1,248 @@
+"""The tree of modules and contents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from textual.binding import BindingType
+
+from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.report.contents import value
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import plural
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
+from ckptdoctor.tui.models.book import Book
+from ckptdoctor.tui.models.table import Rows
+from ckptdoctor.tui.models.tree import Branch, Order, Value
+from ckptdoctor.tui.models.visible import Line, Visible
+from ckptdoctor.tui.widgets import columns
+from ckptdoctor.tui.widgets.cells import fit, fit_middle, marked
+from ckptdoctor.tui.widgets.line_view import LineView
+
+_OPENED = 400  # lines that * opens at once, and a filter
+_NAME = 20  # cells that names have at least, before there are columns beside them
+_INDENT = 2
+_DEEPEST = 24  # cells of indent at most, so that names have room at any depth
+
+
+class TreeView(LineView):
+    """Levels that open and close. Everything that takes long for many tensors is prepared in a thread."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("right,l", "open", "unfold", "Open the level, or go to its first line", display="→"),
+        key("left,h", "close", "fold", "Close the level, or go to the one above", display="←"),
+        key("enter", "activate", "open", "Open or close a level; show a tensor", show=True),
+        key("space", "toggle_level", "open or close", "Open or close the level"),
+        key("asterisk", "open_all", "open all", "Open everything below, as far as it is not too much", display="*"),
+        key("o", "order", "order", "Largest first, or as in the file"),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.book: Book | None = None
+        self.lines: Visible | None = None
+
+    def show(self, book: Book) -> None:
+        """Show the contents of a checkpoint."""
+        self.book, self.lines = book, book.lines
+        self.redraw()
+        if self.has_focus and self.count():
+            self.selected(self.cursor)
+
+    def count(self) -> int:
+        """How many lines the open levels have."""
+        return len(self.lines) if self.lines is not None else 0
+
+    @property
+    def order(self) -> Order:
+        """How the lines follow each other."""
+        return self.lines.tree.order if self.lines is not None else Order.FILE
+
+    @property
+    def order_in_words(self) -> str:
+        """How the lines follow each other."""
+        return self.order.value
+
+    def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
+        """Indent, marker, name; then the columns."""
+        assert self.lines is not None and self.book is not None
+        line = self.lines.at(number)
+        indent = " " * min(line.depth * _INDENT, _DEEPEST, width // 3)
+        shown, left = columns.chosen(width, _NAME)
+        if isinstance(line.item, Value):
+            yield from _value(line.item, indent + "  ", width)
+            return
+        name = escape(self.lines.tree.name(line.parent, line.item)) or '""'
+        if isinstance(line.item, int):
+            tied = " =" if self.book.table.tied_to(line.item) else ""
+            yield indent + "  ", "plain"
+            yield marked(name, tied, left - len(indent) - 2), "plain"
+            yield from columns.of_tensor(self.book, line.item, shown)
+            return
+        yield indent + ("▾ " if line.item.is_open else "▸ "), "accent"
+        if not line.item.rows:  # nothing of it stands in columns: all the room is for its name and class
+            left, shown = width - 2, {}
+        yield from _level(line.item, name, left - len(indent) - 2)
+        yield from columns.of_branch(self.book, line.item, shown)
+
+    def line(self) -> Line | None:
+        """What the cursor is on."""
+        return self.lines.at(self.cursor) if self.lines is not None and self.count() else None
+
+    def selected(self, number: int) -> None:
+        """Tell what the cursor is on."""
+        if self.lines is not None and number < len(self.lines):
+            self.post_message(ItemSelected(self.lines.at(number).item))
+
+    def activated(self, number: int) -> None:
+        """Open or close a level; show more of anything else."""
+        assert self.lines is not None
+        item = self.lines.at(number).item
+        if isinstance(item, Branch):
+            self.action_toggle_level()
+        else:
+            self.post_message(ItemActivated(item))
+
+    def clicked(self, number: int, x: int) -> None:
+        """A click on the marker, or left of it, opens or closes."""
+        line = self.line()
+        if line is not None and isinstance(line.item, Branch) and x < line.depth * _INDENT + 2:
+            self.action_toggle_level()
+
+    def action_toggle_level(self) -> None:
+        """Open a closed level, close an open one."""
+        line = self.line()
+        if line is None or not isinstance(line.item, Branch):
+            return
+        if line.item.is_open:
+            self._close(line.item)
+        else:
+            self._open(line.item)
+
+    def action_open(self) -> None:
+        """Open the level, or go to its first line."""
+        line = self.line()
+        if line is None or not isinstance(line.item, Branch):
+            return
+        if line.item.is_open:
+            self.cursor += 1 if line.item.height else 0
+        else:
+            self._open(line.item)
+
+    def action_close(self) -> None:
+        """Close the level, or go to the one above."""
+        line = self.line()
+        if line is None or self.lines is None:
+            return
+        if isinstance(line.item, Branch) and line.item.is_open:
+            self._close(line.item)
+        elif line.parent.parent is not None:
+            self.cursor = self.lines.number(line.parent.parent, line.parent.index)
+
+    def action_open_all(self) -> None:
+        """Open everything below, nearest levels first."""
+        line, lines = self.line(), self.lines
+        if line is None or lines is None or not isinstance(line.item, Branch):
+            return
+        branch = line.item
+        self.compute(lambda: lines.tree.grow_below(branch, _OPENED), self._opened_all, "tree", len(branch.rows))
+
+    def _opened_all(self, branches: list[Branch]) -> None:
+        assert self.lines is not None
+        for branch in branches:
+            self.lines.open(branch)
+        self.redraw()
+
+    def action_order(self) -> None:
+        """Largest first, or as in the file."""
+        order = Order.FILE if self.order is Order.LARGEST else Order.LARGEST
+        self._again(order, self._rows())
+
+    def narrow(self, rows: Rows | None) -> None:
+        """Show only these tensors (None: all)."""
+        self._again(self.order, rows)
+
+    def reveal(self, path: KeyPath) -> None:
+        """Go to the thing at a key path, opening what is above it."""
+        lines = self.lines
+        if lines is None:
+            return
+        rows = len(lines.tree.root.rows)
+        self.compute(lambda: lines.tree.grow_towards(path), lambda _: self._revealed(path), "tree", rows)
+
+    def _revealed(self, path: KeyPath) -> None:
+        number = self.lines.reveal(path) if self.lines is not None else None
+        if number is not None:
+            self.redraw()
+            self.cursor = number
+
+    def _rows(self) -> Rows | None:
+        return self.lines.tree.root.rows if self.lines is not None and self.lines.tree.filtered else None
+
+    def _open(self, branch: Branch) -> None:
+        lines = self.lines
+        assert lines is not None
+        self.compute(lambda: lines.tree.grow(branch), lambda _: self._grown(branch), "tree", len(branch.rows))
+
+    def _grown(self, branch: Branch) -> None:
+        assert self.lines is not None
+        self.lines.open(branch)
+        self.redraw()
+
+    def _close(self, branch: Branch) -> None:
+        assert self.lines is not None
+        self.lines.close(branch)
+        self.redraw()
+
+    def _again(self, order: Order, rows: Rows | None) -> None:
+        if self.book is None:
+            return
+        whole = self.book.lines
+        if rows is None and whole.tree.order is order:
+            self._replace(whole)
+            return
+        many = len(whole.tree.table) + (len(rows) if rows is not None else 0)
+        self.compute(lambda: _made(whole, order, rows), self._replace, "tree", many)
+
+    def _replace(self, made: Visible) -> None:
+        line = self.line()
+        place = made.tree.path(line.item) if line is not None and isinstance(line.item, int) else None
+        self.lines = made
+        if self.book is not None and not made.tree.filtered:
+            self.book.lines = made
+        self.redraw()
+        self.post_message(OrderChanged(self.order_in_words))
+        row = made.tree.table.row_of.get(place) if place is not None and made.tree.table.row_of else None
+        if row is None or place is None:
+            self.action_first()
+            self.selected(self.cursor)
+        else:
+            self._revealed(place)
+
+
+def _made(lines: Visible, order: Order, rows: Rows | None) -> Visible:
+    made = lines.again(order, rows)
+    if rows is not None:
+        made.open_all(made.tree.root, _OPENED)
+    return made
+
+
+def _level(branch: Branch, name: str, left: int) -> Iterator[tuple[str, str]]:
+    """The name of a level, and dim behind it what it is for, or its class."""
+    remark = escape(branch.role if branch.role not in ("", "model") and branch.role not in name else branch.kind)
+    if not remark or len(name) + 2 + len(remark) > left:
+        yield fit_middle(name, left), "level"
+        return
+    yield name + "  ", "level"
+    yield fit(remark, left - len(name) - 2), "dim"
+
+
+def _value(item: Value, indent: str, width: int) -> Iterator[tuple[str, str]]:
+    if item.more:
+        yield fit(f"{indent}… {plural(item.more, 'more value')}", width), "dim"
+        return
+    name = escape(item.name) or '""'
+    yield indent + fit_middle(name, min(len(name), width // 2)) + "  ", "plain"
+    yield value(item.node), "dim"

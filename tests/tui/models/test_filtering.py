@@ -1,0 +1,118 @@
+"""The language of the filter."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ckptdoctor.errors import UsageError
+from ckptdoctor.findings import Finding, Severity
+from ckptdoctor.tui.models.filtering import parse
+from ckptdoctor.tui.models.marks import Marks
+from ckptdoctor.tui.models.table import Table
+from tests.report.samples import tensor
+
+TENSORS = (
+    tensor("model", "Conv1.weight", shape=(64, 3, 7, 7)),
+    tensor("model", "fc.weight", shape=(1000, 768), dtype="bfloat16", device="cpu"),
+    tensor("model", "fc.bias", shape=(1000,), dtype="bfloat16", device="cpu"),
+    tensor("model", "step", shape=(), dtype="int64", device="cpu"),
+    tensor("model", "tied.weight", shape=(1000, 768), dtype="bfloat16", device="cpu", key="model/fc.weight"),
+    tensor("model", "two words[0]", shape=(0, 768), device="cuda:1"),
+)
+FINDING = Finding("N401", "module-prefix", Severity.ERROR, "…", keys=(TENSORS[0].path, TENSORS[2].path))
+
+
+def kept(text):
+    """The rows that a filter lets through."""
+    table = Table(TENSORS)
+    marks = Marks(table)
+    marks.add(FINDING, marks.touched(FINDING))
+    rows = parse(text).rows(table, marks)
+    return None if rows is None else list(rows)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("", None),
+        ("  ", None),
+        ("conv", [0]),
+        ("WEIGHT", [0, 1, 4]),
+        ("*.weight", [0, 1, 4]),
+        ("fc.*", [1, 2]),
+        ("model/*", [0, 1, 2, 3, 4, 5]),
+        ("?c.bias", [2]),
+        ("weight !fc", [0, 4]),
+        ('"two words"', [5]),
+        ('"words[0]"', [5]),
+        ("dtype:bf16", [1, 2, 4]),
+        ("dtype:bfloat16,i64", [1, 2, 3, 4]),
+        ("dtype:torch.float32", [0, 5]),
+        ("dtype:long", [3]),
+        ("!dtype:bf16", [0, 3, 5]),
+        ("shape:*x768", [1, 4, 5]),
+        ("shape:64x3x7x7", [0]),
+        ("shape:[1000]", [2]),
+        ("shape:scalar", [3]),
+        ("device:cuda", [0, 5]),
+        ("device:cuda:1", [5]),
+        (">1MB", [1, 4]),
+        ("<=8B", [0, 1, 2, 3, 4, 5]),  # B is a billion elements, as people count those of models
+        (">1M", []),
+        (">100k", [1, 4]),
+        ("=1", [3]),
+        ("<1", [5]),
+        ("finding:N401", [0, 2]),
+        ("finding:N", [0, 2]),
+        ("finding:error", [0, 2]),
+        ("finding:module-prefix", [0, 2]),
+        ("finding:*", [0, 2]),
+        ("finding:D601", []),
+        ("!finding:*", [1, 3, 4, 5]),
+        ("is:tied", [1, 4]),
+        ("is:empty", [5]),
+        ("bf16 conv", []),
+        ("fc dtype:bf16 >1MB", [1]),
+        ("a:b", []),
+    ],
+)
+def test_what_is_let_through(text, rows):
+    """Every word of the language, alone and with others."""
+    assert kept(text) == rows
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("dtype:bf61", "There is no dtype “bf61”: did you mean bf16?"),
+        ("dtype:", "dtype: needs something behind it, such as dtype:bf16."),
+        ("dtyp:f32", "“dtyp:” is not known: did you mean dtype:?"),
+        ("is:big", "is:big is not known: there are is:tied, is:parameter, is:empty, is:meta."),
+        (">big", "“>big” is no size: write >1MB for bytes, or >1M for elements."),
+        (">1furlong", "“furlong” is no unit: kB, MB, GB for bytes; k, M, B for elements."),
+    ],
+)
+def test_what_makes_no_sense_is_said_in_a_sentence(text, sentence):
+    """A filter that is wrong says how it would be right."""
+    with pytest.raises(UsageError) as caught:
+        parse(text)
+    assert caught.value.message == sentence
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_understood_or_refused(text):
+    """No text at all makes the filter fail in another way."""
+    try:
+        rows = kept(text)
+    except UsageError as error:
+        assert error.message.endswith((".", "?"))
+    else:
+        assert rows is None or set(rows) <= set(range(len(TENSORS)))
+
+
+@given(st.sampled_from(["conv", "*.bias", "dtype:bf16", ">1kB", "is:tied", "finding:*", "shape:*x768"]))
+def test_a_word_and_its_negation_are_everything(word):
+    """What a word keeps out, its negation lets through."""
+    assert sorted([*kept(word), *kept(f"!{word}")]) == list(range(len(TENSORS)))

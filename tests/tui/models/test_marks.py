@@ -1,0 +1,52 @@
+"""Badges: which tensors and levels findings speak of."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from ckptdoctor.checkpoint import Mapping
+from ckptdoctor.findings import Finding, Severity
+from ckptdoctor.tui.models.marks import Marks
+from ckptdoctor.tui.models.table import Table
+from ckptdoctor.tui.models.tree import Branch
+from tests.report.samples import tensor
+
+TENSORS = tuple(tensor("m", f"a.{name}") for name in "xyz")
+
+
+def marked(*findings):
+    """The marks of these findings."""
+    marks = Marks(Table(TENSORS))
+    for finding in findings:
+        marks.add(finding, marks.touched(finding))
+    return marks
+
+
+def finding(severity, *keys):
+    """A finding about these places."""
+    return Finding("X001", "example", severity, "…", keys=keys)
+
+
+def test_the_worst_counts():
+    """A tensor shows the worst that is said of it, a level the worst below it."""
+    marks = marked(finding(Severity.INFO, ("m", "a.x")), finding(Severity.ERROR, ("m", "a.x"), ("m", "a.y")))
+    assert [marks.worst(row) for row in range(3)] == [Severity.ERROR, Severity.ERROR, None]
+    assert marks.worst(Branch("a", ("m",), range(3), prefix="a.")) is Severity.ERROR
+    assert marks.worst(Branch("a", ("m",), [2], prefix="a.")) is None
+    assert [each.severity for each in marks.about(0)] == [Severity.ERROR, Severity.INFO]
+
+
+def test_places_without_tensors():
+    """What is no tensor is marked with all levels above it."""
+    marks = marked(finding(Severity.WARNING, ("args", "lr")))
+    assert marks.worst(Branch("args", ("args",), range(0), Mapping("dict", ()))) is Severity.WARNING
+    assert marks.worst(Branch("m", ("m",), range(3), Mapping("dict", ()))) is None
+
+
+def test_models_do_not_know_textual():
+    """What is shown can be worked out, and tested, without Textual, torch or numpy."""
+    modules = "book, facts, filtering, listing, marks, table, tree, visible"
+    code = f"import sys; from ckptdoctor.tui.models import {modules}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"textual", "rich", "torch", "numpy"} & set(loaded)

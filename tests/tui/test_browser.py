@@ -1,0 +1,153 @@
+"""The main screen, driven by keys and mouse."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptdoctor.tui.screens.damaged import DamagedScreen
+from ckptdoctor.tui.widgets.detail import Detail
+from ckptdoctor.tui.widgets.findings import FindingsView
+from ckptdoctor.tui.widgets.list_view import ListView
+from ckptdoctor.tui.widgets.tree_view import TreeView
+from tests.tui import NORMAL, browse
+
+
+@pytest.mark.parametrize("name", ["hostile.pt", "empty.pt"])
+@pytest.mark.parametrize("keys", [(), ("asterisk", "t", "end"), ("shift+tab", "down")], ids=str)
+def test_text_of_the_file_is_escaped(name, keys):
+    """Nothing of a file reaches the terminal that could move the cursor."""
+    text = browse(name, *keys)
+    assert all(line.isprintable() for line in text.split("\n"))
+
+
+def test_an_empty_file_is_shown():
+    """A file without contents has the screen that says so."""
+    assert browse("empty.pt", look=lambda app: isinstance(app.screen, DamagedScreen))
+
+
+def test_a_missing_file_ends_the_program():
+    """There is nothing to show of it: one line and status 2."""
+    assert browse("nowhere.pt", look=lambda app: app.return_code) == 2
+
+
+def cursor(app):
+    """What the tree's cursor is on."""
+    tree = app.screen.query_one(TreeView)
+    line = tree.line()
+    return tree.lines.tree.name(line.parent, line.item)
+
+
+@pytest.mark.parametrize(
+    ("keys", "name"),
+    [
+        (("j",), "state_dict"),
+        (("down", "down", "k"), "state_dict"),
+        (("down", "left", "right"), "state_dict"),
+        (("down", "l", "l"), "conv1.weight"),
+        (("down", "right", "right", "h"), "module"),
+        (("end",), "log"),
+        (("G", "g"), "epoch"),
+        (("end", "space", "down"), "0"),
+        (("o",), "state_dict"),
+    ],
+    ids=str,
+)
+def test_moving(keys, name):
+    """Arrows, the letters of vi, home and end all go where they say."""
+    assert browse("resnet.pt", *keys, look=cursor) == name
+
+
+def test_enter_on_a_finding_jumps_to_its_first_tensor():
+    """Enter goes to what the finding speaks of."""
+    assert browse("resnet.pt", "left", "shift+tab", "enter", look=cursor) == "conv1.weight"
+
+
+def test_escape_forgets_the_filter():
+    """Escape shows everything again, and what was open is open still."""
+    assert browse("resnet.pt", "slash", "text:fc", "escape") == browse("resnet.pt")
+
+
+def test_a_filter_that_makes_no_sense_says_why():
+    """The sentence stands beside the line, and the contents stay."""
+    text = browse("resnet.pt", "slash", "text:dtype:bf61")
+    assert "There is no dtype “bf61”: did you mean bf16?" in text
+    assert "state_dict" in text
+
+
+def test_a_click_moves_the_cursor_and_a_second_one_opens():
+    """The mouse does what keys do."""
+
+    async def click(pilot):
+        await pilot.click(TreeView, offset=(12, 5), times=2)
+
+    import asyncio
+
+    from ckptdoctor.tui.app import BrowserApp
+    from tests.tui import settled
+
+    async def run():
+        app = BrowserApp("resnet.pt")
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            before = app.screen.query_one(TreeView).count()
+            await click(pilot)
+            await settled(pilot)
+            tree = app.screen.query_one(TreeView)
+            return tree.cursor, tree.count() != before
+
+    assert asyncio.run(run()) == (5, True)
+
+
+def test_every_key_has_an_id_and_a_tooltip():
+    """Keys can be given to other actions by id, and the help says what they do."""
+    from ckptdoctor.tui.app import BrowserApp
+    from ckptdoctor.tui.screens.browser import BrowserScreen
+    from ckptdoctor.tui.screens.help import HelpScreen
+    from ckptdoctor.tui.widgets.filter_bar import FilterBar
+
+    owners = (BrowserApp, BrowserScreen, DamagedScreen, HelpScreen, FilterBar, TreeView, ListView, FindingsView, Detail)
+    for owner in owners:
+        own = owner.__dict__.get("BINDINGS", [])
+        assert all(binding.id and binding.tooltip for binding in own), owner
+        assert len({binding.id for binding in own}) == len(own), owner
+
+
+def test_the_footer_has_eight_keys_at_most():
+    """More would be clutter."""
+    from textual.widgets._footer import FooterKey
+
+    assert browse("resnet.pt", look=lambda app: len(app.screen.query(FooterKey))) <= 8
+
+
+def test_no_color(monkeypatch):
+    """NO_COLOR is obeyed: no colour at all, and the cursor is still to be seen."""
+    monkeypatch.setenv("NO_COLOR", "1")
+
+    def colours(app):
+        strips = app.screen._compositor.render_strips()
+        filtered = [
+            strip.apply_filter(each, app.screen.background_colors[1]) for each in app._filters for strip in strips
+        ]
+        styles = [segment.style for strip in filtered[len(strips) :] for segment in strip if segment.style]
+        return {style.color.name for style in styles if style.color}, any(style.reverse for style in styles)
+
+    names, reverse = browse("resnet.pt", look=colours)
+    assert names <= {"default"}
+    assert reverse
+
+
+def test_keys_can_be_given_away():
+    """A keymap gives an action another key."""
+    import asyncio
+
+    from ckptdoctor.tui.app import BrowserApp
+    from tests.tui import press, settled
+
+    async def run():
+        app = BrowserApp("resnet.pt", keymap={"list": "z"})
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            await press(pilot, "z")
+            return app.screen.query_one(ListView).display
+
+    assert asyncio.run(run())

@@ -1,0 +1,62 @@
+"""More tensors than are dealt with at once: what takes long is prepared in threads, and everything still works."""
+
+from __future__ import annotations
+
+import json
+import struct
+
+import pytest
+
+from ckptdoctor.tui.background import FEW
+from ckptdoctor.tui.widgets.list_view import ListView
+from ckptdoctor.tui.widgets.tree_view import TreeView
+from tests.tui import browse
+
+COUNT = FEW + 10_000
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A safetensors file of 30,000 tensors of four numbers each."""
+    path = tmp_path_factory.mktemp("large") / "large.safetensors"
+    header = {
+        f"model.layers.{index // 10}.part{index % 10}.weight": {
+            "dtype": "F32",
+            "shape": [2, 2],
+            "data_offsets": [16 * index, 16 * index + 16],
+        }
+        for index in range(COUNT)
+    }
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + 16 * COUNT)
+    return path
+
+
+def lines(app):
+    """How many lines the tree has, and where its cursor is."""
+    tree = app.screen.query_one(TreeView)
+    return tree.count(), tree.cursor
+
+
+def test_opening_a_level_with_many_below(large):
+    """The level of 3,000 modules opens, and the last of them is where the end is."""
+    assert browse(large, "right", "end", "right", look=lines) == (11 + COUNT // 10, COUNT // 10)
+
+
+def test_another_order_keeps_what_is_open(large):
+    """Sorting all of it leaves the open levels open."""
+    assert browse(large, "right", "o", look=lines)[0] == 1 + COUNT // 10
+
+
+def test_filter(large):
+    """A filter over all of it leaves what fits, and forgetting it brings the rest back."""
+    assert " of 30,000 tensors" in browse(large, "slash", "text:layers.77. part3")
+    assert browse(large, "right", "slash", "text:part3", "escape", look=lines)[0] == 1 + COUNT // 10
+
+
+def test_list(large):
+    """The list has a line for every tensor, in any order."""
+    assert browse(large, "t", "o", "end", look=lambda app: app.screen.query_one(ListView).cursor) == COUNT - 1

@@ -1,0 +1,63 @@
+"""The command as a process of its own, on a terminal and without one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import sys
+import termios
+import time
+
+import pytest
+
+from tests.cli.files import run
+
+SIZE = struct.pack("HHHH", 24, 80, 0, 0)
+
+
+def on_a_terminal(*arguments, until=b"state_dict", keys=b"q"):
+    """Run ckptdoctor on a terminal of 80 × 24, press keys when ``until`` is to be seen; its output and exit status."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm-256color"
+        os.execv(sys.executable, [sys.executable, "-m", "ckptdoctor", *arguments])
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, SIZE)
+    output, pressed, deadline = b"", False, time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if not select.select([terminal], [], [], 0.1)[0]:
+            continue
+        try:
+            output += os.read(terminal, 65536)
+        except OSError:  # the process has ended, and its side of the terminal is closed
+            break
+        if not pressed and until in output:
+            os.write(terminal, keys)
+            pressed = True
+    os.close(terminal)
+    return output, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+@pytest.mark.parametrize("arguments", [("browse", "resnet.pt"), ("resnet.pt",)], ids=" ".join)
+def test_on_a_terminal(arguments):
+    """A path, with or without the command, opens the browser; q leaves, and the terminal is as it was."""
+    output, status = on_a_terminal(*arguments)
+    assert status == 0
+    assert b"state_dict" in output
+    assert output.rindex(b"\x1b[?1049l") > output.rindex(b"\x1b[?1049h")
+
+
+def test_a_missing_file_on_a_terminal():
+    """One line behind the screen that was, and status 2."""
+    output, status = on_a_terminal("browse", "nowhere.pt", until=b"never seen")
+    assert status == 2
+    assert output.endswith(b"error: nowhere.pt cannot be opened: No such file or directory.\r\n")
+
+
+def test_without_a_terminal(library):
+    """browse says what to use instead."""
+    result = run("browse", "resnet.pt", cwd=library)
+    assert result.returncode == 2
+    assert b"ckptdoctor check resnet.pt" in result.stderr

@@ -77,6 +77,7 @@ def fix(
     clone_shared: bool = False,
     tie: bool = False,
     remap_optimizer: bool = False,
+    dtype: str | None = None,
     select: Sequence[str] | None = None,
     unsafe: bool = False,
     force: bool = False,
@@ -89,7 +90,7 @@ def fix(
     """
     from ckptdoctor.engine.plan import plan
     from ckptdoctor.engine.repair import repair
-    from ckptdoctor.engine.request import FixRequest, substitution
+    from ckptdoctor.engine.request import FixRequest, cast_target, substitution
     from ckptdoctor.engine.selection import Selection
 
     request = FixRequest(
@@ -108,6 +109,7 @@ def fix(
         clone_shared=clone_shared,
         tie=tie,
         remap_optimizer=remap_optimizer,
+        dtype=None if dtype is None else cast_target(dtype),
         selection=Selection(None if select is None else tuple(select)),
         unsafe=unsafe,
         force=force,

@@ -33,6 +33,8 @@ _UNSIGNED_ZERO = ("float8_e5m2fnuz", "float8_e4m3fnuz")  # what would be -0 is N
 
 def is_cast(given: bytes, made: bytes, source: str, target: str) -> bool:
     """Whether these bytes, numbers of the dtype ``target``, are what the others, of ``source``, have to become."""
+    if target not in _PARTS:  # whole numbers, which are only cast to exactly
+        return numbers(given, source).double().equal(numbers(made, target).double())
     old, new = _bits(given, source), _bits(made, target)
     if old.numel() != new.numel():
         return False

@@ -11,6 +11,7 @@ from ckptdoctor.errors import RefusedError
 TARGETS = ("float64", "float32", "float16", "bfloat16")
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 SOURCES = (*TARGETS, *FLOAT8)
+EXACT = ("uint8",)  # only where no value changes: states of random generators
 
 _OTHERS = {
     "f64": "float64", "fp64": "float64", "double": "float64",
@@ -35,7 +36,7 @@ def can_be_cast(tensor: Tensor) -> bool:
 
 def insist_on_castable(tensor: Tensor, edit: Cast) -> None:
     """Raises RefusedError for a tensor that the edit cannot cast."""
-    if edit.dtype not in TARGETS:
+    if edit.dtype not in TARGETS and not (edit.exact and edit.dtype in EXACT):
         raise RefusedError(f"Tensors can be cast to {', '.join(TARGETS)}, and not to {edit.dtype}.")
     if not can_be_cast(tensor):
         what = "is not a plain tensor" if tensor.dtype.name in SOURCES else f"is {tensor.dtype.name}"

@@ -40,7 +40,7 @@ class FixRequest:
     ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells.
     ``name_map`` renames as an earlier repair did, after ``root``. ``remap_optimizer`` numbers the parameters of
     optimizers as ``reference`` does, or else as the weights beside them, after ``auto``, which leaves the weights where
-    they are then.
+    they are then. ``dtype`` (torch's name) is what the weights are cast to, after everything that was named.
     """
 
     path: str

@@ -141,3 +141,13 @@ def test_names_of_dtypes():
     assert cast_target("bf16") == "bfloat16"
     with pytest.raises(UsageError, match="float64, float32, float16, bfloat16"):
         cast_target("int4")
+
+
+def test_python_casts_as_the_command_does(tmp_path):
+    """``ckptdoctor.fix(path, dtype=…)`` takes the names that people use."""
+    import ckptdoctor
+
+    path = tmp_path / "model.pt"
+    torch.save({"w": torch.randn(4, 3)}, path)
+    made = torch.load(ckptdoctor.fix(path, dtype="half").output, weights_only=True)
+    assert torch.equal(made["w"], torch.load(path, weights_only=True)["w"].half())

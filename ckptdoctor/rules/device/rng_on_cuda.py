@@ -18,8 +18,8 @@ How it is found
 
 Repair
     ``ckptdoctor fix FILE --select D607`` writes ``cpu`` as the device of these tensors. Safe: only the tags change, not
-    one value. A state that was cast to another dtype cannot be repaired by its header; convert it when loading, with
-    ``state.to(torch.uint8)``.
+    one value. A state that was cast to another dtype becomes bytes again with ``--unsafe-fixes``, where every value of it
+    is a whole number from 0 to 255; bfloat16 and float16 hold these exactly, so that nothing was lost.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
+from ckptdoctor.edits import Cast, Fix, Retag, Safety
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import tags, wording
@@ -87,10 +88,18 @@ def _cast(states: Sequence[Tensor]) -> Problem:
             "the state that it loads to the dtype of the parameters."
         ),
         torch_says=("RNG state must be a torch.ByteTensor",),
-        advice="Convert it when loading: torch.set_rng_state(state.to(torch.uint8)).",
         keys=tuple([each.path for each in states]),
         location=Location(path=states[0].path),
+        fix=_to_bytes(states),
     )
+
+
+def _to_bytes(states: Sequence[Tensor]) -> Fix:
+    """Bytes on the CPU; refused where a value is none."""
+    away = [each.storage for each in states if each.storage is not None and each.storage.device != devices.CPU]
+    retagged = (Retag(devices.CPU, None, tuple(dict.fromkeys([each.key for each in away]))),) if away else ()
+    cast = Cast(tuple([each.path for each in states]), "uint8", exact=True)
+    return Fix("cast to uint8", (*retagged, cast), Safety.UNSAFE, "--select D607")
 
 
 def _are(states: Sequence[Tensor]) -> str:

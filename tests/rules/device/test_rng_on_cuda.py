@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+import ckptdoctor
 from ckptdoctor.edits import Retag, Safety
+from ckptdoctor.errors import RefusedError
 from ckptdoctor.rules.device.cuda_tag import cuda_tag
 from ckptdoctor.rules.device.rng_on_cuda import rng_on_cuda
 from ckptdoctor.rules.examples import T
@@ -21,8 +23,8 @@ def test_torch_says_it() -> None:
         torch.set_rng_state(state)
     [found] = nouns.findings(rng_on_cuda, {"model": {"weight": W}, "rng": T(tuple(state.shape), "float32")})
     assert found.torch_says == (str(caught.value),)
-    assert found.fix is None
-    assert "to(torch.uint8)" in found.advice
+    assert found.fix is not None
+    assert found.fix.safety is Safety.UNSAFE
 
 
 def test_only_the_states_are_retagged() -> None:
@@ -70,3 +72,24 @@ def test_states_are_told_by_their_company() -> None:
     contents = {"cpu": T((5056,), "uint8"), "cuda": [T((16,), "uint8", "cuda:0"), T((16,), "uint8", "cuda:1")]}
     [found] = nouns.findings(rng_on_cuda, contents)
     assert found.keys == (("cuda", 0), ("cuda", 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
+def test_a_state_that_was_cast_becomes_bytes_that_torch_takes(tmp_path, dtype):
+    """The numbers that come after it are those that came after the original."""
+    state = torch.get_rng_state()
+    wanted = torch.rand(4)
+    path = tmp_path / "training.pt"
+    torch.save({"model": {"weight": torch.ones(2)}, "rng_state": state.to(dtype)}, path)
+    out = ckptdoctor.fix(path, select=["D607"], unsafe=True).output
+    torch.set_rng_state(torch.load(out, weights_only=True)["rng_state"])
+    assert torch.equal(torch.rand(4), wanted)
+
+
+def test_a_state_that_is_no_bytes_is_refused(tmp_path):
+    """The repair never rounds: what is no whole number was not the state of a generator."""
+    path = tmp_path / "training.pt"
+    torch.save({"rng_state": torch.full((5056,), 0.5), "w": torch.ones(2)}, path)
+    with pytest.raises(RefusedError, match="not exact in uint8"):
+        ckptdoctor.fix(path, select=["D607"], unsafe=True)
+    assert not list(tmp_path.glob("*fixed*"))

@@ -18,8 +18,8 @@ How it is found
 
 Repair
     ``ckptdoctor fix FILE --select D607`` writes ``cpu`` as the device of these tensors. Safe: only the tags change, not
-    one value. A state that was cast to another dtype becomes bytes again with ``--unsafe-fixes``, where every value of it
-    is a whole number from 0 to 255; bfloat16 and float16 hold these exactly, so that nothing was lost.
+    one value. A state that was cast to another dtype becomes bytes again with ``--unsafe-fixes``, where every value of
+    it is a whole number from 0 to 255; every floating-point dtype of 16 bits and more holds these exactly.
 """
 
 from __future__ import annotations

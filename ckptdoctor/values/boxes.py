@@ -168,7 +168,7 @@ class Boxes:
         shape = [sum(map(len, runs)) for runs in picks]
         for start, piece in tensor.chunks:
             shared = [_shared(runs, first, n) for runs, first, n in zip(picks, start, piece.shape, strict=True)]
-            if not all([inside for inside, _ in shared]):
+            if [] in [inside for inside, _ in shared]:
                 continue
             part = self.read(plain(piece), [inside for inside, _ in shared])
             made = torch.zeros(shape, dtype=part.dtype) if made is None else made

@@ -22,7 +22,8 @@ Worker = Callable[[Files, Files], Callable[[Run], Told]]
 Step = Callable[[Difference, Sequence[int]], None]
 
 _LIKE_ITSELF = 0.1  # relative L2: a matrix that is closer to another has not got its rows and columns exchanged
-_PORTION = 128 << 20  # bytes of A
+_PORTION = 128 << 20  # bytes of A, or so many tensors
+_MANY = 20_000
 _SPARSE = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 
 
@@ -79,7 +80,7 @@ def _portions(found: Difference, wanted: Sequence[int]) -> Iterator[list[int]]:
     for number in wanted:
         some.append(number)
         held += found.pairs[number].a.nbytes
-        if held >= _PORTION:
+        if held >= _PORTION or len(some) >= _MANY:
             yield some
             some, held = [], 0
     if some:

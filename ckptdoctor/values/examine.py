@@ -175,7 +175,7 @@ class _Examination:
             for chunk in strip.read(start, stop):
                 self._add(measured, chunk, at, partial, measure)
                 at += chunk.numel()
-                if not self._go_on(chunk):
+                if not self._go_on(measured.tensor, chunk):
                     return
             rows = None if self.only_finite else self._rows(measured.tensor, chunk)
         except CkptDoctorError as error:
@@ -201,9 +201,11 @@ class _Examination:
         whole = chunk.numel() == tensor.numel and tensor.layout == "strided" and is_contiguous(tensor)
         return duplicated_rows(chunk, tensor.shape) if whole and not tensor.chunks else None
 
-    def _go_on(self, chunk: torch.Tensor) -> bool:
+    def _go_on(self, tensor: Tensor, chunk: torch.Tensor) -> bool:
+        # quantized values were read as what is stored, and are float64 here
+        width = tensor.dtype.bits // 8 if tensor.dtype.kind == "quantized" else chunk.element_size()
         with self.lock:
-            self.done += chunk.numel() * chunk.element_size()
+            self.done += chunk.numel() * width
             self.stopped |= not self.going(self.done)
         return not self.stopped
 

@@ -19,7 +19,7 @@ _PIECE = 1 << 16  # elements of which the largest are looked for at a time
 Going = Callable[[], bool]
 
 
-def largest(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, going: Going) -> tuple[Extreme, ...]:
+def largest(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, going: Going) -> tuple[Extreme, ...]:
     """The elements with the largest absolute values."""
     import torch
 
@@ -28,49 +28,49 @@ def largest(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, going: Goin
     for number, piece in enumerate(flat.split(_PIECE)):
         if not going():
             raise StoppedError
-        places.append(_first(piece, MOST) + number * _PIECE)
+        places.append(_first(piece, MOST, nan) + number * _PIECE)
     if not places:
         return ()
     every = torch.cat(places)
-    chosen = every[_first(flat[every], MOST)]
+    chosen = every[_first(flat[every], MOST, nan)]
     return tuple([_extreme(values, sizes, int(place), picks) for place in chosen.tolist()])
 
 
-def along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, going: Going) -> tuple[Extremes, ...]:
+def along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, going: Going) -> tuple[Extremes, ...]:
     """For each dimension the indexes where the largest absolute values are, the worst first."""
     found = []
     for dim in range(values.dim()):
         if not going():
             raise StoppedError
-        found.append(_along(values, sizes, picks, dim))
+        found.append(_along(values, sizes, picks, dim, nan))
     return tuple(found)
 
 
-def _along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, dim: int) -> Extremes:
+def _along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, dim: int, nan: bool) -> Extremes:
     if not sizes.numel():
         return Extremes((), 0.0)
     others = [each for each in range(sizes.dim()) if each != dim]
     tops = sizes.amax(others) if others else sizes
     worst = []
-    for place in _first(tops, MOST).tolist():
-        inside = int(_first(sizes.select(dim, place).reshape(-1), 1).item())
+    for place in _first(tops, MOST, nan).tolist():
+        inside = int(_first(sizes.select(dim, place).reshape(-1), 1, nan).item())
         steps = list(_unravelled(inside, [sizes.shape[each] for each in others]))
         steps.insert(dim, place)
         worst.append(_at(values, sizes, tuple(steps), picks))
     return Extremes(tuple(worst), tops.nanmedian().item())
 
 
-def _first(sizes: torch.Tensor, most: int) -> torch.Tensor:
-    """The places of the largest, NaN before them, those that are alike in their order."""
+def _first(sizes: torch.Tensor, most: int, nan: bool) -> torch.Tensor:
+    """The places of the largest, those of NaN before them, where there is any."""
     import torch
 
     many = min(most, sizes.numel())
-    nan = torch.isnan(sizes)
-    if not nan.any():
+    if not nan:
         return torch.topk(sizes, many).indices
-    first = nan.nonzero().view(-1)[:many]
-    rest = torch.topk(torch.where(nan, -1.0, sizes), many).indices
-    return torch.cat([first, rest[~nan[rest]]])[:many]
+    unknown = torch.isnan(sizes)
+    first = unknown.nonzero().view(-1)[:many]
+    rest = torch.topk(torch.where(unknown, -1.0, sizes), many).indices
+    return torch.cat([first, rest[~unknown[rest]]])[:many]
 
 
 def _extreme(values: torch.Tensor, sizes: torch.Tensor, place: int, picks: Picks) -> Extreme:

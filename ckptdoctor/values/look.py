@@ -18,7 +18,7 @@ from ckptdoctor.values.narrowing import Narrowing
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.rows import duplicated_rows
 from ckptdoctor.values.sampling import sample
-from ckptdoctor.values.strips import CHUNK
+from ckptdoctor.values.strips import CHUNK, UnreadError
 from ckptdoctor.values.summing_up import summed_up
 
 if TYPE_CHECKING:
@@ -54,9 +54,10 @@ def look(tensor: Tensor, boxes: Boxes, going: Going, distant: bool = False) -> L
     numbers = summed_up(statistics.partial, fits=statistics.fits, duplicated_rows=rows)
     bins, sizes = statistics.bins(real)
     sizes_of_values = _sizes(values)
-    found = largest(values, sizes_of_values, picks, going)
+    nan = bool(numbers.nan)
+    found = largest(values, sizes_of_values, picks, nan, going)
     return Look(
-        values.numel(), tensor.numel, numbers, bins, sizes, found, along(values, sizes_of_values, picks, going)
+        values.numel(), tensor.numel, numbers, bins, sizes, found, along(values, sizes_of_values, picks, nan, going)
     )
 
 
@@ -64,12 +65,53 @@ def picture(
     tensor: Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str, boxes: Boxes
 ) -> Picture:
     """A slice as at most ``shape`` cells: the dimension ``rows`` goes down (None: there is one alone, which wraps)."""
+    tensor = plain(tensor)
+    values = boxes.read(tensor, _drawn(box, tensor))
+    return _pictured(values, box, rows, shape, how)
+
+
+def difference(
+    a: Tensor,
+    b: Tensor,
+    box: Sequence[range],
+    rows: int | None,
+    shape: tuple[int, int],
+    how: str,
+    boxes: tuple[Boxes, Boxes],
+) -> Picture:
+    """The same of the values of one tensor minus those of another of the same shape."""
+    for each in (a, b):
+        if each.layout != "strided":
+            raise UnreadError(f"values of {each.layout} tensors may belong to other places")
+    a, b = plain(a), plain(b)
+    if a.shape != b.shape:
+        raise UnreadError("they have other shapes")
+    picks = _drawn(box, a)
+    one, other = boxes[0].read(a, picks), boxes[1].read(b, picks)
+    one, other = _wide(one), _wide(other)
+    same = (one == other) | (one.isnan() & other.isnan())  # infinite ones, too
+    return _pictured((one - other).masked_fill(same, 0), box, rows, shape, how)
+
+
+def _wide(values: torch.Tensor) -> torch.Tensor:
+    """So wide that little is lost by subtracting."""
+    import torch
+
+    return values.to(torch.complex128 if values.is_complex() else torch.float64)
+
+
+def _drawn(box: Sequence[range], tensor: Tensor) -> Picks:
+    """What of a box is read to draw it."""
+    return _inside(box, tensor, EXACT if prod([len(each) for each in box]) <= EXACT else _SAMPLE)
+
+
+def _pictured(
+    values: torch.Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str
+) -> Picture:
     from ckptdoctor.values.pooling import pooled, wrapped
 
-    tensor = plain(tensor)
     counts = [len(each) for each in box]
     whole = prod(counts)
-    values = boxes.read(tensor, _inside(box, tensor, EXACT if whole <= EXACT else _SAMPLE))
     numbers = values.abs() if values.is_complex() else values
     sampled = values.numel() < whole
     if rows is None:
@@ -149,41 +191,56 @@ class _Statistics:
         if not self.partial.finite:
             return (), ()
         low, high = self.partial.min, self.partial.max
-        count = BINS
+        count = 1 if low == high else BINS
         if not (real.is_floating_point() or real.is_complex()) and high - low < BINS:
             count = int(high - low) + 1  # one for each integer
         counts = torch.zeros(count, dtype=torch.float64)
-        below: Counter[int] = Counter()
-        above: Counter[int] = Counter()
+        fields: Counter[int] = Counter()
+        wide = real.dtype.itemsize > 4 or not (real.is_floating_point() or real.dtype.itemsize < 4)
         for chunk in real.split(CHUNK):
             if not self._going():
                 raise StoppedError
-            numbers = chunk.double() if chunk.dtype.itemsize > 4 or not chunk.is_floating_point() else chunk.float()
-            if self.partial.finite < self.partial.count:
-                numbers = numbers[torch.isfinite(numbers)]
+            numbers = chunk.double() if wide else chunk.float()
             counts += _counted(numbers, low, high, count)
-            _exponents(numbers[numbers < 0], below)
-            _exponents(numbers[numbers > 0], above)
-        sizes = [(each, below[each], above[each]) for each in sorted({*below, *above})]
-        return tuple([int(each) for each in counts.tolist()]), tuple(sizes)
+            fields.update(_fields(numbers))
+        sizes = _exponents(fields, 1023 if wide else 127, self.partial.zeros)
+        return tuple([int(each) for each in counts.tolist()]), sizes
 
 
 def _counted(numbers: torch.Tensor, low: float, high: float, count: int) -> torch.Tensor:
+    """How many lie in each part of the range; neither NaN nor infinities."""
     import torch
 
     if low == high:
-        counts = torch.zeros(count, dtype=torch.float64)
-        counts[0] = numbers.numel()
-        return counts
-    if high / 2 - low / 2 > 1e38:  # halved: the largest float64 minus the smallest would be infinite
+        return torch.tensor([float(torch.count_nonzero(numbers == low).item())], dtype=torch.float64)
+    if high / 2 - low / 2 > 1e38:  # quartered: the largest float64 minus the smallest would be infinite
         numbers, low, high = numbers.double() / 4, low / 4, high / 4
     return torch.histc(numbers, count, low, high).double()
 
 
-def _exponents(numbers: torch.Tensor, found: Counter[int]) -> None:
+def _fields(numbers: torch.Tensor) -> dict[int, int]:
+    """How often the bits of sign and exponent occur, as one number."""
     import torch
 
-    if numbers.numel():
-        exponents = torch.frexp(numbers).exponent
-        least = int(exponents.min().item())
-        found.update({e: n for e, n in enumerate(torch.bincount(exponents - least).tolist(), least) if n})
+    if numbers.dtype is torch.float32:
+        found = (numbers.view(torch.int32) >> 23) & 0x1FF
+    else:
+        found = (numbers.view(torch.int64) >> 52) & 0xFFF
+    return {field: n for field, n in enumerate(torch.bincount(found).tolist()) if n}
+
+
+def _exponents(fields: Counter[int], bias: int, zeros: int) -> tuple[tuple[int, int, int], ...]:
+    """Those as exponents of ``frexp``, with the numbers of negative and of positive values."""
+    negative = 2 * (bias + 1)
+    below: Counter[int] = Counter()
+    above: Counter[int] = Counter()
+    for field, number in fields.items():
+        exponent = field % negative
+        if exponent < negative - 1:  # that of NaN and infinities
+            (below if field >= negative else above)[exponent - bias + 1] += number
+    subnormal = 1 - bias  # with them the zeros, of both signs
+    for counter in (above, below):
+        gone = min(zeros, counter[subnormal])
+        counter[subnormal] -= gone
+        zeros -= gone
+    return tuple([(each, below[each], above[each]) for each in sorted({*+below, *+above})])

@@ -14,6 +14,7 @@ PYPROJECT = "pyproject.toml"
 
 _LISTS = ("select", "ignore", "extend-select")
 FORMATS = ("full", "concise", "json", "sarif", "github", "markdown")
+_KEYS = "keys"  # other keys of the browser, by the names of what they do; the browser knows these
 _CHOICES = {"fail-on": ("error", "warning", "info", "never"), "format": FORMATS}
 
 
@@ -26,6 +27,7 @@ class Config:
     extend_select: tuple[str, ...] | None = None
     fail_on: str | None = None
     format: str | None = None
+    keys: dict[str, str] | None = None
 
 
 def load(directory: str | None = None) -> Config:
@@ -77,19 +79,30 @@ def _config(path: str, table: object) -> Config:
     if not isinstance(table, dict):
         raise UsageError(f"{path}: tool.ckptdoctor must be a table.")
     for key in table:
-        if key not in (*_LISTS, *_CHOICES):
-            raise UsageError(
-                f"{path}: “{key}” is no setting of ckptdoctor. It knows {', '.join((*_LISTS, *_CHOICES))}."
-            )
+        if key not in (*_LISTS, *_CHOICES, _KEYS):
+            known = ", ".join((*_LISTS, *_CHOICES, _KEYS))
+            raise UsageError(f"{path}: “{key}” is no setting of ckptdoctor. It knows {known}.")
     lists = {key.replace("-", "_"): _list(path, key, table[key]) for key in _LISTS if key in table}
     choices = {key.replace("-", "_"): _choice(path, key, table[key]) for key in _CHOICES if key in table}
-    return Config(**lists, **choices)  # type: ignore[arg-type]  # the keys are the field names, checked above
+    keys = _keys(path, table[_KEYS]) if _KEYS in table else None
+    return Config(**lists, **choices, keys=keys)  # type: ignore[arg-type]  # field names, checked above
 
 
 def _list(path: str, key: str, value: object) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise UsageError(f'{path}: {key} must be a list of rule codes, such as ["N401"].')
     return tuple(value)
+
+
+def _keys(path: str, value: object) -> dict[str, str]:
+    """Keys by the name of what they do; several ones in a list, or with commas between them."""
+    if not isinstance(value, dict):
+        raise UsageError(f'{path}: keys must be a table, such as filter = "f".')
+    lists = {name: [given] if isinstance(given, str) else given for name, given in value.items()}
+    for name, given in lists.items():
+        if not isinstance(given, list) or not given or not all(isinstance(key, str) and key for key in given):
+            raise UsageError(f'{path}: keys.{name} must be a key, such as "ctrl+f", or a list of them.')
+    return {name: ",".join(given) for name, given in lists.items()}
 
 
 def _choice(path: str, key: str, value: object) -> str:

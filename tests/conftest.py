@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+# selenium brings trio, which imports hypothesis where a warning of it would be an error
+import hypothesis  # noqa: F401
+
 
 def pytest_addoption(parser):
     """How long, and from which seed, the fuzzer runs."""

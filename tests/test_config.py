@@ -51,6 +51,9 @@ def test_nothing_set(tmp_path):
         ('fail-on = "often"', "fail-on must be one of error, warning, info, never"),
         ("format = 3", "format must be one of full"),
         ("= broken", "is not valid TOML"),
+        ('keys = "f"', "keys must be a table"),
+        ("[keys]\nfilter = 1", "keys.filter must be a key"),
+        ("[keys]\nfilter = []", "keys.filter must be a key"),
     ],
 )
 def test_mistakes_name_the_file_and_the_key(tmp_path, text, said):
@@ -64,3 +67,9 @@ def test_a_table_that_is_none(tmp_path):
     """tool.ckptdoctor has to be a table."""
     with pytest.raises(UsageError, match="must be a table"):
         config.load(written(tmp_path, "pyproject.toml", "[tool]\nckptdoctor = 1\n"))
+
+
+def test_keys(tmp_path):
+    """Other keys for the browser: one, or several."""
+    text = '[tool.ckptdoctor.keys]\nfilter = "f"\nlist = ["z", "f2"]\n'
+    assert config.load(written(tmp_path, "pyproject.toml", text)).keys == {"filter": "f", "list": "z,f2"}

@@ -8,41 +8,54 @@ import sys
 import click
 
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP
+from ckptdoctor.cli.options import SHORT_HELP, reference_options
 from ckptdoctor.cli.served import is_served, require_serve, serve, serve_options
+from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import UsageError
 
 
 @click.command("browse", context_settings=SHORT_HELP)
 @click.argument("path")
 @click.argument("other", required=False, metavar="[PATH2]")
+@reference_options
+@click.option("--root", metavar="KEY", help='The part of the file that matters, such as "state_dict".')
+@click.option("--deep", is_flag=True, help="Read every byte and every value at once: checksums, NaN, differences.")
 @click.option("--theme", metavar="NAME", help='Colours: "dark", "light", or the name of any theme of Textual.')
 @serve_options
-@click.pass_context
 def command(
-    context: click.Context, path: str, other: str | None, theme: str | None, **serving: object
+    path: str,
+    other: str | None,
+    model: str | None,
+    config: str | None,
+    like: str | None,
+    root: str | None,
+    deep: bool,
+    theme: str | None,
+    **serving: object,
 ) -> ExitStatus:
-    """Look inside a checkpoint: modules, tensors, what is wrong.
+    """Look inside a checkpoint: modules, tensors, what is wrong. Two of them are shown side by side.
 
     Only headers are read until values are looked at, and nothing in the file is ever run. The ? key shows all keys.
     """
     if serving["serve"] and not is_served():
-        serve(context, path)
+        serve(click.get_current_context(), path)
         return ExitStatus.CLEAN
-    require_serve(context)
+    require_serve(click.get_current_context())
     if not is_served() and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(f"browse needs a terminal. Without one: ckptdoctor check {path}, or ckptdoctor show {path}.")
-    if other is not None:
-        raise UsageError(f"Two files are not compared here yet. Use: ckptdoctor diff {path} {other}")
-    return ExitStatus(run(path, theme))
+    settings = Settings(model=model, config=config, like=like, root=root, deep=deep)
+    return ExitStatus(run(path, theme, settings, other))
 
 
-def run(path: str, theme: str | None = None) -> int:
+def run(path: str, theme: str | None = None, settings: Settings | None = None, other: str | None = None) -> int:
     """Browse, and end the process as soon as the terminal is as it was: threads that still read are not waited for."""
-    from ckptdoctor.tui import turns
+    from ckptdoctor import config
+    from ckptdoctor.tui import keymap, turns
     from ckptdoctor.tui.app import BrowserApp
 
-    app = BrowserApp(path, theme={"dark": "ckptdoctor-dark", "light": "ckptdoctor-light"}.get(theme or "", theme))
+    names = {"dark": "ckptdoctor-dark", "light": "ckptdoctor-light"}
+    keys = keymap.understood(config.load().keys or {})
+    app = BrowserApp(path, settings, names.get(theme or "", theme), keys, other)
 
     async def browse() -> None:
         await app.run_async()

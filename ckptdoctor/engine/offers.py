@@ -9,18 +9,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.casts import BY_VALUES
 from ckptdoctor.engine.diagnose import read_reference
-from ckptdoctor.engine.plan import Plan, plan
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.rules.registry import all_rules
+
+if TYPE_CHECKING:
+    from ckptdoctor.engine.plan import Plan
 
 AUTO = "--auto"
 _DROP = "--drop"
@@ -119,6 +120,8 @@ def request_of(
 
 def planned(request: FixRequest, settings: Settings | None = None) -> Plan:
     """The plan of a request; where it is for a target, that of ``settings``. Raises what ``plan`` does."""
+    from ckptdoctor.engine.plan import plan
+
     if request.auto and request.error is None and request.reference is None:
         request = replace(request, reference=read_reference(settings or Settings()))
     return plan(request)
@@ -126,6 +129,8 @@ def planned(request: FixRequest, settings: Settings | None = None) -> Plan:
 
 def _selectable() -> frozenset[str]:
     """The rules whose cures can be asked for by code: those that judge a file by itself."""
+    from ckptdoctor.engine.casts import BY_VALUES
+
     own = {Container, Checkpoint}
     codes = [rule.code for rule in all_rules() if own.intersection((rule.subject, *get_args(rule.subject)))]
     return frozenset([*codes, *BY_VALUES])
@@ -149,6 +154,8 @@ def _offer(group: Sequence[Finding], alone: Collection[str]) -> Offer:
     titles = list(dict.fromkeys([each.fix.title for each in group if each.fix is not None]))
     offer = replace(offer, safety=first.fix.safety, title="; ".join(titles))
     if first.code in alone:
+        from ckptdoctor.engine.casts import BY_VALUES
+
         own = first.code not in BY_VALUES  # what only the values tell is never looked for where nothing is named
         return replace(offer, usual=own and first.fix.safety is Safety.SAFE)
     options = [each.fix.option for each in group if each.fix is not None]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Extreme", "Extremes", "Look", "Number", "Peek", "Picture", "Refused", "TensorValues", "Window"]
 
+_KEPT = 64  # looks that are remembered
+
 Going = Callable[[], bool]
 Seen = TypeVar("Seen")
 
@@ -38,6 +40,7 @@ class Peek:
         self._lock = Lock()  # of opening, and of every read
         self._opened = ExitStack()
         self._source: Source | None = None
+        self._looks: dict[int, Look] = {}  # by the tensor, which the checkpoint keeps
 
     def window(self, tensor: Tensor, box: Sequence[range], going: Going) -> Union[Window, Refused]:
         """The values of a box: of each dimension some neighbouring indexes."""
@@ -57,7 +60,13 @@ class Peek:
 
             return look(tensor, boxes, going, distant)
 
-        return self._try(work, going)
+        known = self._looks.pop(id(tensor), None)
+        seen = self._try(work, going) if known is None else known
+        if isinstance(seen, Look):
+            self._looks[id(tensor)] = seen  # the last ones stay: people go back and forth
+            if len(self._looks) > _KEPT:
+                self._looks.pop(next(iter(self._looks)), None)
+        return seen
 
     def picture(
         self, tensor: Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str, going: Going
@@ -68,6 +77,26 @@ class Peek:
             from ckptdoctor.values.look import picture
 
             return picture(tensor, box, rows, shape, how, boxes)
+
+        return self._try(work, going)
+
+    def difference(
+        self,
+        tensor: Tensor,
+        other: Peek,
+        its: Tensor,
+        box: Sequence[range],
+        rows: int | None,
+        shape: tuple[int, int],
+        how: str,
+        going: Going,
+    ) -> Union[Picture, Refused]:
+        """The same of the values of a tensor minus those of one of another checkpoint, which has the same shape."""
+
+        def work(boxes: Boxes, distant: bool) -> Union[Picture, Refused]:
+            from ckptdoctor.values.look import difference
+
+            return other._try(lambda there, _: difference(tensor, its, box, rows, shape, how, (boxes, there)), going)
 
         return self._try(work, going)
 

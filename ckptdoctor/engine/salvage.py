@@ -9,21 +9,26 @@ lists, whose places mean something, None stands for it. An optimizer's state of 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.apply_edits import apply
-from ckptdoctor.engine.plan import Plan
-from ckptdoctor.engine.repair import repair
+from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.request import FixRequest, require_local
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.facts.zero_tail import zero_tail
 from ckptdoctor.findings import LostTensor, SalvageReport
+
+if TYPE_CHECKING:
+    from ckptdoctor.engine.plan import Plan
+
+Watch = Callable[[Progress], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +50,28 @@ def salvage(path: str, output: str | None = None, *, force: bool = False) -> Sal
         from ckptdoctor.engine.salvage_folder import salvage_folder
 
         return salvage_folder(path, output, force=force)
-    planned = plan_salvage(path, output or _beside(path), force=force)
+    planned = plan_salvage(path, output or beside(path), force=force)
+    from ckptdoctor.engine.repair import repair
+
     repair(planned.plan)
     return planned.report
 
 
-def _beside(path: str) -> str:
+def beside(path: str) -> str:
+    """The name of what is saved where none is given."""
     stem, own = os.path.splitext(path)
     return f"{stem}.salvaged{own}"
 
 
-def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
-    """What is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
+def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | None = None) -> Salvage:
+    """What is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does.
+
+    ``watch`` is told how far reading is; what that raises ends it.
+    """
     require_local(path)
     with formats.opened(path) as (source, container):
         original = formats.salvage(source, container)
-        state = _State(original, source)
+        state = _State(original, source, watch)
         lost = [tensor for tensor in original.tensors if state.share(tensor) < 1]
         if original.tensors and len(lost) == len(original.tensors):
             raise RefusedError(f"{path}: none of its {len(lost):,} tensors is whole, so there is nothing to save.")
@@ -68,15 +79,24 @@ def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
         expected = apply(original, edits)
         recipe = formats.rewrite(source, original, edits)
     steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
+    from ckptdoctor.engine.plan import Plan
+
     plan = Plan(FixRequest(path, output, force=force), output, original, expected, steps, recipe)
     return Salvage(plan, _report(plan, lost, state))
+
+
+def _told(watch: Watch | None, checkpoint: Checkpoint) -> Callable[[int], None]:
+    """What reading tells: the bytes of the whole file, of which not all hold values."""
+    if watch is None:
+        return lambda done: None
+    return lambda done: watch(Progress("storages", done, max(done, checkpoint.size)))
 
 
 class _State:
     """How much of each storage is there."""
 
-    def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
-        integrity = examine_integrity(checkpoint, source)
+    def __init__(self, checkpoint: Checkpoint, source: Source, watch: Watch | None = None) -> None:
+        integrity = examine_integrity(checkpoint, source, _told(watch, checkpoint))
         self._damaged = {
             each.storage.key: "has holes of zero bytes" if each.computed is None else "does not match its checksum"
             for each in integrity.damage

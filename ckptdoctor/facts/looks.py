@@ -51,6 +51,7 @@ class Look:
     sizes: tuple[tuple[int, int, int], ...] = ()
     extremes: tuple[Extreme, ...] = ()
     dimensions: tuple[Extremes, ...] = ()
+    floating: bool = True
 
     @property
     def sampled(self) -> bool:

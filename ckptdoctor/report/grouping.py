@@ -76,10 +76,17 @@ def _exact(group: list[_Split]) -> Iterator[tuple[str, str, int]]:
     if prod(map(len, columns)) == len(group):
         yield _shown([before for before, _ in group]), _shown([after for _, after in group]), len(group)
         return
-    # by the place with fewest different tokens: parts of a model differ in few, their numbers in many
-    place = min((len(tokens), index) for index, tokens in enumerate(columns) if len(tokens) > 1)[1]
+    # by the place with fewest different tokens: parts of a model differ in few, their numbers in many; names before
+    # numbers, which are told in one pair of braces
+    places = [(_is_numbered(tokens), len(tokens), place) for place, tokens in enumerate(columns) if len(tokens) > 1]
+    place = min(places)[2]
     for token in columns[place]:
         yield from _exact([each for each in group if each[0][place] == token])
+
+
+def _is_numbered(tokens: Sequence[str]) -> bool:
+    """Whether they are alike but for the number at their ends."""
+    return len({token.rstrip("0123456789") for token in tokens}) == 1
 
 
 def _shown(keys: Sequence[tuple[str, ...]]) -> str:

@@ -61,7 +61,7 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
     whole = f"{report.recovered:,} of {plural(total, 'tensor')} saved"
     known = all(each.dtype for each in report.lost)  # of what only an index names nothing is known
     yield f"{escape(report.path)} · {report.format} · {whole}{f', {share} of the values' if known else ''}"
-    yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {_vouched(report)}"
+    yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {vouched(report)}"
     useless = [each for each in report.lost if each.share == 1]
     gone = [each for each in report.lost if not each.share]
     for name, some in (("left out", useless), ("partial", report.partial), ("lost", gone)):
@@ -72,11 +72,12 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
     yield f"{paint.strong('wrote')} {escape(report.output)}; the original is untouched"
     yield "verified · everything in it is equal to what is in the original"
     if report.lost:
-        yield _what_it_means(report)
-    yield f"next · {paint.accent(_next(report))}"
+        yield f"note · {what_it_means(report)}"
+    yield f"next · {paint.accent(next_step(report))}"
 
 
-def _vouched(report: SalvageReport) -> str:
+def vouched(report: SalvageReport) -> str:
+    """How much of what is saved a checksum vouches for."""
     if report.verified == report.recovered:
         return "every one verified by its checksum" if report.recovered else ""
     if not report.verified:
@@ -90,12 +91,13 @@ def _table(report: SalvageReport) -> Iterator[str]:
     room = max((len(name) for name in names), default=0)
     for name, each in zip(names, listed, strict=True):
         kind = f"{each.dtype} {shape(each.shape)}   " if each.dtype else ""
-        yield f"    {name:<{room}}   {kind}{_state(each)}"
+        yield f"    {name:<{room}}   {kind}{state(each)}"
     if len(report.lost) > len(listed):
         yield f"    and {len(report.lost) - len(listed):,} more; --format json lists them all"
 
 
-def _state(lost: LostTensor) -> str:
+def state(lost: LostTensor) -> str:
+    """How much of it is there."""
     if lost.share == 1:
         return "whole, but the rest of its optimizer state is lost"
     if lost.damage:
@@ -103,11 +105,12 @@ def _state(lost: LostTensor) -> str:
     return f"{_percent(int(lost.share * 1000), 1000)} is there" if lost.share else "nothing of it is there"
 
 
-def _what_it_means(report: SalvageReport) -> str:
+def what_it_means(report: SalvageReport) -> str:
+    """What loading the new file will say of what is lost."""
     said = "what is lost was left out, so load_state_dict names it as missing"
     if report.left_out:
         said += f"; in {plural(len(report.left_out), 'place')} of lists None stands for it"
-    return f"note · {said}"
+    return said
 
 
 def _percent(part: int, whole: int) -> str:
@@ -117,7 +120,8 @@ def _percent(part: int, whole: int) -> str:
     return f"{min(99.9, 100 * part / whole):.1f} %" if whole else "0 %"
 
 
-def _next(report: SalvageReport) -> str:
+def next_step(report: SalvageReport) -> str:
+    """How the new file is loaded."""
     name = json.dumps(report.output, ensure_ascii=escape(report.output) != report.output)
     if report.format.startswith("sharded"):
         return f"AutoModel.from_pretrained({name}), with its config.json there"

@@ -15,8 +15,10 @@ from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.commands import BrowserCommands
-from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.keys import ANYWHERE, key
+from ckptdoctor.tui.models.command_line import Commanding, check
 from ckptdoctor.tui.screens.browser import BrowserScreen
+from ckptdoctor.tui.screens.compare import CompareScreen
 from ckptdoctor.tui.themes import DARK, LIGHT, preferred
 
 
@@ -28,7 +30,7 @@ class BrowserApp(App[int]):
     COMMANDS: ClassVar = App.COMMANDS | {BrowserCommands}
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("q,ctrl+q", "quit", "quit", "Leave, whatever is going on", show=True, display="q"),
+        *ANYWHERE,
         key("ctrl+p,colon", "command_palette", "commands", "Everything there is to do, by name"),
     ]
 
@@ -38,9 +40,11 @@ class BrowserApp(App[int]):
         settings: Settings | None = None,
         theme: str | None = None,
         keymap: Mapping[str, str] | None = None,
+        other: str | None = None,
     ) -> None:
         super().__init__()
         self.path = path
+        self.other = other
         self.settings = settings or Settings()
         self._keys = dict(keymap or {})
         for each in (DARK, LIGHT):
@@ -58,8 +62,18 @@ class BrowserApp(App[int]):
         self._exit_renderables.append(Text(escape(one_line(error))))
         self._close_messages_no_wait()
 
+    def action_copy_command(self) -> None:
+        """Copy the equal command: of the screen that is uppermost, or else the one below it."""
+        commands = [screen.command for screen in reversed(self.screen_stack) if isinstance(screen, Commanding)]
+        line = commands[0]() if commands else check(self.path, self.settings)
+        self.copy_to_clipboard(line)
+        self.notify(line, title="copied", markup=False)
+
     def on_mount(self) -> None:
         """Open the file."""
         self.set_keymap(self._keys)
         self.set_class(self.no_color, "-no-color")
-        self.push_screen(BrowserScreen(self.path, self.settings))
+        if self.other is not None:
+            self.push_screen(CompareScreen(self.path, self.other, self.settings))
+        else:
+            self.push_screen(BrowserScreen(self.path, self.settings))

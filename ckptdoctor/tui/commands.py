@@ -16,8 +16,9 @@ class BrowserCommands(Provider):
         for active in self.screen.active_bindings.values():
             binding = active.binding
             if binding.tooltip and active.enabled and binding.id not in _MOVING:
+                keys = self.app.get_key_display(binding)
                 run = partial(self.app.run_action, binding.action, active.node)
-                seen.setdefault(binding.tooltip, (binding.tooltip, binding.key_display or binding.key, run))
+                seen.setdefault(binding.tooltip, (binding.tooltip, keys, run))
         return list(seen.values())
 
     async def discover(self) -> Hits:

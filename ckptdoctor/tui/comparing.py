@@ -18,6 +18,7 @@ from ckptdoctor.engine.diff_request import DiffRequest
 from ckptdoctor.engine.diff_values import compare_values_of
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.tui.examining import collect_again
 from ckptdoctor.tui.messages import ComparingFailed, ComparisonMade, Progressed, ValuesCompared
 from ckptdoctor.tui.models.comparison import Comparison, news, ties_by_name
 
@@ -38,8 +39,7 @@ class Comparing:
         try:
             self._guarded(self._headers)
         finally:
-            gc.freeze()
-            gc.enable()
+            collect_again()
 
     def values(self, comparison: Comparison) -> None:
         """Compare the values that are not known yet, until all are or the worker is cancelled."""

@@ -41,6 +41,19 @@ class Examination:
         self.settings = settings
         self.book = book
         self.painted = Event()
+        self._stop = Event()
+        self._reading = False
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop.is_set()
+
+    def stop(self) -> bool:
+        """Read no further, and go on with what has been read; False where nothing is being read."""
+        if self._reading:
+            self._stop.set()
+        return self._reading
 
     def run(self) -> None:
         """Examine the file; for a thread worker, which may be cancelled at every event."""
@@ -55,7 +68,7 @@ class Examination:
                 raise
             self.screen.post_message(ExaminationFailed(one_line(error)))
         finally:
-            _collect_again()
+            collect_again()
 
     def _examine(self, worker: Worker[None]) -> None:
         with closing(diagnose(self.path, self.settings)) as happenings:
@@ -63,6 +76,9 @@ class Examination:
                 if worker.is_cancelled:
                     return
                 self._tell(event)
+                self._reading = isinstance(event, events.Progress)
+                if self._reading and self._stop.is_set():  # as Ctrl-C does
+                    self._tell(happenings.throw(KeyboardInterrupt))
 
     def _tell(self, event: events.Event) -> None:
         post = self.screen.post_message
@@ -77,13 +93,13 @@ class Examination:
             rows = self.book.marks.touched(event.finding) if self.book is not None else array("I")
             post(FindingFound(event.finding, rows))
         elif isinstance(event, events.Progress):
-            _collect_again()  # reading every value may take hours
+            collect_again()  # reading every value may take hours
             post(Progressed(event))
         elif isinstance(event, events.Finished):
             post(ExaminationEnded(event.report, header(event.report)))
 
 
-def _collect_again() -> None:
+def collect_again() -> None:
     """Let the garbage collector run, but pass over what is there by now: nothing of it becomes garbage."""
     if not gc.isenabled():
         gc.freeze()

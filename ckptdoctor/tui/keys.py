@@ -5,11 +5,13 @@ from __future__ import annotations
 from textual.binding import Binding
 
 FOOTER = 8  # keys that the footer shows at most
+KNOWN: dict[str, str] = {}  # the ids of all bindings made so far, and what they do
 
 
 def key(keys: str, action: str, name: str, tooltip: str, *, show: bool = False, display: str | None = None) -> Binding:
     """A binding called ``name`` in the footer, where ``show`` puts it there; its id is the name ("page-up")."""
     identifier = name.replace(" ", "-")
+    KNOWN.setdefault(identifier, tooltip)
     return Binding(keys, action, name, show=show, key_display=display, tooltip=tooltip, id=identifier)
 
 
@@ -21,3 +23,8 @@ MOVING = [
     key("home,g", "first", "first", "To the first line"),
     key("end,G", "last", "last", "To the last line"),
 ]
+
+# keys that work everywhere; dialogues, which shut out those of the application, have them as well
+COPY = key("y", "app.copy_command", "copy", "Copy the command line that does what is on the screen", show=True)
+QUIT = key("q,ctrl+q", "app.quit", "quit", "Leave, whatever is going on", show=True, display="q")
+ANYWHERE = [COPY, QUIT]

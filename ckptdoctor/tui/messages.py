@@ -13,6 +13,7 @@ from ckptdoctor.engine.events import Progress
 from ckptdoctor.findings import FileReport, Finding, RepairReport
 from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.comparison import Comparison, News
+from ckptdoctor.tui.models.fitted import Row
 from ckptdoctor.tui.models.side_by_side import Key, Line
 from ckptdoctor.tui.models.tree import Item
 
@@ -130,6 +131,14 @@ class JumpWanted(Message):
         self.path = path
 
 
+class ElementWanted(Message):
+    """Go to the element of the tensor at these indexes."""
+
+    def __init__(self, index: tuple[int, ...]) -> None:
+        super().__init__()
+        self.index = index
+
+
 class OrderChanged(Message):
     """The lines of tree or list follow each other in another order, in words."""
 
@@ -207,3 +216,19 @@ class LinesWanted(Message):
         super().__init__()
         self.key = key
         self.is_open = is_open
+
+
+class RowSelected(Message):
+    """The cursor of the coverage is on this row now."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__()
+        self.row = row
+
+    def can_replace(self, message: Message) -> bool:
+        """A later one takes the place of one that nobody has read yet."""
+        return isinstance(message, RowSelected)
+
+
+class RowActivated(Message):
+    """Enter on a row of the coverage: go to the names that it is about."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from threading import Event
+from typing import TYPE_CHECKING
 
 from textual.message_pump import MessagePump
 
 from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.events import Progress
-from ckptdoctor.engine.plan import Plan
-from ckptdoctor.engine.repair import repair
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.tui.messages import Progressed, RepairDone, RepairFailed
+
+if TYPE_CHECKING:
+    from ckptdoctor.engine.plan import Plan
 
 
 class _StoppedError(Exception):
@@ -32,6 +34,8 @@ class Repairing:
 
     def run(self) -> None:
         """Write the output and prove it; for a thread worker."""
+        from ckptdoctor.engine.repair import repair
+
         try:
             report = repair(self.plan, self._watch).report
         except _StoppedError:

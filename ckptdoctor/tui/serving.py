@@ -8,6 +8,7 @@ of it comes from elsewhere.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shlex
@@ -43,8 +44,8 @@ def serve(path: str, arguments: Sequence[str], host: str = HOST, port: int = POR
             logging.basicConfig(level="ERROR", format="%(message)s")
 
         async def on_startup(self, app: Any) -> None:
-            """Say where it is, and for whom."""
-            print(announcement(path, host, port), flush=True)
+            """Say where it is, and for whom, once it answers: this is called before it listens."""
+            self.announcing = asyncio.create_task(_announce(announcement(path, host, port), host, port))
 
         async def handle_index(self, request: Any) -> Any:
             """The page."""
@@ -59,6 +60,18 @@ def serve(path: str, arguments: Sequence[str], host: str = HOST, port: int = POR
     templates = Path(__file__).with_name("web")
     name = os.path.basename(path) or path
     Serving(_command(arguments), host, port, f"{name} · ckptdoctor", templates_path=templates).serve()
+
+
+async def _announce(text: str, host: str, port: int) -> None:
+    while True:
+        try:
+            _, writer = await asyncio.open_connection(host, port)
+        except OSError:  # not yet
+            await asyncio.sleep(0.02)
+            continue
+        writer.close()
+        print(text, flush=True)
+        return
 
 
 def announcement(path: str, host: str, port: int) -> str:
@@ -100,4 +113,6 @@ def _free(host: str, port: int) -> int:
             return int(probe.getsockname()[1])
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"{escape(host)}:{port} cannot be served on: {reason}. Choose with --host and --port.") from None
+        raise UsageError(
+            f"{escape(host)}:{port} cannot be served on: {reason}. Choose with --host and --port."
+        ) from None

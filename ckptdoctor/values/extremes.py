@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import isnan
 from typing import TYPE_CHECKING
 
 from ckptdoctor.facts.looks import Extreme, Extremes
@@ -33,7 +34,7 @@ def largest(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, 
         return ()
     every = torch.cat(places)
     chosen = every[_first(flat[every], MOST, nan)]
-    return tuple([_extreme(values, sizes, int(place), picks) for place in chosen.tolist()])
+    return _ordered([_extreme(values, sizes, int(place), picks) for place in chosen.tolist()])
 
 
 def along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, going: Going) -> tuple[Extremes, ...]:
@@ -57,7 +58,7 @@ def _along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, dim: int, na
         steps = list(_unravelled(inside, [sizes.shape[each] for each in others]))
         steps.insert(dim, place)
         worst.append(_at(values, sizes, tuple(steps), picks))
-    return Extremes(tuple(worst), tops.nanmedian().item())
+    return Extremes(_ordered(worst), tops.nanmedian().item())
 
 
 def _first(sizes: torch.Tensor, most: int, nan: bool) -> torch.Tensor:
@@ -80,6 +81,13 @@ def _extreme(values: torch.Tensor, sizes: torch.Tensor, place: int, picks: Picks
 def _at(values: torch.Tensor, sizes: torch.Tensor, steps: tuple[int, ...], picks: Picks) -> Extreme:
     at = tuple([index_at(runs, step) for runs, step in zip(picks, steps, strict=True)])
     return Extreme(at, values[steps].item(), float(sizes[steps].item()))
+
+
+def _ordered(found: list[Extreme]) -> tuple[Extreme, ...]:
+    """The largest first, NaN before them; those that are alike in the order of their places."""
+    return tuple(
+        sorted(found, key=lambda each: (not isnan(each.size), 0.0 if isnan(each.size) else -each.size, each.at))
+    )
 
 
 def _unravelled(place: int, shape: list[int]) -> tuple[int, ...]:

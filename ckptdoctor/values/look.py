@@ -53,11 +53,16 @@ def look(tensor: Tensor, boxes: Boxes, going: Going, distant: bool = False) -> L
     rows = duplicated_rows(real, tensor.shape) if whole and not values.is_complex() else None
     numbers = summed_up(statistics.partial, fits=statistics.fits, duplicated_rows=rows)
     bins, sizes = statistics.bins(real)
-    sizes_of_values = _sizes(values)
-    nan = bool(numbers.nan)
-    found = largest(values, sizes_of_values, picks, nan, going)
+    absolute, nan = _sizes(values), bool(numbers.nan)
     return Look(
-        values.numel(), tensor.numel, numbers, bins, sizes, found, along(values, sizes_of_values, picks, nan, going)
+        looked=values.numel(),
+        total=tensor.numel,
+        values=numbers,
+        bins=bins,
+        sizes=sizes,
+        extremes=largest(values, absolute, picks, nan, going),
+        dimensions=along(values, absolute, picks, nan, going),
+        floating=real.is_floating_point(),
     )
 
 
@@ -192,7 +197,7 @@ class _Statistics:
             return (), ()
         low, high = self.partial.min, self.partial.max
         count = 1 if low == high else BINS
-        if not (real.is_floating_point() or real.is_complex()) and high - low < BINS:
+        if not real.is_floating_point() and high - low < BINS:
             count = int(high - low) + 1  # one for each integer
         counts = torch.zeros(count, dtype=torch.float64)
         fields: Counter[int] = Counter()

@@ -47,11 +47,11 @@ _NAMES = {
 }
 
 
-def browse(path, *keys, size=NORMAL, look=text_of, theme="ckptdoctor-dark"):
+def browse(path, *keys, size=NORMAL, look=text_of, theme="ckptdoctor-dark", **options):
     """Open a file, press keys, and give what ``look`` says of the app then (the text of the screen)."""
 
     async def run():
-        app = BrowserApp(os.fspath(path), theme=theme)
+        app = BrowserApp(os.fspath(path), theme=theme, **options)
         async with app.run_test(size=size) as pilot:
             await settled(pilot)
             await press(pilot, *keys)
@@ -60,6 +60,6 @@ def browse(path, *keys, size=NORMAL, look=text_of, theme="ckptdoctor-dark"):
     return asyncio.run(run())
 
 
-def screen(name, path, *keys, size=NORMAL):
+def screen(name, path, *keys, size=NORMAL, **options):
     """Hold a screen against ``tests/golden/tui/NAME_WIDTHxHEIGHT.txt``; UPDATE_GOLDEN=1 writes it."""
-    golden(f"tui/{name}_{size[0]}x{size[1]}.txt", browse(path, *keys, size=size))
+    golden(f"tui/{name}_{size[0]}x{size[1]}.txt", browse(path, *keys, size=size, **options))

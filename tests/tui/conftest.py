@@ -1,6 +1,8 @@
+import hypothesis  # noqa: F401  at once: what the browser freezes, it could not follow later
 import pytest
 
 from ckptdoctor.rules.examples import Obj, T
+from ckptdoctor.tui.widgets.tensor import glance
 from tests import builders
 from tests.cli import files
 
@@ -44,3 +46,9 @@ def in_the_library(library, monkeypatch):
     monkeypatch.chdir(library)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.delenv("COLORFGBG", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def no_glances(monkeypatch):
+    """What reads values 80 ms after the last key would make every screen a race: the tests of it turn it on again."""
+    monkeypatch.setattr(glance, "REST", 1e6)

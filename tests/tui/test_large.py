@@ -60,3 +60,10 @@ def test_filter(large):
 def test_list(large):
     """The list has a line for every tensor, in any order."""
     assert browse(large, "t", "o", "end", look=lambda app: app.screen.query_one(ListView).cursor) == COUNT - 1
+
+
+def test_two_side_by_side(large):
+    """Lines of a comparison are made in a thread, with values, sorted and filtered."""
+    assert "30,000 tensors alike" in browse(large, other=str(large))
+    assert "30,000 tensors the same" in browse(large, "v", "o", other=str(large))
+    assert "10 of 30,000 tensors" in browse(large, "slash", "text:layers.77.", other=str(large))

@@ -18,11 +18,11 @@ from tests.cli.files import run
 SIZE = struct.pack("HHHH", 24, 80, 0, 0)
 
 
-def on_a_terminal(*arguments, until=b"state_dict", keys=b"q"):
+def on_a_terminal(*arguments, until=b"state_dict", keys=b"q", variables=None):
     """Run ckptdoctor on a terminal of 80 × 24, press keys when ``until`` is to be seen; its output and exit status."""
     pid, terminal = pty.fork()
     if pid == 0:
-        os.environ["TERM"] = "xterm-256color"
+        os.environ.update({"TERM": "xterm-256color"} | (variables or {}))
         os.execv(sys.executable, [sys.executable, "-m", "ckptdoctor", *arguments])
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, SIZE)
     output, pressed, deadline = b"", False, time.monotonic() + 60

@@ -289,8 +289,8 @@ def test_a_byte_that_went_wrong_on_the_way_is_found(tmp_path: Path, monkeypatch,
     module = sys.modules["ckptdoctor.writing.publishing"]
     fill = module.fill
 
-    def faulty(recipe, source, target, cloned):
-        fill(recipe, source, target, cloned)
+    def faulty(recipe, source, target, cloned, done=None):
+        fill(recipe, source, target, cloned, done)
         wrong = bytes([os.pread(target, 1, at)[0] ^ 4])
         os.pwrite(target, wrong, at)
 

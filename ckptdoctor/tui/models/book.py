@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Role
+from ckptdoctor.engine.peek import Peek
 from ckptdoctor.tui.models.marks import Marks
 from ckptdoctor.tui.models.table import Table
 from ckptdoctor.tui.models.tree import Branch, Tree
@@ -23,6 +24,7 @@ class Book:
     table: Table
     marks: Marks
     lines: Visible
+    peek: Peek
 
 
 def bind(path: str, checkpoint: Checkpoint) -> Book:
@@ -30,7 +32,7 @@ def bind(path: str, checkpoint: Checkpoint) -> Book:
     table = Table(checkpoint.tensors)
     lines = Visible(Tree(checkpoint, table))
     _unfold(lines)
-    return Book(path, checkpoint, table, Marks(table), lines)
+    return Book(path, checkpoint, table, Marks(table), lines, Peek(path, checkpoint))
 
 
 def _unfold(lines: Visible) -> None:

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ckptdoctor.checkpoint import KeyPath, show_path
-from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.settings import SOURCES, Settings
 from ckptdoctor.report.shell import quote, word
+
+if TYPE_CHECKING:
+    from ckptdoctor.engine.request import FixRequest
+
+
+@runtime_checkable
+class Commanding(Protocol):
+    """A screen that knows the command line which does what it shows."""
+
+    def command(self) -> str:
+        """One line, quoted for the shell."""
 
 
 def check(path: str, settings: Settings | None = None) -> str:
@@ -21,9 +32,13 @@ def check(path: str, settings: Settings | None = None) -> str:
     return _line("check", path, *options, *_target(settings))
 
 
-def show(path: str, place: KeyPath = ()) -> str:
-    """List what lies at a place."""
-    return _line("show", path, *(["--root", show_path(place)] if place else []))
+def show(path: str, place: KeyPath = (), *, keys: bool = False) -> str:
+    """List what lies at a place, or ``keys`` one below the other."""
+    parts = list(place)
+    while parts and "\0" in show_path(tuple(parts)):  # which no command line can hold
+        parts.pop()
+    root = ["--root", show_path(tuple(parts))] if parts else []
+    return _line("show", path, *(["--keys"] if keys else []), *root)
 
 
 def statistics(path: str, *globs: str) -> str:
@@ -31,9 +46,15 @@ def statistics(path: str, *globs: str) -> str:
     return _line("show", path, "--stats", *[each for glob in globs for each in ("--only", glob)])
 
 
-def diff(path: str, other: str, *, values: bool = False) -> str:
+def diff(path: str, other: str, *, values: bool = False, root: str | None = None) -> str:
     """Compare with another file."""
-    return " ".join(["ckptdoctor diff", quote(path), quote(other), *(["--values"] if values else [])])
+    options = [*(["--values"] if values else []), *(["--root", word(root)] if root is not None else [])]
+    return " ".join(["ckptdoctor diff", quote(path), quote(other), *options])
+
+
+def salvage(path: str, output: str | None = None) -> str:
+    """Save what is whole of it; None: under the usual name."""
+    return _line("salvage", path, *(["-o", output] if output is not None else []))
 
 
 def fix(request: FixRequest, settings: Settings | None = None, usual: str | None = None) -> str:

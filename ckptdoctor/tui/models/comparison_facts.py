@@ -49,7 +49,7 @@ def same(comparison: Comparison, number: int) -> str:
     """So many tensors do not differ, as far as was looked."""
     if comparison.found.compared:
         return f"{plural(number, 'tensor')} the same"
-    return f"{plural(number, 'tensor')} with the same name, shape and dtype"
+    return f"{plural(number, 'tensor')} alike by name, shape and dtype"
 
 
 def facts(comparison: Comparison, line: Line) -> Iterator[Fact]:
@@ -113,7 +113,7 @@ def _values(comparison: Comparison, pair: Pair) -> Iterator[Fact]:
 def distances(numbers: Numbers) -> Iterator[Fact]:
     """How far apart the values are."""
     largest, mean, relative, cosine = figures(numbers)
-    yield "", f"max |Δ| {largest} · mean |Δ| {mean} · relative L2 {relative} · cosine {cosine}"
+    yield "", f"max |Δ| {largest} · mean |Δ| {mean} · rel. L2 {relative} · cosine {cosine}"
     if numbers.nan_a or numbers.nan_b:
         places = f", {count(numbers.odd)} of them on one side only" if numbers.odd else ", in the same places"
         yield "NaN", f"{count(numbers.nan_a)} in A, {count(numbers.nan_b)} in B{places}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ckptdoctor.checkpoint import show_path
+from ckptdoctor.checkpoint import Node, at, children, show_part, show_path
 from ckptdoctor.edits import Safety
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, RepairReport, Severity
@@ -18,6 +18,8 @@ from ckptdoctor.report.wrapping import abridged
 DROPPED = "dropped"
 _NAMES = 2_000  # characters of one side of an arrow: more than any pattern of names that people gave
 _MESSAGE = 400
+_WORD = 60  # characters of one of them
+_NAMED = 12  # things that are named before the rest is counted
 _TOLD = ("optimizer-unfit", "cast-loss", "replace", "set-metadata", "convert", "repickle", "set-suffix", "retag")
 
 
@@ -35,12 +37,15 @@ class Row:
     block: int = 0
 
 
-def rows(report: RepairReport) -> list[Row]:
-    """All of the plan. Groups of names are found anew, which is work for a thread where there are many."""
+def rows(report: RepairReport, tree: Node = None) -> list[Row]:
+    """All of the plan, for contents that are ``tree`` before it.
+
+    Groups of names are found anew, which is work for a thread where there are many.
+    """
     found: list[Row] = []
     for number, step in enumerate(report.steps):
         found += [Row("plain")] if number else []
-        found += _step(step)
+        found += _step(step, tree)
     found += _left(report.left)
     return found
 
@@ -58,31 +63,49 @@ def summary(report: RepairReport) -> str:
     return f"{plural(len(report.steps), 'step')}, {safety}"
 
 
-def dropped(report: RepairReport) -> list[str]:
+def dropped(report: RepairReport, tree: Node = None) -> list[str]:
     """What the output does not have any more, in few words."""
-    return [in_words(change, step) for step in report.steps for change in step.changes if _drops(change)]
+    found = []
+    for step in report.steps:
+        for change in step.changes:
+            if change.kind == "drop":
+                found.append(in_words(change, step).partition("  →  ")[0])
+            elif change.kind == "take-root":
+                found.append(_beside(change, tree))
+    return found
 
 
-def _step(step: Step) -> Iterator[Row]:
+def _beside(change: Change, tree: Node) -> str:
+    """What goes when one part becomes the whole: all that lies beside it."""
+    names: list[str] = []
+    for depth, part in enumerate(change.place or ()):
+        try:
+            node = at(tree, (change.place or ())[:depth])
+        except KeyError:  # an earlier step gave it another name
+            continue
+        names += [abridged(escape(show_part(each)), _WORD) for each, _ in children(node) if each != part]
+    listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
+    return listed if names else f"what lies beside {_name(show_path(change.place or ()))}"
+
+
+def _step(step: Step, tree: Node) -> Iterator[Row]:
     fit = "" if step.fit is None else f"{step.fit[0]:,} of {plural(step.fit[1], 'key')} fit"
     safety = step.safety.value if step.safety is not Safety.SAFE else ""
     yield Row("step", escape(f"{step.label} {step.name}".rstrip()), right=" · ".join(filter(None, (safety, fit))))
+    told = [change for change in step.changes if _is_told(change)]
+    title = escape(step.title)
+    if not told or _plain(in_words(told[0], step)) != _plain(title):
+        listed = next((counted(each) for each in step.changes if not _is_told(each)), "")
+        yield Row("note", f"{title} · {listed}" if listed else title)
+    first = True
     for change in step.changes:
-        yield Row("note", _title(change, step), right="" if _is_told(change) and not change.pairs else "")
+        if not _is_told(change):
+            if not first:
+                yield Row("note", counted(change))
+            first = False
         yield from _pairs(change, step)
-
-
-def _title(change: Change, step: Step) -> str:
-    place = show_path(change.place) if change.place else ""
-    said = counted(change)
-    if change.kind != "rename" and place and not _is_told(change):
-        said += f" in {abridged(escape(place))}"
-    name = _NOUNS.get(change.kind, "")
-    title = name or escape(step.title)
-    return f"{title} · {said}" if said else title
-
-
-_NOUNS = {"rename": "keys", "rename-modules": "names of modules in _metadata", "drop": "dropped", "retag": "device tags"}
+        if change.kind == "take-root":
+            yield Row(DROPPED, _beside(change, tree))
 
 
 def _pairs(change: Change, step: Step) -> Iterator[Row]:
@@ -90,21 +113,24 @@ def _pairs(change: Change, step: Step) -> Iterator[Row]:
     if _is_told(change):
         before, _, after = in_words(change, step).partition("  →  ")
         if after or before != escape(step.title):
-            yield Row("pair", before, after, block=block)
+            yield Row("pair", before, after, counted(change), block)
         return
-    look = DROPPED if _drops(change) else "pair"
     for old, new, number in grouped(change.pairs):
-        one = "" if number == 1 else f"{number:,}"
-        yield Row(look, _name(old or new), _name(new) if old else "", one, block)
+        many = "" if number == 1 else f"{number:,} keys"
+        if change.kind == "drop":
+            where = f"{abridged(escape(show_path(change.place)))}/" if change.place else ""
+            yield Row(DROPPED, where + _name(old), right=many, block=block)
+        else:
+            yield Row("pair", _name(old or new), _name(new) if old else "", many, block)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
 
 
 def _is_told(change: Change) -> bool:
     """Whether the change is one line of words, and no list of names."""
     return not change.pairs or change.kind in _TOLD
-
-
-def _drops(change: Change) -> bool:
-    return change.kind in ("drop", "take-root")
 
 
 def _name(text: str) -> str:

@@ -130,11 +130,11 @@ def chosen(comparison: Comparison, show: Show, text: str) -> list[int]:
     query, words = _understood(text)
     rows = query.rows(comparison.table, Marks(comparison.table)) if query.terms else None
     kept = set(rows) if rows is not None else None
-    flags, wanted = comparison.flags, _SHOWN.get(show)
+    flags, wanted = comparison.flags, int(_SHOWN.get(show, 0))
     return [
         entry
         for entry in comparison.order
-        if (wanted is None or flags[entry] & wanted)
+        if (not wanted or flags[entry] & wanted)
         and (kept is None or entry in kept)
         and all(bool(flags[entry] & flag) is not negated for flag, negated in words)
     ]
@@ -202,7 +202,7 @@ def _by_module(
             continue
         yield from _folded(waiting, 0, turned)
         waiting = []
-        if not comparison.groups[group]:  # tensors outside of all modules need no line above them
+        if not comparison.groups[group] or len(members) == 1:  # these need no line above them
             yield from _inside(comparison, members, 0, turned, folding)
             continue
         is_open = turned.get(("head", group), not many)
@@ -221,7 +221,8 @@ def _inside(
 
 
 def _folded(entries: Sequence[int], depth: int, turned: Mapping[Key, bool]) -> Iterator[Line]:
-    if not entries:
+    if len(entries) < 2:  # a line that stands for one would save none
+        yield from (Entry(entry, depth) for entry in entries)
         return
     fold = Fold(entries, depth, turned.get(("fold", entries[0]), False))
     yield fold

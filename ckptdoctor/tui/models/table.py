@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import prod
-from typing import Union
+from typing import Any, Union
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_path
 
@@ -44,6 +44,7 @@ class Table:
         self.kind_names = list(numbers)
         self._elements_before = [0, *accumulate(self.elements)]
         self._nbytes_before = [0, *accumulate(self.nbytes)]
+        self._steps: dict[int, list[Any]] = {}
         self.twins = _twins(tensors)
         self._repeated = sorted([row for rows in self.twins for row in rows[1:]])
         self._first_twin = {row: rows[0] for rows in self.twins for row in rows}
@@ -67,7 +68,14 @@ class Table:
     @cached_property
     def row_of(self) -> dict[KeyPath, int]:
         """The row of each key path; of the first, where a damaged file has two."""
-        return {each.path: row for row, each in reversed(list(enumerate(self.tensors)))}
+        tensors = self.tensors
+        return {tensors[row].path: row for row in range(len(tensors) - 1, -1, -1)}
+
+    def steps(self, at: int) -> list[Any]:
+        """The step that every key path takes at this depth; None where it is not so long."""
+        if at not in self._steps:
+            self._steps[at] = [path[at] if len(path := each.path) > at else None for each in self.tensors]
+        return self._steps[at]
 
     def prepare(self) -> None:
         """Make what a list, a filter or a jump will ask for: work for a thread."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from threading import Lock
-from typing import Union
+from typing import Any, Union
 
 from ckptdoctor.checkpoint import (
     ROOT,
@@ -31,6 +31,7 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.tui.models.table import Figures, Rows, Table, as_rows
 
 _PLAIN = 2_000  # plain values of one level that are lines of their own before the rest is counted
+_BLOCK = 16  # keys that are looked at together at first
 _CHAIN = 64  # levels of nested contents that become one line
 METADATA = Special("metadata")  # the step to the metadata of a safetensors file
 
@@ -210,49 +211,28 @@ class Tree:
 
     def _runs(self, rows: Rows, at: int, begin: int) -> dict[str | int, list[Rows]]:
         """Neighbours whose keys have the same token at ``begin``, by the token; a tensor without one by its row."""
-        tensors = self.table.tensors
+        steps = self.table.steps(at)
         groups: dict[str | int, list[Rows]] = {}
-        start, name, lead = (
-            0,
-            "",
-            "\0",
-        )  # of the run that is going on: where it began, its token, what its keys begin with
-        running = False
-        for place, row in enumerate(rows):
-            key = tensors[row].path[at]
-            if running and key.startswith(lead):  # type: ignore[union-attr]  # keys of state dicts are texts
-                continue
-            if running:
-                groups.setdefault(name, []).append(rows[start:place])
+        place = 0
+        while place < len(rows):
+            start, key = place, steps[rows[place]]
             end = key.find(".", begin) if isinstance(key, str) else -1
-            running = end >= 0
-            if isinstance(key, str) and running:
-                start, name, lead = place, key[begin:end], key[: end + 1]
+            if end < 0 or not isinstance(key, str):
+                groups[rows[place]] = [rows[place : place + 1]]
+                place += 1
             else:
-                groups[row] = [rows[place : place + 1]]
-        if running:
-            groups.setdefault(name, []).append(rows[start:])
+                place = _past(steps, rows, place + 1, key[: end + 1])
+                groups.setdefault(key[begin:end], []).append(rows[start:place])
         return groups
 
     def _module(self, branch: Branch, name: str, rows: Rows) -> Branch:
         """The module of these rows, with all that their keys have in common as its name."""
         begin = f"{branch.prefix}{name}."
-        shared = self._shared(rows, len(branch.path), len(begin))
+        keys: list[str] = _taken(self.table.steps(len(branch.path)), rows)
+        # what the first and the last of them in the alphabet begin with, all do
+        shared = _tokens(min(keys), max(keys))
+        shared = keys[0][: max(len(shared), len(begin))]
         return Branch(shared[len(branch.prefix) : -1], branch.path, rows, prefix=shared, parent=branch)
-
-    def _shared(self, rows: Rows, at: int, least: int) -> str:
-        """The tokens that all keys begin with, which are ``least`` characters or more."""
-        tensors = self.table.tensors
-        first = str(tensors[rows[0]].path[at])
-        shared = _tokens(first, str(tensors[rows[-1]].path[at]))
-        if len(shared) > least:
-            for row in rows:
-                key = str(tensors[row].path[at])
-                if not key.startswith(shared):
-                    shared = _tokens(shared, key)
-                    if len(shared) <= least:
-                        break
-        return first[: max(len(shared), least)]
 
     def _nested(self, branch: Branch, entries: Iterable[tuple[Part, Node]], rows: Rows) -> Iterator[Item]:
         below = self._by_step(rows, len(branch.path))
@@ -311,6 +291,36 @@ def _child_towards(branch: Branch, path: KeyPath) -> int | None:
         if item.path and path[: len(item.path)] == item.path:
             return index
     return None
+
+
+def _past(steps: list[Any], rows: Rows, place: int, lead: str) -> int:
+    """The first place from this one on whose key does not begin with ``lead``.
+
+    Where the first and the last key of a block in the alphabet begin with it, all keys of the block do: finding these
+    two is one step in C for a block, and the blocks grow as long as that goes well.
+    """
+    size = _BLOCK
+    while place < len(rows):
+        block = _taken(steps, rows[place : place + size])
+        if _all_begin(block, lead):
+            place += len(block)
+            size *= 2
+        elif size > _BLOCK:
+            size = _BLOCK
+        else:
+            return place + next(i for i, key in enumerate(block) if not (isinstance(key, str) and key.startswith(lead)))
+    return place
+
+
+def _all_begin(block: list[Any], lead: str) -> bool:
+    try:
+        return bool(min(block).startswith(lead) and max(block).startswith(lead))
+    except (TypeError, AttributeError):  # a damaged file may have other keys than texts
+        return False
+
+
+def _taken(steps: list[Any], rows: Rows) -> list[Any]:
+    return steps[rows.start : rows.stop] if isinstance(rows, range) else [steps[row] for row in rows]
 
 
 def _tokens(one: str, other: str) -> str:

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container
+from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer
 
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.engine.diagnose import worst_first
 from ckptdoctor.engine.settings import Settings
-from ckptdoctor.findings import Finding
+from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.examining import Examination
 from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.filtering import parse
+from ckptdoctor.tui.models.fitted import fits
+from ckptdoctor.tui.models.pace import Pace
 from ckptdoctor.tui.models.table import Rows
 from ckptdoctor.tui.screens.damaged import DamagedScreen
+from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.tensor import TensorScreen
+from ckptdoctor.tui.sizes import STACKED, WIDTHS
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.findings import FindingsView
@@ -34,16 +41,19 @@ from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.title_bar import TitleBar, counted
 from ckptdoctor.tui.widgets.tree_view import TreeView
 
-# from how many columns and lines on the screen is of this class, which app.tcss lays out
-_WIDTHS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]
-_HEIGHTS = [(0, "-low"), (30, "-tall")]
+if TYPE_CHECKING:
+    from ckptdoctor.engine.offers import Offer
+
+TARGETS = ("like", "model", "config")  # the fields of Settings that name what it should fit
+# why something was not read that reading every byte is not about
+_NEVER_READ = ("--model, --like", "there are none")
 
 
 class BrowserScreen(Screen[None], Background):
     """One file, from the first byte read to the last finding."""
 
-    HORIZONTAL_BREAKPOINTS = _WIDTHS
-    VERTICAL_BREAKPOINTS = _HEIGHTS
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = STACKED
     AUTO_FOCUS = "TreeView"
     BINDINGS: ClassVar[list[BindingType]] = [
         key(
@@ -58,6 +68,9 @@ class BrowserScreen(Screen[None], Background):
         key("tab", "app.focus_next", "next pane", "To the next pane"),
         key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
         key("e", "examine_deeply", "deep", "Read every byte: checksums and values", show=True),
+        key("f", "repair", "repair", "Choose repairs, see the plan, write a repaired file", show=True),
+        key("c", "fit", "fit", "How much of the model, config or file fits that --model, --config or --like names"),
+        key("escape", "stop", "stop", "Stop reading every byte; what was found stays"),
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True, display="?"),
     ]
 
@@ -68,6 +81,8 @@ class BrowserScreen(Screen[None], Background):
         self.book: Book | None = None
         self.examination: Examination | None = None
         self.findings: list[Finding] = []
+        self.report: FileReport | None = None
+        self._pace = Pace()
 
     def compose(self) -> ComposeResult:
         """The panes; which stand side by side is for app.tcss to say."""
@@ -129,9 +144,8 @@ class BrowserScreen(Screen[None], Background):
 
     def on_progressed(self, message: messages.Progressed) -> None:
         """Say how far it is."""
-        progress = message.progress
-        share = 100 * progress.done // max(1, progress.total)
-        self.query_one(TitleBar).say(state=f"reading {progress.what}: {share} % of {size(progress.total)}")
+        if self.examination is not None and not self.examination.stopping:
+            self.query_one(TitleBar).say(state=" · ".join([*self._pace.said(message.progress), "esc stops"]))
 
     def on_examination_ended(self, message: messages.ExaminationEnded) -> None:
         """Put the worst first; where nothing could be read, show why instead."""
@@ -139,11 +153,15 @@ class BrowserScreen(Screen[None], Background):
         if report.container is None:  # not even opened: that is for the command line to say
             self.app.exit(return_code=2, message=Text(f"error: {escape(report.error or 'it cannot be opened')}"))
             return
+        self.report = report
         self.findings = worst_first(self.findings)
         self._show_findings(self.findings)
+        self._tell_unread(report)
+        if report.coverage is not None:
+            self.query_one("#findings").border_title = Content(f"findings · {fits(report.coverage)} · c")
         self.query_one(TitleBar).say(what=message.what, state="" if self.findings else "nothing found")
         if self.book is None:
-            self.app.switch_screen(DamagedScreen(report))
+            self.app.switch_screen(DamagedScreen(report, self.path, lambda path: BrowserScreen(path, self.settings)))
 
     def on_examination_failed(self, message: messages.ExaminationFailed) -> None:
         """Nothing can be shown, or nothing more."""
@@ -172,8 +190,11 @@ class BrowserScreen(Screen[None], Background):
         self.query_one(Detail).show_finding(message.finding)
 
     def on_item_activated(self, message: messages.ItemActivated) -> None:
-        """Go into the pane with its details."""
-        self.query_one(Detail).focus()
+        """Show the values of a tensor; of anything else, go into the pane with its details."""
+        if isinstance(message.item, int) and self.book is not None:
+            self.app.push_screen(TensorScreen(self.book, message.item))
+        else:
+            self.query_one(Detail).focus()
 
     def on_jump_wanted(self, message: messages.JumpWanted) -> None:
         """Go to the thing at a key path, in tree or list."""
@@ -220,6 +241,71 @@ class BrowserScreen(Screen[None], Background):
         """Read every byte."""
         if self.book is not None:
             self.examine(replace(self.settings, deep=True))
+
+    def action_stop(self) -> None:
+        """Stop reading every byte."""
+        if self.examination is not None and self.examination.stop():
+            self.query_one(TitleBar).say(state="stopping…")
+
+    def _tell_unread(self, report: FileReport) -> None:
+        """After a deep examination: what was not read, and why."""
+        deep = self.examination is not None and self.examination.settings.deep
+        left = [f"{each.what} ({each.why})" for each in report.skipped if each.why not in _NEVER_READ]
+        said = f"not read: {'; '.join(left)}" if left else "every byte was read"
+        self.query_one(FindingsView).border_subtitle = Content(escape(said) if deep else "")
+        if deep and left:
+            self.app.notify(escape(f"{said[:1].upper()}{said[1:]}."), markup=False)
+
+    def action_repair(self) -> None:
+        """Choose repairs."""
+        if self.book is None:
+            return
+        if addresses.is_address(self.path):
+            self.app.notify("It is not on this machine, and is not repaired where it is: download it.", markup=False)
+            return
+        findings, report = list(self.findings), self.report
+
+        def work() -> list[Offer]:  # planning needs much that nothing else does, and is imported here
+            from ckptdoctor.engine.offers import offers
+            from ckptdoctor.tui.screens import repair  # noqa: F401
+
+            return offers(findings, report.coverage if report is not None else None)
+
+        self.compute(work, self._offer, "repair")
+
+    def _offer(self, offered: list[Offer]) -> None:
+        from ckptdoctor.tui.screens.repair import RepairScreen
+
+        if not offered:
+            self.app.notify("Nothing was found that could be repaired.", markup=False)
+        elif self.is_current:
+            view = self.query_one(FindingsView)
+            at = view.findings[view.cursor].code if view.has_focus and view.findings else None
+            self.app.push_screen(RepairScreen(self.path, offered, self.settings, at), self._repaired)
+
+    def action_fit(self) -> None:
+        """Hold it against what the options name."""
+        if self.book is None:
+            return
+        if any(getattr(self.settings, name) is not None for name in TARGETS):
+            self.app.push_screen(FitScreen(self.path, self.book.checkpoint, self.settings))
+        else:
+            self.app.notify("What should it fit? Open it with --model, --config or --like.", markup=False)
+
+    def _repaired(self, output: str | None) -> None:
+        """Open what was written."""
+        if output is not None:
+            self.app.switch_screen(BrowserScreen(output, self.settings))
+
+    def command(self) -> str:
+        """The equal command line, of what has the focus."""
+        settings = self.examination.settings if self.examination is not None else self.settings
+        if self.book is None or self.query_one(FindingsView).has_focus:
+            return command_line.check(self.path, settings)
+        if self._contents() is self.query_one(ListView):
+            return command_line.show(self.path, keys=True)
+        line = self.query_one(TreeView).line()
+        return command_line.show(self.path, () if line is None else self.book.lines.tree.path(line.item))
 
     def action_help(self) -> None:
         """All keys, and the language of the filter."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
@@ -18,8 +19,7 @@ from ckptdoctor.findings import RepairReport
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.tui.keys import key
-from ckptdoctor.tui.models.planned import dropped
+from ckptdoctor.tui.keys import ANYWHERE, key
 
 _DROPS = 6  # things dropped that are named
 
@@ -30,11 +30,13 @@ class ConfirmScreen(ModalScreen[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "answer(True)", "write", "Write the new file", show=True, display="⏎"),
         key("escape,n", "answer(False)", "back", "Back to the plan; nothing is written", show=True, display="esc"),
+        *ANYWHERE,
     ]
 
-    def __init__(self, report: RepairReport) -> None:
+    def __init__(self, report: RepairReport, dropped: Sequence[str] = ()) -> None:
         super().__init__()
         self.report = report
+        self.dropped = dropped
 
     def compose(self) -> ComposeResult:
         """The file first."""
@@ -53,20 +55,21 @@ class ConfirmScreen(ModalScreen[bool]):
 
     def _text(self) -> Text:
         report = self.report
-        folder = os.path.dirname(os.path.abspath(report.output))
         text = Text()
         text.append(f"{escape(os.path.basename(report.output))}\n", "bold")
-        text.append(f"in {abridged(escape(folder), 200)}\n\n", "dim")
+        text.append(f"{_where(report)}\n\n", "dim")
         text.append(f"A new file of {size(report.size)}: {_bytes(report)}.\n")
-        text.append(f"{plural(len(report.steps), 'step')}: {', '.join([escape(each.label) for each in report.steps])}.\n")
-        going = dropped(report)
+        text.append(
+            f"{plural(len(report.steps), 'step')}: {', '.join([escape(each.label) for each in report.steps])}.\n"
+        )
+        going = self.dropped
         unsafe = [step for step in report.steps if step.safety is Safety.UNSAFE]
         if unsafe or going:
             text.append("\n")
         for step in unsafe:
             text.append(f"unsafe  {escape(step.label)}: {escape(step.title)}\n", self._style("warning"))
         for each in going[:_DROPS]:
-            text.append(f"not in the new file  {each.partition('  →  ')[0]}\n", self._style("warning"))
+            text.append(f"not in the new file  {each}\n", self._style("warning"))
         if len(going) > _DROPS:
             text.append(f"and {len(going) - _DROPS:,} more\n", self._style("warning"))
         text.append(f"\n{escape(os.path.basename(report.path))} stays as it is, and nothing else is written.")
@@ -76,9 +79,15 @@ class ConfirmScreen(ModalScreen[bool]):
         return str(self.app.theme_variables[name])
 
 
+def _where(report: RepairReport) -> str:
+    """The folder, in words where it is the original's."""
+    folder, own = (os.path.dirname(os.path.abspath(path)) for path in (report.output, report.path))
+    return f"beside {escape(os.path.basename(report.path))}" if folder == own else f"in {abridged(escape(folder), 200)}"
+
+
 def _bytes(report: RepairReport) -> str:
     if not report.new_bytes:
         return "every byte is copied from the original"
     if report.new_bytes >= report.size:
         return "all of it is written anew"
-    return f"{size(report.new_bytes)} are new, the rest is copied from the original"
+    return f"{size(report.new_bytes)} of it are new, the rest is copied"

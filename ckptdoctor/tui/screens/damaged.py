@@ -1,62 +1,177 @@
-"""A file whose contents cannot be read: what it is, why it cannot be read, and what to do."""
+"""A file whose contents cannot be read: what it is, why that is so, what of it is whole, and how to save that."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from time import monotonic
 from typing import ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
+from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Footer, Static
+from textual.worker import Worker, get_current_worker
 
+from ckptdoctor.checkpoint import addresses
+from ckptdoctor.engine.events import Progress
+from ckptdoctor.engine.salvage import Salvage, beside, plan_salvage
+from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport
 from ckptdoctor.report import full
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import size
 from ckptdoctor.report.paint import Paint
+from ckptdoctor.tui import messages
+from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.models import command_line
+from ckptdoctor.tui.models.salvaged import Fate, fates, in_figures, output_for
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.salvage import ConfirmSalvage, SalvagingScreen
+from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
+from ckptdoctor.tui.widgets.salvage_view import SalvageView
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
+_AT_ONCE = 256 << 20  # bytes that are read without being asked to
+_PAUSE = 0.1  # seconds between two reports of how far reading is
 
-class DamagedScreen(Screen[None]):
-    """What ``check`` says, where there is nothing to browse."""
+# what can be saved, tensor by tensor; or a sentence why nothing can
+_Prospect = tuple[Salvage, list[Fate]] | str
 
+
+class DamagedScreen(Screen[None], Background):
+    """What ``check`` says where there is nothing to browse, and what ``salvage`` would save."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    AUTO_FOCUS = "#damage"
     BINDINGS: ClassVar[list[BindingType]] = [
+        key("s", "salvage", "salvage", "Find out what is whole, and save it to a new file", show=True),
+        key("tab", "app.focus_next", "next pane", "To the next pane"),
+        key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
         key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
     ]
 
-    def __init__(self, report: FileReport) -> None:
+    def __init__(self, report: FileReport, path: str, opened: Callable[[str], Screen[None]]) -> None:
+        """``opened`` gives the screen of another file: of what was saved."""
         super().__init__()
         self.report = report
+        self.path = path
+        self.opened = opened
+        self.salvaged: Salvage | None = None
 
     def compose(self) -> ComposeResult:
-        """The report, and the bytes that the file begins with where nothing is known of it."""
+        """The report, the bytes that the file begins with, and below it what is whole."""
         bar = TitleBar([escape(self.report.path)], id="title")
         bar.state = "cannot be read"
         yield bar
         with VerticalScroll(id="damage"):
             yield Static(id="why", markup=False)
+        yield SalvageView(id="salvage")
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Write down what is known."""
+        """Write down what is known; of a file that is read quickly, what is whole as well."""
         self.query_one("#damage").border_title = "what is known"
+        self.query_one("#salvage").border_title = "what can be saved"
+        self.query_one("#salvage").display = False
         self._write()
+        size = self.report.container.size if self.report.container is not None else 0
+        if self._may_be_saved() and size <= _AT_ONCE:
+            self._look()
 
     def on_resize(self) -> None:
         """Lines are as long as there is room."""
         self._write()
 
-    def _write(self) -> None:
+    def _write(self, refusal: str = "") -> None:
         width = max(40, min(self.size.width - 8, 120))
         report = self.report
         pieces = [Text.from_ansi(full.file_report(report, Paint(not self.app.no_color), width))]
+        if refusal:
+            pieces.append(Text(f"Nothing can be saved: {escape(refusal)}"))
         if report.container is not None:
             pieces.append(_outside(report))
         self.query_one("#why", Static).update(Text("\n\n").join(pieces))
+
+    # what can be saved
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether there is something to save."""
+        return self._may_be_saved() if action == "salvage" else True
+
+    def action_salvage(self) -> None:
+        """Ask whether to write it; first find out what there is."""
+        if self.salvaged is None:
+            self._look()
+        else:
+            self.app.push_screen(ConfirmSalvage(self.salvaged.report), self._answered)
+
+    def _may_be_saved(self) -> bool:
+        path = self.path
+        return not addresses.is_address(path) and os.path.isfile(path) and os.path.getsize(path) > 0
+
+    def _look(self) -> None:
+        view = self.query_one(SalvageView)
+        view.display = True
+        view.border_subtitle = "reading…"
+        self.compute(self._prospect, self._found, "salvage")
+
+    def _prospect(self) -> _Prospect:
+        worker, told = get_current_worker(), [0.0]
+
+        def watch(progress: Progress) -> None:
+            self._watch(worker, told, progress)
+
+        try:
+            salvage = plan_salvage(self.path, output_for(self.path), watch=watch)
+        except CkptDoctorError as error:
+            return error.message
+        return salvage, fates(salvage)
+
+    def _watch(self, worker: Worker[object], told: list[float], progress: Progress) -> None:
+        if worker.is_cancelled:
+            raise CkptDoctorError("Stopped.")
+        if monotonic() - told[0] > _PAUSE:
+            told[0] = monotonic()
+            self.post_message(messages.Progressed(progress))
+
+    def on_progressed(self, message: messages.Progressed) -> None:
+        """Say how far reading is."""
+        done, total = message.progress.done, message.progress.total
+        if self.salvaged is None:
+            self.query_one("#salvage").border_subtitle = Content(f"reading: {100 * done // max(1, total)} %")
+
+    def _found(self, prospect: _Prospect) -> None:
+        view = self.query_one(SalvageView)
+        if isinstance(prospect, str):
+            view.display = False
+            self._write(prospect)
+            return
+        self.salvaged, listed = prospect
+        view.show(listed)
+        view.border_subtitle = Content(in_figures(self.salvaged.report))
+        view.focus()
+
+    def _answered(self, write: bool | None) -> None:
+        if write and self.salvaged is not None:
+            self.app.push_screen(SalvagingScreen(self.salvaged), self._saved)
+
+    def _saved(self, opens: bool | None) -> None:
+        if opens and self.salvaged is not None:
+            self.app.switch_screen(self.opened(self.salvaged.plan.output))
+        elif self.salvaged is not None:
+            self.salvaged = None  # the name is taken now, or the file has changed
+
+    def command(self) -> str:
+        """Save the same to the same file."""
+        usual = beside(self.path)
+        output = self.salvaged.plan.output if self.salvaged is not None else usual
+        return command_line.salvage(self.path, None if output == usual else output)
 
     def action_help(self) -> None:
         """All keys."""

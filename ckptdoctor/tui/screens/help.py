@@ -13,8 +13,13 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.keys import COPY, key
 from ckptdoctor.tui.models import filtering
+
+_OTHER_KEYS = (
+    "A table [keys] in ckptdoctor.toml, or [tool.ckptdoctor.keys] in pyproject.toml, gives them: "
+    'filter = "f", list = ["z", "f2"]. What has a key here is called:'
+)
 
 
 class HelpScreen(ModalScreen[None]):
@@ -22,11 +27,13 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         key("escape,question_mark,q,f1", "dismiss", "close", "Close the help"),
+        COPY,
     ]
 
     def __init__(self, bindings: Mapping[str, ActiveBinding]) -> None:
         super().__init__()
         self.listed = _listed(bindings)
+        self.names = sorted({each.binding.id for each in bindings.values() if each.binding.id and each.binding.tooltip})
 
     def compose(self) -> ComposeResult:
         """One text that scrolls."""
@@ -45,7 +52,8 @@ class HelpScreen(ModalScreen[None]):
             text.append(f"  {keys:<16}", "bold").append(f"{meaning}\n")
         text.append("\nMouse\n", "bold").append("  Click to choose, click twice to open, turn the wheel to scroll.\n")
         _, _, explained = (filtering.__doc__ or "").partition("\n\n")
-        text.append("\nFilter\n", "bold").append(inspect.cleandoc(explained))
+        text.append("\nFilter\n", "bold").append(inspect.cleandoc(explained.replace("``", "")))
+        text.append("\n\nOther keys\n", "bold").append(f"{_OTHER_KEYS}\n{', '.join(self.names)}")
         return text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -13,15 +13,17 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import ProgressBar, Static
 
-from ckptdoctor.engine.plan import Plan
 from ckptdoctor.findings import Proof, RepairReport, Severity
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.fix_text import kept, next_step, proven
 from ckptdoctor.report.numbers import size
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.keys import ANYWHERE, key
 from ckptdoctor.tui.models.pace import Pace
 from ckptdoctor.tui.repairing import Repairing
+
+if TYPE_CHECKING:
+    from ckptdoctor.engine.plan import Plan
 
 
 class WritingScreen(ModalScreen[bool]):
@@ -30,6 +32,7 @@ class WritingScreen(ModalScreen[bool]):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("o,enter", "open", "open result", "Open the repaired file here", show=True, display="⏎"),
         key("escape", "back", "stop or back", "Stop writing; or back to the plan", show=True, display="esc"),
+        *ANYWHERE,
     ]
 
     def __init__(self, plan: Plan) -> None:
@@ -105,8 +108,8 @@ class WritingScreen(ModalScreen[bool]):
         text.append(f"{size(report.size)}, written in {report.seconds:.2f} s; {kept(report)}\n\n", "dim")
         if report.proof is not None:
             for line in proven(report.proof).split(" · "):
-                text.append("✓ " if not _is_bad(line) else "! ", self._style("success" if not _is_bad(line) else "warning"))
-                text.append(f"{line}\n")
+                sign, look = ("! ", "warning") if line.startswith("check still finds") else ("✓ ", "success")
+                text.append(sign, self._style(look)).append(f"{line}\n")
             text.append("✓ ", self._style("success")).append("every byte was read again and is what was meant\n")
             self._remains(text, report.proof)
         text.append("\nload it with\n", "dim").append(f"  {next_step(report)}", self._style("accent"))
@@ -120,7 +123,3 @@ class WritingScreen(ModalScreen[bool]):
 
     def _style(self, name: str) -> str:
         return str(self.app.theme_variables[name])
-
-
-def _is_bad(line: str) -> bool:
-    return line.startswith("check still finds")

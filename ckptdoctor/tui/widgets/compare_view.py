@@ -27,7 +27,6 @@ _NUMBER = 9  # cells of a magnitude
 _BAR = 9
 _ROOMY = 96  # cells of a line from which on magnitudes have a bar
 _SHAPES = 40  # cells of a side from which on every tensor has shape and dtype
-_META = 24  # cells of these
 _NAME = 400  # characters of a name that are considered
 
 _FLOOR, _CEILING = -6.0, 0.0  # decades that the bar spans
@@ -154,21 +153,24 @@ def _entry(comparison: Comparison, line: Entry, width: int) -> Pieces:
     shown = _columns(width) if comparison.measuring or measured else 0
     room = (width - len(indent) - _SIGN - shown) // 2
     spare = width - len(indent) - _SIGN - shown - 2 * room
+    roomy = room >= _SHAPES
     flags = comparison.flags[entry]
     one, other = comparison.tensors(entry)
     pair = comparison.pair(entry)
     lead = comparison.groups[comparison.group_of[entry]] if line.depth else ""
     names = (pair.name, pair.name_b) if pair is not None else (comparison.name(entry),) * 2
     yield indent, "plain"
-    yield from _side(names[0], lead, one, other, room, "plain" if one is not None else "dim")
+    yield from _side(names[0], lead, one, other, room, roomy, "plain")
     yield _sign(flags, comparison, entry)
     looks = "accent" if pair is not None and pair.renamed else "dim" if pair is not None else "plain"
-    yield from _side(names[1], lead, other, one, room + spare, looks if other is not None else "dim")
+    yield from _side(names[1], lead, other, one, room + spare, roomy, looks)
     if shown:
         yield from _far(comparison.magnitudes[entry], shown)
 
 
-def _side(name: str, lead: str, tensor: Tensor | None, other: Tensor | None, room: int, look: str) -> Pieces:
+def _side(
+    name: str, lead: str, tensor: Tensor | None, other: Tensor | None, room: int, roomy: bool, look: str
+) -> Pieces:
     """The name, and shape and dtype as far as there is room, above all where they differ."""
     if tensor is None:
         yield fit("not there", room), "dim"
@@ -177,11 +179,11 @@ def _side(name: str, lead: str, tensor: Tensor | None, other: Tensor | None, roo
     text = abridged(escape(shown), _NAME)
     unlike = other is not None and (tensor.shape != other.shape or tensor.dtype.name != other.dtype.name)
     meta = ""
-    if room >= _SHAPES:
+    if roomy:
         meta = f"{shape(tensor.shape)} {tensor.dtype.short:>4}"
     elif unlike and other is not None:
         meta = shape(tensor.shape) if tensor.shape != other.shape else tensor.dtype.short
-    taken = min(_META if room >= _SHAPES else len(meta), room // 2) if meta else 0
+    taken = min(len(meta), room * 3 // 5)
     yield fit_middle(text, room - taken - 1) + " ", look
     yield fit(meta, taken, right=True), "warning" if unlike else "dim"
 
@@ -225,12 +227,12 @@ def _far(far: float, room: int) -> Pieces:
 
 
 def _bar(far: float, cells: int) -> str:
-    """A bar in eighths of a cell, on a logarithmic scale."""
+    """A line in halves of a cell, on a logarithmic scale."""
     if not far:
         return ""
     share = 1.0 if far == inf else (log10(far) - _FLOOR) / (_CEILING - _FLOOR)
-    eighths = max(1, round(8 * cells * min(1.0, max(0.0, share))))
-    return "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+    halves = max(1, round(2 * cells * min(1.0, max(0.0, share))))
+    return "━" * (halves // 2) + "╸" * (halves % 2)
 
 
 def _head(comparison: Comparison, line: Head, width: int) -> Pieces:

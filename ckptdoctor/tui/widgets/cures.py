@@ -16,6 +16,7 @@ from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ChoiceChanged
 from ckptdoctor.tui.widgets.cells import broken, fit
 from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.plan import room
 
 _ONE_LINE = 70  # cells from which an offer is a single line
 _NAME = 34
@@ -24,7 +25,7 @@ _MOST = 4  # lines of one
 _HEADS = {
     Safety.SAFE: "safe: no value changes",
     Safety.CONFIRMED: "confirmed: what only the target can say",
-    Safety.UNSAFE: "unsafe: changes or drops something, or guesses",
+    Safety.UNSAFE: "unsafe: changes, drops or guesses",
     None: "no repair",
 }
 _LOOKS = {Safety.SAFE: "dim", Safety.CONFIRMED: "accent", Safety.UNSAFE: "warning", None: "dim"}
@@ -36,7 +37,7 @@ class CureList(LineView):
     """Space chooses. An offer takes one line, or several where there is little width; the cursor is on its first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("space", "toggle", "choose", "Choose the repair, or leave it out", show=True, display="space"),
+        key("space", "choose", "choose", "Choose the repair, or leave it out", show=True, display="space"),
         key("a", "usual", "safe ones", "Choose what is safe and nothing else", show=True),
     ]
 
@@ -55,8 +56,8 @@ class CureList(LineView):
         """Lines are as long as there is room."""
         at = self.at
         self._arrange()
-        if self._stops and at is not None:
-            self.cursor = self._stops[at]
+        if self._stops:
+            self.cursor = self._stops[at or 0]
         super().on_resize(event)
 
     @property
@@ -101,13 +102,13 @@ class CureList(LineView):
     def clicked(self, number: int, x: int) -> None:
         """A click on the box chooses."""
         if x < len("[x] ") + 1 and number in self._stops:
-            self.action_toggle()
+            self.action_choose()
 
     def activated(self, number: int) -> None:
         """A second click chooses as well."""
-        self.action_toggle()
+        self.action_choose()
 
-    def action_toggle(self) -> None:
+    def action_choose(self) -> None:
         """Choose the repair under the cursor, or leave it out."""
         at = self.at
         if at is None:
@@ -128,7 +129,7 @@ class CureList(LineView):
             self.post_message(ChoiceChanged())
 
     def _arrange(self) -> None:
-        width = self.scrollable_content_region.width - 1
+        width = room(self)
         if width <= 0:
             return
         self._lines, self._stops = [], []

@@ -12,6 +12,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.widget import Widget
 from textual.widgets import Static
 
 from ckptdoctor.findings import Finding
@@ -22,6 +23,7 @@ from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.tree import Item
+from ckptdoctor.tui.widgets.tensor.glance import Glance
 
 _KEYS = 200  # keys of a finding that are listed
 
@@ -33,9 +35,15 @@ class Detail(VerticalScroll):
         f"detail--{name}" for name in ("label", "error", "warning", "info", "code")
     }
 
-    def compose(self) -> Iterator[Static]:
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._opened_on: Item | None = None
+        self._has_moved = False
+
+    def compose(self) -> Iterator[Widget]:
         """The text; more parts, such as histograms, are mounted below it."""
         yield Static(id="facts", markup=False)
+        yield Glance(id="glance")
 
     def clear(self) -> None:
         """Say nothing."""
@@ -53,6 +61,15 @@ class Detail(VerticalScroll):
             text.append(f"\n● {finding.code} {finding.name}", self._style(finding.severity.value))
             text.append(f"  {escape(finding.message)}\n")
         self._say(text)
+        self._glance(book, item)
+
+    def _glance(self, book: Book, item: Item) -> None:
+        """The values of a tensor as well, once somebody has moved: opening a file reads no values."""
+        if self._opened_on is None:
+            self._opened_on = item
+        self._has_moved |= item != self._opened_on
+        if isinstance(item, int) and self._has_moved:
+            self.query_one(Glance).look_at(book, item)
 
     def show_finding(self, finding: Finding) -> None:
         """Say all that a finding says."""
@@ -87,5 +104,6 @@ class Detail(VerticalScroll):
         return self.get_component_rich_style(f"detail--{name}")
 
     def _say(self, text: Text) -> None:
+        self.query_one(Glance).forget()
         self.query_one("#facts", Static).update(text)
         self.scroll_home(animate=False)

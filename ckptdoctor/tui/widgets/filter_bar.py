@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -26,21 +26,23 @@ class FilterBar(Horizontal):
         key("escape", "clear", "show all", "Forget the filter and show everything"),
     ]
 
-    def __init__(self, id: str | None = None) -> None:
+    def __init__(self, id: str | None = None, check: Callable[[str], object] = parse, hint: str = HINT) -> None:
         super().__init__(id=id)
+        self._check = check
+        self._hint = hint
         self._timer: Timer | None = None
         self.text = ""
 
     def compose(self) -> Iterator[Static | Input]:
         """A slash, the line, and what there is to say."""
         yield Static("/", id="slash")
-        yield Input(placeholder=HINT, compact=True, id="filter-input")
+        yield Input(placeholder=self._hint, compact=True, id="filter-input")
         yield Static("", markup=False, id="filter-said")
 
     def open(self) -> None:
         """Show it, ready for typing."""
         self.display = True
-        self.query_one(Input).focus()
+        self.screen.set_focus(self.query_one(Input))  # now: what is typed next belongs there
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Apply it once typing pauses."""
@@ -75,7 +77,7 @@ class FilterBar(Horizontal):
         if text == self.text:
             return
         try:
-            parse(text)
+            self._check(text)
         except UsageError as error:
             self.say(error.message, wrong=True)
             return

@@ -12,6 +12,7 @@ from ckptdoctor.tui.models.planned import DROPPED, Row
 from ckptdoctor.tui.widgets.cells import broken, fit
 from ckptdoctor.tui.widgets.line_view import LineView
 
+_BESIDE = 1  # cells between the text and where a scroll bar may be
 _ARROW = "  →  "
 _INDENT = "  "
 _Pieces = list[tuple[str, str]]
@@ -52,12 +53,17 @@ class PlanView(LineView):
         super().on_resize(event)
 
     def _arrange(self) -> None:
-        width = self.scrollable_content_region.width - 1
+        width = room(self)
         if width <= 0:
             return
         rooms = _rooms(self.rows, width)
         self._lines = [line for row in self.rows for line in _lines(row, rooms.get(row.block, 0), width)]
         self.redraw()
+
+
+def room(view: LineView) -> int:
+    """The cells of a line, with or without a scroll bar: which may come and go after lines were made."""
+    return view.outer_size.width - view.gutter.width - _BESIDE
 
 
 def _rooms(rows: Sequence[Row], width: int) -> dict[int, int]:
@@ -80,10 +86,10 @@ def _lines(row: Row, room: int, width: int) -> Iterator[_Pieces]:
         yield [(fit(row.text, width - behind), "level"), (row.right, "warning" if "unsafe" in row.right else "dim")]
     elif row.look == "note":
         yield from ([(_INDENT + line, "dim")] for line in broken(row.text, width - len(_INDENT)))
-    elif row.look == DROPPED:
-        yield from _ended([(f"{_INDENT}− {line}", "warning") for line in broken(row.text, width - 8)], row.right, width)
-    elif not row.after:
-        yield from _ended([(_INDENT + line, "plain") for line in broken(row.text, width - 8)], row.right, width)
+    elif row.look == DROPPED or not row.after:
+        sign, look = ("− ", "warning") if row.look == DROPPED else ("", "plain")
+        texts = broken(row.text, width - len(_INDENT) - len(sign) - cell_len(row.right) - 1)
+        yield from _ended([[(f"{_INDENT}{sign}{text}", look)] for text in texts], row.right, width)
     elif room:
         yield [
             (_INDENT + fit(row.text, room), "dim"),
@@ -92,15 +98,16 @@ def _lines(row: Row, room: int, width: int) -> Iterator[_Pieces]:
             (row.right, "dim"),
         ]
     else:
-        yield from ([(_INDENT + line, "dim")] for line in broken(row.text, width - 2))
-        head, *rest = broken(row.after, width - 12)
-        yield from _ended(
-            [(f"{_INDENT}→ {head}", "plain"), *[(f"{_INDENT}  {line}", "plain") for line in rest]], row.right, width
-        )
+        yield from ([(f"{_INDENT}  {line}", "dim")] for line in broken(row.text, width - 4))
+        head, *rest = broken(row.after, width - len(_INDENT) - 3 - cell_len(row.right))
+        first = [(f"{_INDENT}→ ", "accent"), (head, "plain")]
+        yield from _ended([first, *[[(f"{_INDENT}  {line}", "plain")] for line in rest]], row.right, width)
 
 
-def _ended(lines: _Pieces, right: str, width: int) -> Iterator[_Pieces]:
+def _ended(lines: list[_Pieces], right: str, width: int) -> Iterator[_Pieces]:
     """Lines with a number at the end of the last one."""
-    *first, (text, look) = lines
-    yield from ([line] for line in first)
-    yield [(fit(text, width - cell_len(right)), look), (right, "dim")]
+    *first, last = lines
+    yield from first
+    *pieces, (text, look) = last
+    taken = sum([cell_len(piece) for piece, _ in pieces])
+    yield [*pieces, (fit(text, width - taken - cell_len(right)), look), (right, "dim")]

@@ -1,0 +1,182 @@
+"""Numbers of a dtype as text with no more digits than it holds, and numbers as pictures: bars, cells, shades."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import frexp, isfinite, isinf, isnan, ldexp, log
+from typing import Union
+
+from ckptdoctor.checkpoint.dtypes import DType
+
+Number = Union[float, int, bool, complex]
+RGB = tuple[int, int, int]
+
+_PLAIN = 1e7  # whole numbers below this are written out
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+def text(value: Number, dtype: DType) -> str:
+    """The shortest text that stands for this value and no other of the dtype; a quantized one counts as float32."""
+    if isinstance(value, complex):
+        half = value.imag
+        joined = "-" if half < 0 or (half == 0 and str(half)[0] == "-") else "+"
+        return f"{_float(value.real, dtype)}{joined}{_float(abs(half), dtype)}j"
+    if isinstance(value, float):
+        return _float(value, dtype)
+    return str(value)
+
+
+def _float(value: float, dtype: DType) -> str:
+    if isnan(value):
+        return "NaN"
+    if isinf(value):
+        return "inf" if value > 0 else "-inf"
+    if abs(value) < _PLAIN and value == int(value):
+        return "-0" if str(value) == "-0.0" else str(int(value))
+    if dtype.mantissa >= 52 or dtype.kind in ("int", "uint"):
+        return _tidy(repr(value))
+    mantissa, exponent = (dtype.mantissa, dtype.exponent) if dtype.exponent else (23, 8)
+    near = _gap(value, mantissa, exponent) / 2
+    for digits in range(17):
+        found = f"{value:.{digits}e}"
+        if abs(float(found) - value) < near:
+            return _tidy(f"{float(found):.{max(1, digits + 1)}g}")
+    return _tidy(repr(value))
+
+
+def _gap(value: float, mantissa: int, exponent: int) -> float:
+    """How far the nearest other number of such a dtype is; of those below the normal ones, all are equally far."""
+    share, power = frexp(value)
+    least = 2 - (1 << (exponent - 1)) if exponent > 1 else 0  # one less where infinities have no exponent of their own
+    if abs(share) == 0.5:  # the one nearer to zero is half as far
+        power -= 1
+    return ldexp(1.0, max(power - 1, least - 1) - mantissa)
+
+
+def _tidy(written: str) -> str:
+    head, mark, exponent = written.partition("e")
+    if mark:
+        return f"{head}e{int(exponent)}"
+    return head.removesuffix(".0")
+
+
+# histograms
+
+
+def fewer(counts: Sequence[int], columns: int) -> list[int]:
+    """The same in at most ``columns``, neighbours put together; of a few, each as wide as there is room for."""
+    if not counts or columns < 1:
+        return []
+    if len(counts) <= columns:
+        wide = columns // len(counts)
+        return [count for count in counts for _ in range(wide)]
+    step = -(-len(counts) // columns)
+    return [sum(counts[at : at + step]) for at in range(0, len(counts), step)]
+
+
+def bars(counts: Sequence[int], height: int, logarithmic: bool = False) -> list[str]:
+    """Lines of blocks, from the top; whatever occurs at all has a mark."""
+    sizes = [log(1 + count) if logarithmic else float(count) for count in counts]
+    top = max(sizes, default=0.0)
+    if not top:
+        return [" " * len(counts)] * height
+    eighths = [max(1, round(8 * height * each / top)) if each else 0 for each in sizes]
+    return ["".join([_BARS[max(0, min(8, each - 8 * line))] for each in eighths]) for line in range(height - 1, -1, -1)]
+
+
+def axis(low: float, high: float, columns: int) -> str:
+    """A line with a mark where zero is."""
+    if low < 0 < high and columns > 1:
+        most = max(-low, high)
+        at = min(columns - 1, int(columns * (-low / most) / (high / most - low / most)))
+        return "─" * at + "┼" + "─" * (columns - at - 1)
+    return "─" * columns
+
+
+def by_size(sizes: Sequence[tuple[int, int, int]], zeros: int) -> tuple[list[int], int]:
+    """Counts from the largest negative to the largest positive exponent, the zeros between; and the least exponent."""
+    if not sizes:
+        return [zeros], 0
+    low, high = sizes[0][0], sizes[-1][0]
+    known = {exponent: (below, above) for exponent, below, above in sizes}
+    every = [known.get(each, (0, 0)) for each in range(low, high + 1)]
+    below = [each[0] for each in reversed(every)] if any(each[0] for each in every) else []
+    return [*below, zeros, *[each[1] for each in every]], low
+
+
+# heatmaps
+
+Cells = Sequence[Sequence[Union[float, None]]]
+
+
+def limit(cells: Cells) -> float:
+    """The size that gets the full colour: that of all but one in a hundred, so that one outlier hides nothing."""
+    sizes = sorted([abs(each) for row in cells for each in row if each is not None and isfinite(each)])
+    return sizes[min(len(sizes) - 1, len(sizes) * 99 // 100)] or sizes[-1] if sizes else 0.0
+
+
+def zoomed(cells: Cells, rows: int, columns: int) -> list[list[float | None]]:
+    """Each cell as large as there is room for, at most eight times; squares stay squares."""
+    if not cells or not cells[0]:
+        return []
+    times = max(1, min(rows // len(cells), columns // len(cells[0]), 8))
+    return [[each for each in row for _ in range(times)] for row in cells for _ in range(times)]
+
+
+def halves(cells: Cells) -> Iterator[list[tuple[float | None, float | None]]]:
+    """Two rows of cells as one line of pairs, upper and lower."""
+    for at in range(0, len(cells), 2):
+        lower = cells[at + 1] if at + 1 < len(cells) else [None] * len(cells[at])
+        yield list(zip(cells[at], lower, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Colours:
+    """What a cell looks like: from ``negative`` over ``zero`` to ``positive``, and what is no number."""
+
+    negative: RGB
+    zero: RGB
+    positive: RGB
+    unknown: RGB
+    infinite: RGB
+
+    def of(self, value: float | None, most: float) -> RGB | None:
+        """The colour of a value, where ``most`` has the full one."""
+        if value is None:
+            return None
+        if isnan(value):
+            return self.unknown
+        if isinf(value):
+            return self.infinite
+        share = min(1.0, abs(value) / most) ** 0.75 if most else 0.0
+        end = self.negative if value < 0 else self.positive
+        mixed = [round(a + (b - a) * share) for a, b in zip(self.zero, end, strict=True)]
+        return mixed[0], mixed[1], mixed[2]
+
+
+DARK = Colours((84, 160, 235), (24, 28, 34), (240, 148, 62), (240, 80, 200), (245, 235, 90))
+LIGHT = Colours((20, 92, 170), (240, 240, 236), (196, 86, 8), (190, 20, 140), (150, 120, 0))
+
+_POSITIVE, _NEGATIVE = " ░▒▓█", " ·-=#"  # without colours
+
+
+def shade(value: float | None, most: float) -> str:
+    """A cell without colour: blocks for positive values, signs for negative ones."""
+    if value is None:
+        return " "
+    if isnan(value):
+        return "?"
+    if isinf(value):
+        return "!"
+    share = min(1.0, abs(value) / most) if most else 0.0
+    return (_NEGATIVE if value < 0 else _POSITIVE)[min(4, int(share * 5))]
+
+
+def merged(upper: float | None, lower: float | None) -> float | None:
+    """What one character says of two cells: the larger, by size; what is no number before all."""
+    if upper is None or lower is None:
+        return lower if upper is None else upper
+    if isnan(upper) or isnan(lower):
+        return float("nan")
+    return upper if abs(upper) >= abs(lower) else lower

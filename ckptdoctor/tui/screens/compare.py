@@ -1,0 +1,293 @@
+"""Two checkpoints side by side: what is the same, renamed, changed or missing, and how far values are apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.events import Resize
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Footer, Static
+from textual.worker import Worker
+
+from ckptdoctor.checkpoint import addresses
+from ckptdoctor.differences import Side
+from ckptdoctor.engine.diff_request import DiffRequest
+from ckptdoctor.engine.peek import Peek
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.report.contents import heading
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import count, plural
+from ckptdoctor.tui import messages
+from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.comparing import Comparing
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.models import command_line
+from ckptdoctor.tui.models.comparison import Comparison, Flag
+from ckptdoctor.tui.models.pace import Pace
+from ckptdoctor.tui.models.side_by_side import Entry, Line, Order, Show, Wanted, arranged, check, following
+from ckptdoctor.tui.screens.difference import DifferenceScreen
+from ckptdoctor.tui.screens.fit import FitScreen
+from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
+from ckptdoctor.tui.widgets.cells import fit_middle
+from ckptdoctor.tui.widgets.compare_detail import CompareDetail
+from ckptdoctor.tui.widgets.compare_view import CompareView
+from ckptdoctor.tui.widgets.filter_bar import FilterBar
+from ckptdoctor.tui.widgets.title_bar import TitleBar
+
+_PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
+HINT = "name, *.weight, is:changed, is:renamed, is:only-a, dtype:bf16, shape:64x*, >1MB, !not"
+_WORDS = {
+    Flag.CHANGED: "changed",
+    Flag.RENAMED: "renamed",
+    Flag.ONLY_A: "only in A",
+    Flag.ONLY_B: "only in B",
+    Flag.UNKNOWN: "not comparable",
+}
+
+
+class CompareScreen(Screen[None], Background):
+    """A difference that fills in: headers at once, values when they are asked for."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    AUTO_FOCUS = "CompareView"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("slash", "filter", "filter", "Show only what fits: names, kinds of change, sizes", show=True, display="/"),
+        key("v", "values", "values", "Compare all values; again: stop, and later go on", show=True),
+        key("m", "show", "show", "Show everything, or only changed, renamed, or on one side alone", show=True),
+        key("o", "order", "order", "By module, or the largest change first"),
+        key("c", "fit", "fit", "How much of B, or of the model, A fits, and which repairs help", show=True),
+        key("tab", "app.focus_next", "next pane", "To the next pane"),
+        key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+        key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True, display="?"),
+    ]
+
+    def __init__(self, path: str, other: str, settings: Settings) -> None:
+        super().__init__()
+        self.path = path
+        self.other = other
+        self.settings = settings
+        self.request = DiffRequest(path, other, settings.root)
+        self.comparing = Comparing(self, self.request)
+        self.comparison: Comparison | None = None
+        self.wanted = Wanted()
+        self._measuring: Worker[None] | None = None
+        self._pause: Timer | None = None
+        self._pace = Pace()
+        self._opened: tuple[Peek, Peek] | None = None
+        self._counts: dict[Flag, int] = {}
+
+    def compose(self) -> ComposeResult:
+        """What both are and how they differ; the lines; what the cursor is on."""
+        yield TitleBar([" ↔ ".join([escape(addresses.shown(each)) for each in (self.path, self.other)])], id="title")
+        yield Static(id="sides", markup=False)
+        yield FilterBar(id="filter", check=check, hint=HINT)
+        yield CompareView(id="compare")
+        yield CompareDetail(id="compare-detail")
+        yield Footer(compact=False, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.query_one("#compare").border_title = "A ↔ B"
+        self.query_one(FilterBar).display = False
+        self.run_worker(self.comparing.headers, group="comparing", exclusive=True, thread=True)
+
+    def on_resize(self, event: Resize) -> None:
+        """The lines at the top fit again."""
+        self._say_sides()
+
+    # what comparing says
+
+    def on_comparison_made(self, message: messages.ComparisonMade) -> None:
+        """Show what the headers tell."""
+        again, self.comparison = self.comparison is not None, message.comparison
+        self.comparison.measuring = again
+        self.query_one(TitleBar).say(state="" if again else "values not compared")
+        self._say_sides()
+        self._arrange()
+        if self.settings.deep and not again:
+            self.action_values()
+
+    def on_progressed(self, message: messages.Progressed) -> None:
+        """Say how far it is."""
+        if self._measuring is not None and not self._measuring.is_cancelled:
+            self.query_one(TitleBar).say(state=" · ".join([*self._pace.said(message.progress), "v stops"]))
+
+    def on_values_compared(self, message: messages.ValuesCompared) -> None:
+        """Take up what is known by now."""
+        comparison = self.comparison
+        if comparison is None:
+            return
+        if message.news is not None:
+            comparison.learn(message.news)
+        if message.ended:
+            self._stopped("values compared" if comparison.found.compared else "stopped: v goes on")
+            self._say_sides()
+            self._arrange()
+        elif self._pause is None:
+            self._pause = self.set_timer(_PAUSE, self._arrange)
+
+    def on_comparing_failed(self, message: messages.ComparingFailed) -> None:
+        """Nothing can be shown, or nothing more."""
+        self._stopped("")
+        if self.comparison is None:
+            self.app.exit(return_code=2, message=Text(f"error: {escape(message.sentence)}"))
+        else:
+            self.app.notify(message.sentence, severity="error", markup=False)
+
+    def _stopped(self, state: str) -> None:
+        self._measuring = None
+        self.query_one(TitleBar).say(state=state)
+
+    # what is shown
+
+    def _arrange(self) -> None:
+        if self._pause is not None:
+            self._pause.stop()
+            self._pause = None
+        comparison, wanted = self.comparison, self.wanted
+        if comparison is not None:
+            self.compute(
+                lambda: (comparison, arranged(comparison, wanted), comparison.counts()),
+                self._arranged,
+                "lines",
+                len(comparison),
+            )
+
+    def _arranged(self, made: tuple[Comparison, list[Line], dict[Flag, int]]) -> None:
+        comparison, lines, self._counts = made
+        view = self.query_one(CompareView)
+        view.show(comparison, lines)
+        counts = [f"{count(number)} {_WORDS[kind]}" for kind, number in self._counts.items() if number]
+        view.border_title = Content(" · ".join(counts) or "nothing differs")
+        show = "" if self.wanted.show is Show.ALL else f"only {self.wanted.show.value.removeprefix('only ')} · "
+        far = "relative L2 on the right · " if comparison.measuring else ""
+        view.border_subtitle = Content(f"{show}{far}{self.wanted.order.value}")
+        entries = sum([isinstance(line, Entry) for line in lines]) if self.wanted.text else 0
+        self.query_one(FilterBar).say(
+            f"{count(entries)} of {plural(len(comparison), 'tensor')}" if self.wanted.text else ""
+        )
+        if not lines:
+            self.query_one(CompareDetail).say("", "nothing to show")
+
+    def _say_sides(self) -> None:
+        comparison = self.comparison
+        if comparison is None:
+            return
+        found, width = comparison.found, max(20, self.size.width - 2)
+        text = Text(overflow="fold")
+        for name, side in (("A", found.a), ("B", found.b)):
+            text.append(f"{name}  ", "bold").append(f"{_heading(side, width - 3)}\n")
+        said, room = escape(found.summary), (2 if self.has_class("-low") else 3) * (width - 8)
+        text.append(said if len(said) <= room else f"{said[: room - 1]}…", "bold")
+        self.query_one("#sides", Static).update(text)
+
+    def on_line_selected(self, message: messages.LineSelected) -> None:
+        """Show what is known of it."""
+        if self.comparison is not None:
+            self.query_one(CompareDetail).show(self.comparison, message.line)
+
+    def on_lines_wanted(self, message: messages.LinesWanted) -> None:
+        """Open or close a line."""
+        self.wanted = replace(self.wanted, turned={**self.wanted.turned, message.key: message.is_open})
+        self._arrange()
+
+    def on_line_activated(self, message: messages.LineActivated) -> None:
+        """Show how the values of a tensor differ."""
+        comparison, line = self.comparison, message.line
+        if comparison is None or not isinstance(line, Entry):
+            return
+        pair = comparison.pair(line.entry)
+        if pair is None:
+            side = "A" if comparison.flags[line.entry] & Flag.ONLY_A else "B"
+            self.app.notify(f"Only {side} has it: there is nothing to subtract.", markup=False)
+        elif pair.reshaped and not pair.transposed:
+            self.app.notify("They have other shapes: there is nothing to subtract.", markup=False)
+        else:
+            self.app.push_screen(DifferenceScreen(comparison, line, self.request, self._peeks(comparison)))
+
+    def _peeks(self, comparison: Comparison) -> tuple[Peek, Peek]:
+        """What looks into both files; they stay open."""
+        if self._opened is None:
+            a, b = comparison.found.a.checkpoint, comparison.found.b.checkpoint
+            self._opened = Peek(self.path, a), Peek(self.other, b)
+        return self._opened
+
+    def on_filter_changed(self, message: messages.FilterChanged) -> None:
+        """Show only what fits."""
+        self.wanted = replace(self.wanted, text=message.text)
+        self._arrange()
+
+    def command(self) -> str:
+        """The equal command line."""
+        compared = self.settings.deep or (self.comparison is not None and self.comparison.measuring)
+        return command_line.diff(self.path, self.other, values=compared, root=self.settings.root)
+
+    # keys
+
+    def action_filter(self) -> None:
+        """Type a filter."""
+        self.query_one(FilterBar).open()
+
+    def action_values(self) -> None:
+        """Compare the values, or stop that."""
+        comparison = self.comparison
+        if comparison is None:
+            return
+        if self._measuring is not None:
+            self._measuring.cancel()
+            self.query_one(TitleBar).say(state="stopping…")
+        elif comparison.found.compared:
+            self.app.notify("All values are compared.", markup=False)
+        else:
+            comparison.measuring = True
+            self.query_one(CompareView).redraw()
+            self._measuring = self.run_worker(
+                lambda: self.comparing.values(comparison), group="values", exclusive=True, thread=True
+            )
+
+    def action_show(self) -> None:
+        """Show other kinds of change."""
+        show = following(self.wanted.show)
+        while show in _KINDS and not self._counts.get(_KINDS[show]):
+            show = following(show)
+        self.wanted = replace(self.wanted, show=show)
+        self._arrange()
+
+    def action_order(self) -> None:
+        """By module, or the largest change first."""
+        by_module = self.wanted.order is Order.MODULES
+        self.wanted = replace(self.wanted, order=Order.MAGNITUDE if by_module else Order.MODULES)
+        self._arrange()
+
+    def action_fit(self) -> None:
+        """Hold A against what the options name, or else against B."""
+        if self.comparison is None:
+            return
+        named = any(getattr(self.settings, name) is not None for name in ("like", "model", "config"))
+        settings = self.settings if named else replace(self.settings, like=self.other)
+        self.app.push_screen(FitScreen(self.path, self.comparison.found.a.checkpoint, settings))
+
+    def action_help(self) -> None:
+        """All keys, and the language of the filter."""
+        self.app.push_screen(HelpScreen(self.active_bindings))
+
+
+_KINDS = {Show.CHANGED: Flag.CHANGED, Show.RENAMED: Flag.RENAMED, Show.ONLY_A: Flag.ONLY_A, Show.ONLY_B: Flag.ONLY_B}
+
+
+def _heading(side: Side, width: int) -> str:
+    """One line that says what a side is, as far as there is room."""
+    said, *more = [piece for line in heading(side.checkpoint) for piece in line.split(" · ")]
+    for piece in more:
+        if len(said) + 3 + len(piece) > width:
+            break
+        said = f"{said} · {piece}"
+    return fit_middle(said, width).rstrip()

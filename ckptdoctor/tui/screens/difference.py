@@ -1,0 +1,134 @@
+"""How the values of one tensor differ between two checkpoints: figures, and a heatmap of any slice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.engine.diff_request import DiffRequest
+from ckptdoctor.engine.peek import Peek, Refused
+from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.models import command_line
+from ckptdoctor.tui.models.comparison import Comparison
+from ckptdoctor.tui.models.comparison_facts import facts, title
+from ckptdoctor.tui.models.side_by_side import Entry
+from ckptdoctor.tui.models.slices import Slice, first
+from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
+from ckptdoctor.tui.widgets.difference_map import DifferenceMap
+from ckptdoctor.tui.widgets.title_bar import TitleBar
+
+_PAUSE = 0.08  # seconds on a slice before it is read
+
+
+class DifferenceScreen(Screen[None], Background):
+    """Opened over the comparison; escape goes back."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    AUTO_FOCUS = "DifferenceMap"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("escape,enter", "back", "back", "Back to the comparison", show=True, display="esc"),
+        key("right_square_bracket,n", "step(1)", "slice", "The next slice", show=True, display="]"),
+        key("left_square_bracket,N", "step(-1)", "slice before", "The slice before", display="["),
+        key("r", "rows", "rows", "The next dimension goes down, as rows", show=True),
+        key("c", "columns", "columns", "The next dimension goes to the right, as columns", show=True),
+        key("s", "side", "A, B", "The difference, A alone, B alone", show=True),
+        key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
+    ]
+
+    def __init__(self, comparison: Comparison, line: Entry, request: DiffRequest, peeks: tuple[Peek, Peek]) -> None:
+        super().__init__()
+        pair = comparison.pair(line.entry)
+        assert pair is not None
+        self.comparison = comparison
+        self.line = line
+        self.pair = pair
+        self.request = request
+        self.peeks = peeks
+        self.slice: Slice | None = None
+
+    def compose(self) -> ComposeResult:
+        """What is known of both, and the picture."""
+        bar = TitleBar([title(self.comparison, self.line)], id="title")
+        bar.state = ""
+        yield bar
+        yield Static(id="apart", markup=False)
+        yield DifferenceMap(self.peeks, (self.pair.a, self.pair.b), self.pair.transposed, id="difference")
+        yield Footer(compact=False, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Say what is known; find out which tensor is looked at."""
+        text = Text()
+        for name, said in facts(self.comparison, self.line):
+            text.append(f"{name:<8} ", "dim").append(said + "\n")
+        text.rstrip()
+        self.query_one("#apart", Static).update(text)
+        peek, tensor = self.peeks[0], self.pair.a
+        self.compute(lambda: peek.seen_as(tensor), self._begin, "slice")
+
+    def _begin(self, seen: Tensor | Refused) -> None:
+        if isinstance(seen, Refused):
+            self.query_one(DifferenceMap).border_title = Content("A − B")
+            self.query_one(DifferenceMap).refuse(seen)
+            return
+        self._go(_largest(seen.shape))
+
+    def _go(self, slice_: Slice) -> None:
+        self.slice = slice_
+        number = f"slice {slice_.number + 1:,} of {slice_.slices:,}" if slice_.slices > 1 else ""
+        self.query_one(TitleBar).say(state=number)
+        self.set_timer(_PAUSE, lambda: self._show(slice_))  # holding a key reads nothing
+
+    def _show(self, slice_: Slice) -> None:
+        if slice_ == self.slice:
+            self.query_one(DifferenceMap).show(slice_)
+
+    def command(self) -> str:
+        """The equal command line."""
+        return command_line.diff(self.request.a, self.request.b, values=True, root=self.request.root)
+
+    def action_step(self, by: int) -> None:
+        """Another slice."""
+        if self.slice is not None:
+            self._go(self.slice.step(by))
+
+    def action_rows(self) -> None:
+        """Another dimension goes down."""
+        if self.slice is not None:
+            self._go(self.slice.next_rows())
+
+    def action_columns(self) -> None:
+        """Another dimension goes to the right."""
+        if self.slice is not None:
+            self._go(self.slice.next_columns())
+
+    def action_side(self) -> None:
+        """The difference, A alone, B alone."""
+        self.query_one(DifferenceMap).turn_side()
+
+    def action_back(self) -> None:
+        """Back to the comparison."""
+        self.app.pop_screen()
+
+    def action_help(self) -> None:
+        """All keys."""
+        self.app.push_screen(HelpScreen(self.active_bindings))
+
+
+def _largest(shape: tuple[int, ...]) -> Slice:
+    """The slice of the two largest dimensions, where a change of the whole tensor shows best."""
+    begin = first(shape)
+    if begin.rows is None:
+        return begin
+    rows, columns = sorted(sorted(range(len(shape)), key=lambda dim: -shape[dim])[:2])
+    return replace(begin, rows=rows, columns=columns)

@@ -1,0 +1,144 @@
+"""How a checkpoint fits a model, a config or another file: coverage, the chain of repairs, what is left over."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.content import Content
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+from ckptdoctor.checkpoint import Checkpoint, addresses
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.engine.fit import Fit, fitting_offers, held
+from ckptdoctor.engine.offers import Offer
+from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import plural
+from ckptdoctor.tui import messages
+from ckptdoctor.tui.background import FEW, Background
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.models import command_line
+from ckptdoctor.tui.models.fitted import Listed, Row, headline, listed
+from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.repair import RepairScreen
+from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
+from ckptdoctor.tui.widgets.fit_view import FitView, NamesView
+from ckptdoctor.tui.widgets.title_bar import TitleBar
+
+
+class FitScreen(Screen[None], Background):
+    """Opened over another screen; escape goes back."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    AUTO_FOCUS = "FitView"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("escape,c", "back", "back", "Back to where you came from", show=True, display="esc"),
+        key("f", "repair", "repair", "Do these steps: see the plan, write a repaired file", show=True),
+        key("tab", "app.focus_next", "next pane", "To the next pane"),
+        key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+        key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
+    ]
+
+    def __init__(self, path: str, checkpoint: Checkpoint, settings: Settings) -> None:
+        super().__init__()
+        self.path = path
+        self.checkpoint = checkpoint
+        self.settings = settings
+        self.fit: Fit | None = None
+        self._reference: Reference | None = None
+
+    def compose(self) -> ComposeResult:
+        """A sentence, the steps, and the names that the chosen one is about."""
+        bar = TitleBar([escape(addresses.shown(self.path))], id="title")
+        bar.state = "reading the target…"
+        yield bar
+        yield Static(id="fit-summary", markup=False)
+        yield FitView(id="fit")
+        yield NamesView(id="names")
+        yield Footer(compact=False, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Compare, which runs the user's own code where the target is a model."""
+        self.query_one("#fit").border_title = "coverage in keys and in parameters"
+        checkpoint, settings = self.checkpoint, self.settings
+        self.compute(lambda: held(checkpoint, settings), self._show, "fit")
+
+    def _show(self, found: tuple[Fit, Reference]) -> None:
+        self.fit, self._reference = found
+        self._say(self.fit)
+
+    def _say(self, found: Fit) -> None:
+        self.query_one(TitleBar).say(what=[*self.query_one(TitleBar).what, f"fit to {escape(found.target)}"], state="")
+        text = Text(headline(found), "bold")
+        if found.rivals:
+            text.append(f"\n{_rivals(found)}")
+        self.query_one("#fit-summary", Static).update(text)
+        view = self.query_one(FitView)
+        view.border_subtitle = Content(f"in {escape(found.place)}" if found.place else "")
+        view.show(found)
+
+    def on_row_selected(self, message: messages.RowSelected) -> None:
+        """Show the names of a step or leftover."""
+        row = message.row
+        many = len(row.pairs) + len(row.misfits)
+        self.query_one(NamesView).border_title = Content(row.title)
+        self.query_one(NamesView).border_subtitle = plural(many, "key") if many else ""
+        # finding groups takes far longer than drawing a line: fewer than usual are done at once
+        self.compute(lambda: listed(row), lambda found: self._list(row, found), "names", many * FEW // 2_000)
+
+    def _list(self, row: Row, found: list[Listed]) -> None:
+        if not found:
+            found = [Listed("nothing changes" if row.number else "the keys as they are in the file")]
+        self.query_one(NamesView).show(found)
+
+    def on_row_activated(self, message: messages.RowActivated) -> None:
+        """Go to the names."""
+        self.query_one(NamesView).focus()
+
+    def action_back(self) -> None:
+        """Back to where somebody came from."""
+        self.app.pop_screen()
+
+    def action_repair(self) -> None:
+        """Plan the chain."""
+        if self.fit is None:
+            return
+        if addresses.is_address(self.path):
+            self.app.notify("It is not on this machine, and is not repaired where it is: download it.", markup=False)
+            return
+        checkpoint, settings, reference = self.checkpoint, self.settings, self._reference
+        self.compute(lambda: fitting_offers(checkpoint, settings, reference), self._offer, "offers")
+
+    def _offer(self, offered: list[Offer]) -> None:
+        if offered:
+            self.app.push_screen(RepairScreen(self.path, offered, self.settings), self._repaired)
+        else:
+            self.app.notify("Nothing was found that could be repaired.", markup=False)
+
+    def _repaired(self, output: str | None) -> None:
+        """Open what was written."""
+        if output is not None:
+            from ckptdoctor.tui.screens.browser import BrowserScreen
+
+            self.app.switch_screen(BrowserScreen(output, self.settings))
+
+    def command(self) -> str:
+        """The repair, where it makes everything fit; else the examination."""
+        if self.fit is not None and self.fit.option and self.fit.steps and self.fit.complete:
+            return command_line.fix(FixRequest(self.path, auto=True), self.settings)
+        return command_line.check(self.path, self.settings)
+
+    def action_help(self) -> None:
+        """All keys."""
+        self.app.push_screen(HelpScreen(self.active_bindings))
+
+
+def _rivals(found: Fit) -> str:
+    names = ", ".join([escape(each) or "the whole contents" for each in found.rivals])
+    return f"{names} fit as well: --root chooses"

@@ -1,0 +1,281 @@
+"""Choose repairs, see what they do before anything is written, and have the repaired file written under a new name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, Horizontal
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Footer, Input, Static
+
+from ckptdoctor.checkpoint import addresses
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.engine.offers import Offer, planned, request_of
+from ckptdoctor.engine.output_names import free, objection
+from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.findings import RepairReport
+from ckptdoctor.report.escape import escape
+from ckptdoctor.tui import messages
+from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.models import command_line
+from ckptdoctor.tui.models.planned import Row, amount, dropped, rows, summary
+from ckptdoctor.tui.screens.confirm import ConfirmScreen
+from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.writing import WritingScreen
+from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
+from ckptdoctor.tui.widgets.cures import CureList
+from ckptdoctor.tui.widgets.plan import PlanView
+from ckptdoctor.tui.widgets.title_bar import TitleBar
+
+if TYPE_CHECKING:
+    from ckptdoctor.engine.plan import Plan
+
+_PAUSE = 0.06  # seconds without another change before the plan is made
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What came of a request: a plan, or why there is none; and what speaks against the name of the output."""
+
+    request: FixRequest
+    plan: Plan | None = None
+    report: RepairReport | None = None
+    rows: tuple[Row, ...] = ()
+    refusal: str = ""
+    dropped: tuple[str, ...] = ()
+    usual: str = ""
+    objection: str = ""
+    remark: str = ""
+
+
+class RepairScreen(Screen[str], Background):
+    """Gives the path of the repaired file where it is to be opened."""
+
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    AUTO_FOCUS = "CureList"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),
+        key("n", "name", "name", "Give the new file another name", show=True),
+        key("tab", "app.focus_next", "next pane", "To the next pane"),
+        key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+        key("escape", "back", "back", "Back to the contents; nothing is written", show=True, display="esc"),
+        key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
+    ]
+
+    def __init__(
+        self, path: str, offered: Sequence[Offer], settings: Settings | None = None, at: str | None = None
+    ) -> None:
+        super().__init__()
+        self.path = path
+        self.offered = offered
+        self.settings = settings or Settings()
+        self._at = at
+        self._sight: _Sight | None = None
+        self._waiting: Timer | None = None
+        self._named = False  # whether somebody has given the output its name
+        self._wanted = False  # whether it is to be written as soon as it is planned
+        self._reference: Reference | None = None
+
+    def compose(self) -> ComposeResult:
+        """Repairs, what they do, and the name of the new file."""
+        yield TitleBar([escape(addresses.shown(self.path)), "repair"], id="title")
+        with Container(id="repair"):
+            yield CureList(self.offered, id="cures")
+            yield PlanView(id="plan")
+        with Horizontal(id="output"):
+            yield Input(compact=True, id="output-name")
+            yield Static("", markup=False, id="output-said")
+        yield Footer(compact=False, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Make the plan of what is usual."""
+        self.query_one("#cures").border_title = "repairs"
+        self.query_one("#plan").border_title = "plan"
+        self.query_one("#output").border_title = "new file"
+        if self._at is not None:
+            self.call_after_refresh(self.query_one(CureList).go_to, self._at)
+        self._plan_anew()
+
+    def command(self) -> str:
+        """The equal command line."""
+        request, sight = self._request(), self._sight
+        if request is None:
+            return command_line.check(self.path, self.settings)
+        if sight is None or sight.plan is None:
+            return command_line.fix(request, self.settings)
+        return command_line.fix(replace(request, output=sight.plan.output), self.settings, sight.usual)
+
+    # the plan
+
+    def on_choice_changed(self, message: messages.ChoiceChanged) -> None:
+        """Plan anew."""
+        self._plan_anew()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Another name."""
+        event.stop()
+        if self.query_one(Input).has_focus:
+            self._named = True
+            self._sight, self._wanted = None, False
+            self._plan_soon()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """The name is right: on to the question."""
+        event.stop()
+        self.action_write()
+
+    def _plan_soon(self) -> None:
+        if self._waiting is not None:
+            self._waiting.stop()
+        self._waiting = self.set_timer(_PAUSE, self._plan_named)
+
+    def _plan_named(self) -> None:
+        wanted = self._wanted
+        self._plan_anew()
+        self._wanted = wanted
+
+    def _plan_anew(self) -> None:
+        chosen = self.query_one(CureList).chosen
+        possible = sum([offer.safety is not None for offer in self.offered])
+        self.query_one("#cures").border_subtitle = f"{len(chosen)} of {possible} chosen" if possible else ""
+        self._sight, self._wanted, request = None, False, self._request()
+        self.query_one(TitleBar).say(state="" if request is None else "planning…")
+        if request is None:
+            self.workers.cancel_group(self, "plan")
+            self._show_nothing()
+            return
+        settings = self.settings
+        self.compute(lambda: _seen(request, settings), self._show, "plan")
+
+    def _request(self) -> FixRequest | None:
+        """What is chosen, as a request; None where that is nothing."""
+        chosen = self.query_one(CureList).chosen
+        if not chosen:
+            return None
+        name = os.path.expanduser(self.query_one(Input).value.strip()) if self._named else None
+        request = request_of(self.path, self.offered, chosen, self.settings, name)
+        return replace(request, reference=self._reference) if request.auto else request
+
+    def _show_nothing(self) -> None:
+        any_at_all = any(offer.safety is not None for offer in self.offered)
+        text = "Choose a repair with the space bar." if any_at_all else "There is no repair for what was found."
+        self.query_one(PlanView).show([Row("note", text)])
+        self.query_one("#plan").border_subtitle = ""
+        self._say("")
+
+    def _show(self, sight: _Sight) -> None:
+        self._sight = sight
+        self._reference = sight.plan.request.reference if sight.plan is not None else self._reference
+        self.query_one(TitleBar).say(state="")
+        self._tell(sight)
+        if self._wanted:
+            self._wanted = False
+            self.action_write()
+
+    def _tell(self, sight: _Sight) -> None:
+        pane = self.query_one("#plan")
+        report = sight.report
+        if report is None:
+            first, *more = [escape(line) for line in sight.refusal.split("\n")]
+            self.query_one(PlanView).show([Row("error", first), *[Row("plain", line) for line in more]])
+            pane.border_subtitle = "refused"
+            self._say("")
+            return
+        self.query_one(PlanView).show(sight.rows)
+        pane.border_subtitle = summary(report) if report.steps else ""
+        if not self._named:
+            with self.prevent(Input.Changed):
+                self.query_one(Input).value = report.output if sight.plan is not None and sight.plan.recipe else ""
+        said = [sight.remark, amount(report)] if sight.plan is not None and sight.plan.recipe is not None else []
+        self._say(sight.objection or " · ".join(filter(None, said)), wrong=bool(sight.objection))
+
+    def _say(self, text: str, *, wrong: bool = False) -> None:
+        said = self.query_one("#output-said", Static)
+        said.update(text)
+        said.set_class(wrong, "-wrong")
+
+    # keys
+
+    def action_write(self) -> None:
+        """Ask, then write."""
+        sight = self._sight
+        if sight is None:
+            self._wanted = self._request() is not None  # as soon as there is a plan
+            if not self._wanted:
+                self.app.notify("Nothing is chosen: the space bar chooses a repair.", markup=False)
+            return
+        if sight.plan is None or sight.report is None:
+            self.app.notify(sight.refusal.split("\n")[0], severity="error", markup=False)
+        elif sight.plan.recipe is None:
+            self.app.notify("What is chosen changes nothing: there is nothing to write.", markup=False)
+        elif sight.objection:
+            self.app.notify(sight.objection, severity="error", markup=False)
+            self.action_name()
+        else:
+            plan, question = sight.plan, ConfirmScreen(sight.report, sight.dropped)
+            self.app.push_screen(question, lambda yes: self._write(plan) if yes else None)
+
+    def _write(self, plan: Plan) -> None:
+        self.app.push_screen(WritingScreen(plan), lambda opened: self._written(plan, bool(opened)))
+
+    def _written(self, plan: Plan, opened: bool) -> None:
+        if opened:
+            self.dismiss(plan.output)
+        else:
+            self._plan_anew()  # the name is taken now
+
+    def action_name(self) -> None:
+        """To the name of the new file, or from there back."""
+        name = self.query_one(Input)
+        name.focus()
+        name.action_end()
+
+    def action_back(self) -> None:
+        """From the name to the repairs; from there to the contents."""
+        name = self.query_one(Input)
+        if not name.has_focus:
+            self.dismiss(None)
+            return
+        self.query_one(CureList).focus()
+        if not name.value.strip():  # nothing given: the usual name again
+            self._named = False
+            self._plan_anew()
+
+    def action_help(self) -> None:
+        """All keys."""
+        self.app.push_screen(HelpScreen(self.active_bindings))
+
+
+def _seen(request: FixRequest, settings: Settings) -> _Sight:
+    """Make the plan, and look whether its output may be written; for a thread."""
+    from ckptdoctor.engine.repair import preview
+
+    try:
+        plan = planned(request, settings)
+    except CkptDoctorError as error:
+        return _Sight(request, refusal=error.message)
+    own, remark = plan.output, ""
+    if request.output is None and plan.recipe is not None:
+        plan = replace(plan, output=free(own))
+        remark = "" if plan.output == own else f"{os.path.basename(own)} exists already"
+    report, tree = preview(plan), plan.original.tree
+    return _Sight(
+        request,
+        plan,
+        report,
+        rows=tuple(rows(report, tree)) if report.steps else (Row("note", "Nothing changes: all of it is well."),),
+        dropped=tuple(dropped(report, tree)),
+        usual=own if request.output is None else "",
+        objection=objection(plan.output, request.path, report.format) if plan.recipe is not None else "",
+        remark=remark,
+    )

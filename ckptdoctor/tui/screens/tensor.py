@@ -1,0 +1,228 @@
+"""All about the values of one tensor: numbers, heatmap, histogram, extremes; side by side where there is room."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.style import Style
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.events import Resize
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer, Static
+from textual.worker import get_current_worker
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.engine.peek import Look, Refused
+from ckptdoctor.report.numbers import count, plain, plural, shape, size
+from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.messages import ElementWanted
+from ckptdoctor.tui.models.book import Book
+from ckptdoctor.tui.models.facts import title
+from ckptdoctor.tui.models.slices import Index, Slice, first
+from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.index import IndexScreen
+from ckptdoctor.tui.widgets.tensor.distribution import Distribution
+from ckptdoctor.tui.widgets.tensor.drawing import sampled
+from ckptdoctor.tui.widgets.tensor.extremes import ExtremesView
+from ckptdoctor.tui.widgets.tensor.grid import ValueGrid
+from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
+from ckptdoctor.tui.widgets.title_bar import TitleBar
+
+_NARROW = 100  # columns below which only one view is to be seen
+_WIDTHS = [(0, "-narrow"), (_NARROW, "-normal"), (160, "-wide")]
+_HEIGHTS = [(0, "-low"), (30, "-tall")]
+_VIEWS = ("values", "heatmap", "histogram", "extremes")
+
+
+class TensorScreen(Screen[None], Background):
+    """Escape goes back to where it was opened."""
+
+    HORIZONTAL_BREAKPOINTS = _WIDTHS
+    VERTICAL_BREAKPOINTS = _HEIGHTS
+    AUTO_FOCUS = "#values"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("escape,backspace", "leave", "back", "Back to the contents", show=True),
+        key(
+            "right_square_bracket",
+            "step(1)",
+            "slice",
+            "The next slice: the last dimension that stands still moves",
+            show=True,
+            display="]",
+        ),
+        key("left_square_bracket", "step(-1)", "slice before", "The slice before", display="["),
+        key("right_curly_bracket", "leap(1)", "far slice", "The first dimension that stands still moves", display="}"),
+        key("left_curly_bracket", "leap(-1)", "far slice before", "The same, backwards", display="{"),
+        key("r", "rows", "rows", "The next dimension goes down, as rows", show=True),
+        key("c", "columns", "columns", "The next dimension goes to the right, as columns", show=True),
+        key("i", "index", "index", "Go to an element by its indexes", show=True),
+        key("s", "scale", "scale", "Histogram: linear, logarithmic counts, or by powers of two"),
+        key("tab", "turn(1)", "next view", "To the next view"),
+        key("shift+tab", "turn(-1)", "view before", "To the view before"),
+        *[key(plain(at), f"view({at - 1})", name, f"To the {name}") for at, name in enumerate(_VIEWS, 1)],
+        key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
+    ]
+
+    def __init__(self, book: Book, row: int) -> None:
+        super().__init__()
+        self.book, self.row = book, row
+        self.tensor = book.table.tensors[row]
+        found = book.peek.seen_as(self.tensor)
+        self.shown = found if isinstance(found, Tensor) else self.tensor
+        self.slice = first(self.shown.shape)
+        self.seen: Look | Refused | None = None
+
+    def compose(self) -> ComposeResult:
+        """The views; which stand side by side is for app.tcss to say."""
+        facts = [f"{self.tensor.dtype.name} {shape(self.tensor.shape)}", size(self.tensor.nbytes)]
+        if self.shown is not self.tensor:
+            facts.append(f"shown: its {self.shown.dtype.name} {shape(self.shown.shape)}")
+        bar = TitleBar([title(self.book, self.row), *facts], id="title")
+        bar.state = "reading values…"
+        yield bar
+        yield Static(id="axes", markup=False)
+        with Container(id="views"):
+            yield ValueGrid(self.book, self.row, self.slice, self.shown.dtype, id="values")
+            yield Distribution(id="histogram")
+            yield Heatmap(self.book, self.row, id="heatmap")
+            yield ExtremesView(id="extremes")
+        yield Footer(compact=False, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self._turned()
+        self._show_view(0)
+        self.compute(self._look, self._show, "look")
+
+    def on_resize(self, event: Resize) -> None:
+        """The line of dimensions may need less room."""
+        self._tell()
+
+    def _look(self) -> Look | Refused:
+        worker = get_current_worker()
+        return self.book.peek.look(self.tensor, lambda: not worker.is_cancelled)
+
+    def _show(self, seen: Look | Refused) -> None:
+        self.seen = seen
+        self.query_one(TitleBar).say(state=sampled(seen) if isinstance(seen, Look) else "")
+        self.query_one(Distribution).show(seen)
+        self.query_one(ExtremesView).show(seen, self.slice, self.shown.dtype)
+
+    def _go(self, slice_: Slice, index: Index | None = None) -> None:
+        """Show another slice, in every view of it."""
+        turned = (slice_.rows, slice_.columns) != (self.slice.rows, self.slice.columns)
+        here = index or (self.query_one(ValueGrid).index if turned else None)
+        self.slice = slice_.through(here) if turned and here is not None else slice_
+        self._turned(here)
+        if turned and self.seen is not None:
+            self.query_one(ExtremesView).show(self.seen, self.slice, self.shown.dtype)
+
+    def _turned(self, index: Index | None = None) -> None:
+        self.query_one(ValueGrid).show(self.slice, index)
+        self.query_one(Heatmap).show(self.slice)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Which dimension is where, and the views where only one is to be seen."""
+        text = Text(no_wrap=True, overflow="ellipsis")
+        if self._alone:
+            text.append(" ")
+            for number, name in enumerate(_VIEWS, 1):
+                shown = self.query_one(f"#{name}").has_class("-shown")
+                text.append(f" {number} {name} ", Style(reverse=shown, bold=shown, dim=not shown)).append(" ")
+            text.append("\n")
+        text.append_text(self._dimensions())
+        self.query_one("#axes", Static).update(text)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether there is room for one view only."""
+        return self.size.width < _NARROW
+
+    def _dimensions(self) -> Text:
+        text = Text(" ")
+        for dim, length in enumerate(self.slice.shape):
+            text.append("  " if dim else "")
+            if dim == self.slice.rows:
+                text.append(f"↓ {count(length)} rows", "bold")
+            elif dim == self.slice.columns:
+                said = plural(length, "value") if self.slice.rows is None else f"→ {count(length)} columns"
+                text.append(said, "bold")
+            else:
+                text.append(f"{count(self.slice.at[dim])} of {count(length)}")
+        if self.slice.slices > 1:
+            text.append(f"   slice {count(self.slice.number + 1)} of {count(self.slice.slices)}", "dim")
+        return text
+
+    def on_element_wanted(self, message: ElementWanted) -> None:
+        """Go there, in the grid."""
+        self._go(self.slice.through(message.index), message.index)
+        self._show_view(0)
+
+    # keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that could do nothing for this tensor are not there."""
+        if action in ("step", "leap"):
+            return self.slice.slices > 1
+        return self.slice.rows is not None if action in ("rows", "columns") else True
+
+    def action_leave(self) -> None:
+        """Back."""
+        self.dismiss()
+
+    def action_step(self, by: int) -> None:
+        """The next slice."""
+        self._go(self.slice.step(by))
+
+    def action_leap(self, by: int) -> None:
+        """The next slice of the first dimension that stands still."""
+        self._go(self.slice.step(by * self.slice.leap()))
+
+    def action_rows(self) -> None:
+        """Another dimension goes down."""
+        self._go(self.slice.next_rows())
+
+    def action_columns(self) -> None:
+        """Another dimension goes to the right."""
+        self._go(self.slice.next_columns())
+
+    def action_index(self) -> None:
+        """Ask where to go."""
+        if self.slice.shape and 0 not in self.slice.shape:
+            self.app.push_screen(IndexScreen(self.slice.shape), self._jump)
+
+    def _jump(self, index: Index | None) -> None:
+        if index is not None:
+            self.on_element_wanted(ElementWanted(index))
+
+    def action_scale(self) -> None:
+        """Draw the histogram on another scale."""
+        self.query_one(Distribution).turn_scale()
+        if self._alone:
+            self._show_view(_VIEWS.index("histogram"))
+
+    def action_turn(self, by: int) -> None:
+        """To the next view."""
+        focused = self.focused.id if self.focused is not None else None
+        at = _VIEWS.index(focused) if focused in _VIEWS else 0
+        self._show_view((at + by) % len(_VIEWS))
+
+    def action_view(self, number: int) -> None:
+        """To a view."""
+        self._show_view(number)
+
+    def _show_view(self, number: int) -> None:
+        for at, name in enumerate(_VIEWS):
+            self.query_one(f"#{name}", Widget).set_class(at == number, "-shown")
+        self.query_one(f"#{_VIEWS[number]}").focus()
+        self._tell()
+
+    def action_help(self) -> None:
+        """All keys."""
+        self.app.push_screen(HelpScreen(self.active_bindings))

@@ -1,0 +1,131 @@
+"""How a checkpoint fits a target: coverage as bars, step by step; and the names that a step or a leftover is about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual.binding import BindingType
+
+from ckptdoctor.engine.fit import Fit
+from ckptdoctor.report.numbers import count, plural
+from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.messages import RowActivated, RowSelected
+from ckptdoctor.tui.models.fitted import Listed, Row, rows, share
+from ckptdoctor.tui.widgets.cells import fit as fitted
+from ckptdoctor.tui.widgets.cells import fit_middle
+from ckptdoctor.tui.widgets.line_view import LineView
+
+_BARS = ((110, 20), (76, 12), (0, 0))  # cells of a bar in lines of so many cells or more
+_KEYS = 18
+_SHARE = 8
+_RIGHT = 40
+_NEAR = 50  # lines before and behind with which columns are aligned
+
+Pieces = Iterator[tuple[str, str]]
+
+
+class FitView(LineView):
+    """As it is, then each step, then what is left over."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "activate", "names", "Go to the names that the line is about", show=True),
+    ]
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.fit: Fit | None = None
+        self.rows: list[Row] = []
+
+    def show(self, fit: Fit) -> None:
+        """Show how something fits; the cursor begins where there is something to read."""
+        self.fit, self.rows = fit, rows(fit)
+        self.redraw()
+        self.refresh(layout=True)
+        self.cursor = 1 if len(self.rows) > 1 else 0
+        self.selected(self.cursor)
+
+    def count(self) -> int:
+        """How many lines there are."""
+        return len(self.rows)
+
+    def draw(self, number: int, width: int) -> Pieces:
+        """Number, title, rule; then bars for keys and for parameters."""
+        assert self.fit is not None
+        row, total = self.rows[number], self.fit
+        if row.keys is None or row.parameters is None:
+            told = plural(len(row.misfits), "key")
+            yield "   ", "plain"
+            yield fit_middle(row.title, width - 3 - len(told)), "warning"
+            yield told, "warning"
+            return
+        bar = next(cells for least, cells in _BARS if width >= least)
+        code = f"  {row.code}" if row.code else ""
+        room = width - 3 - _KEYS - _SHARE - 2 * (bar + 1 if bar else 0)
+        title = room - len(code)
+        lead = f"{row.number:>2} " if row.number else "   "
+        yield lead, "accent"
+        yield fit_middle(row.title, min(title, len(row.title))), "plain" if row.number else "level"
+        yield fitted(code, room - min(title, len(row.title))), "dim"
+        whole = row.keys == total.total_keys
+        look = "accent" if whole else "plain"
+        yield from _bar(row.keys, total.total_keys, bar)
+        yield fitted(f"{count(row.keys)} of {count(total.total_keys)}", _KEYS - 5, right=True) + " keys", look
+        yield from _bar(row.parameters, total.total_parameters, bar)
+        yield fitted(share(row.parameters, total.total_parameters), _SHARE, right=True), look
+
+    def selected(self, number: int) -> None:
+        """Tell which row the cursor is on."""
+        if number < len(self.rows):
+            self.post_message(RowSelected(self.rows[number]))
+
+    def activated(self, number: int) -> None:
+        """To the names."""
+        self.post_message(RowActivated())
+
+
+class NamesView(LineView):
+    """Names before and after a step, or those that are left over, in groups."""
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.names: Sequence[Listed] = ()
+
+    def show(self, names: Sequence[Listed]) -> None:
+        """Show these."""
+        self.names = names
+        self.redraw()
+        self.cursor = 0
+
+    def count(self) -> int:
+        """How many groups there are."""
+        return len(self.names)
+
+    def draw(self, number: int, width: int) -> Pieces:
+        """Before, an arrow, after; how many on the right."""
+        each, near = self.names[number], self.names[max(0, number - _NEAR) : number + _NEAR]
+        widest = max(len(other.right) for other in near)
+        right = min(widest + 2, max(_RIGHT, width // 3)) if widest else 0
+        room = width - right
+        if not each.after:
+            yield fit_middle(each.before, room), "plain"
+        else:
+            before = min(max(cell_len(other.before) for other in near), (room - 5) // 2)
+            yield fit_middle(each.before, before), "plain"
+            yield "  →  ", "accent"
+            yield fit_middle(each.after, room - before - 5), "dim" if each.after == "dropped" else "plain"
+        if right:
+            yield fitted(each.right, right, right=True), "dim"
+
+
+def _bar(part: int, whole: int, cells: int) -> Pieces:
+    """A bar in eighths of a cell: full only where nothing is missing, empty only where nothing is there."""
+    if not cells:
+        return
+    eighths = 8 * cells * part // whole if whole else 8 * cells
+    eighths = max(1, eighths) if part else 0
+    full, rest = divmod(eighths, 8)
+    drawn = "█" * full + (" ▏▎▍▌▋▊▉"[rest] if rest else "")
+    yield " " + drawn, "accent"
+    yield "░" * (cells - len(drawn)), "dim"

@@ -1,0 +1,65 @@
+"""A repair tells how far it is, and can be ended until the new file has its name."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ckptdoctor.engine import repair as repairing
+from ckptdoctor.engine.plan import plan
+from ckptdoctor.engine.repair import repair
+from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.rules.examples import T
+from tests import builders
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """A repair of a file of a few megabytes."""
+    path = tmp_path / "sick.pt"
+    builders.save({f"module.{index}.weight": T((512, 512)) for index in range(4)}, path)
+    return plan(FixRequest(str(path)))
+
+
+def test_it_tells_how_far_it_is(planned):
+    """Copying, comparing, verifying; the first two up to the last byte, never backwards."""
+    told = []
+    outcome = repair(planned, told.append)
+    assert outcome.proof is not None
+    assert list(dict.fromkeys([each.what for each in told])) == ["copying", "comparing", "verifying"]
+    for what in ("copying", "comparing"):
+        done = [each.done for each in told if each.what == what]
+        assert done == sorted(done)
+        assert done[-1] == planned.recipe.size
+    assert {each.total for each in told} == {planned.recipe.size}
+
+
+@pytest.mark.parametrize("what", ["copying", "comparing", "verifying"])
+def test_whoever_watches_can_end_it(planned, what):
+    """Then nothing is left, under no name."""
+    before = os.listdir(os.path.dirname(planned.output))
+
+    def watch(progress):
+        if progress.what == what:
+            raise KeyError(what)
+
+    with pytest.raises(KeyError):
+        repair(planned, watch)
+    assert os.listdir(os.path.dirname(planned.output)) == before
+
+
+def test_nothing_is_left_of_what_a_process_abandons(planned):
+    """A process that ends at once removes what its threads were writing."""
+    folder, seen = os.path.dirname(planned.output), []
+
+    def watch(progress):
+        if not seen:
+            seen.append(len(os.listdir(folder)))
+            repairing.abandon()
+            seen.append(len(os.listdir(folder)))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        repair(planned, watch)
+    assert seen == [2, 1]

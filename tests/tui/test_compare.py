@@ -1,0 +1,245 @@
+"""Two checkpoints side by side: the screens, and what keys do there."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.tui.models.side_by_side import Show
+from ckptdoctor.tui.screens.compare import CompareScreen
+from ckptdoctor.tui.widgets.compare_view import CompareView
+from ckptdoctor.tui.widgets.difference_map import DifferenceMap
+from tests.tui import NARROW, NORMAL, WIDE, browse, screen
+from tests.tui.pairs import save_pair
+
+TURNS = "text:"  # types nothing: a moment in which timers fire
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pair(library):
+    """The files of this module."""
+    save_pair(library)
+
+
+@pytest.mark.parametrize("size", [NARROW, NORMAL, WIDE], ids=str)
+def test_headers(size):
+    """What the headers tell is there at once, equal tensors folded."""
+    screen("compare", "a.pt", "down", size=size, other="b.pt")
+
+
+@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
+def test_values(size):
+    """With the values compared, magnitudes stand on the right, and what has the same contents is renamed."""
+    screen("compare_values", "a.pt", "v", "end", "up", "up", "up", size=size, other="b.pt")
+
+
+@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
+def test_by_magnitude(size):
+    """Sorted, the largest change is on top."""
+    screen("compare_sorted", "a.pt", "v", "o", "home", size=size, other="b.pt")
+
+
+@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
+def test_difference(size):
+    """Enter on a tensor draws the difference."""
+    screen("difference", "a.pt", "v", "o", "home", "enter", TURNS, size=size, other="b.pt")
+
+
+def said(app):
+    """What the app has notified of."""
+    return " ".join(each.message for each in app._notifications)
+
+
+def lines(app):
+    """What the lines are about."""
+    from ckptdoctor.tui.models.comparison_facts import title
+
+    view = app.screen.query_one(CompareView)
+    return [title(view.comparison, line) for line in view.lines]
+
+
+def test_equal_checkpoints_are_one_line():
+    """Nothing differs: one fold, and after comparing it says so."""
+    assert browse("a.pt", look=lines, other="a.pt") == ["16 tensors alike by name, shape and dtype"]
+    assert browse("a.pt", "v", look=lines, other="a.pt") == ["16 tensors the same"]
+
+
+def test_folds_open_and_close():
+    """Enter opens a fold in its place; again closes it."""
+    before = browse("a.pt", look=lines, other="b.pt")
+    opened = browse("a.pt", "down", "down", "down", "enter", look=lines, other="b.pt")
+    assert opened[:5] == ["conv1.weight", "layer1.0", "layer1.0.bn1.bias", *opened[3:5]]
+    assert opened[3] == before[3] and opened[4] == "layer1.0.conv1.weight"
+    assert browse("a.pt", "down", "down", "down", "enter", "enter", look=lines, other="b.pt") == before
+    assert browse("a.pt", "down", "left", look=lines, other="b.pt") == [*before[:2], *before[4:]]
+
+
+def test_kinds():
+    """The key shows one kind of difference after the other, and passes over kinds that there are none of."""
+
+    def shown(app):
+        return app.screen.wanted.show, lines(app)
+
+    show, seen = browse("a.pt", "m", look=shown, other="b.pt")
+    assert show is Show.CHANGED and "fc.weight" in seen and "old.scale" not in seen
+    show, seen = browse("a.pt", "m", "m", look=shown, other="b.pt")  # without values nothing is renamed
+    assert show is Show.ONLY_A and set(seen) == {"layer1.0.bn1.bias", "old.scale"}
+    show, seen = browse("a.pt", "v", "m", "m", look=shown, other="b.pt")
+    assert show is Show.RENAMED and seen == ["layer1.0.bn1.bias → head.norm.weight"]
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("fc bias", {"fc.bias"}),
+        ("is:only-b", {"head.norm.weight", "aux.weight"}),
+        ("is:recast", {"layer1.1.bn1.weight"}),
+        ("dtype:f32 !is:same weight shape:10x*", {"fc.weight"}),
+    ],
+)
+def test_filter(text, names):
+    """The filter knows names, sizes and dtypes as everywhere, and kinds of difference."""
+    from ckptdoctor.tui.models.side_by_side import Entry
+
+    def entries(app):
+        view = app.screen.query_one(CompareView)
+        return {view.comparison.name(line.entry) for line in view.lines if isinstance(line, Entry)}
+
+    assert browse("a.pt", "slash", f"text:{text}", look=entries, other="b.pt") == names
+
+
+def test_a_filter_that_makes_no_sense_names_the_kinds():
+    """The sentence has the words of the comparison in it."""
+    assert "is:renamed" in browse("a.pt", "slash", "text:is:what", size=WIDE, other="b.pt")
+
+
+def test_text_of_the_files_is_escaped():
+    """Nothing of a file reaches the terminal that could move the cursor."""
+    text = browse("a.pt", "end", other="b.pt")
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert r"\x1b[2Jx" in text
+
+
+def test_deep_compares_values_at_once():
+    """--deep asks for what v does."""
+    assert "values compared" in browse("a.pt", other="b.pt", settings=Settings(deep=True))
+
+
+def test_the_equal_command():
+    """The command that is copied says what was compared."""
+
+    def command(app):
+        return app.screen.command()
+
+    assert browse("a.pt", look=command, other="b.pt") == "ckptdoctor diff a.pt b.pt"
+    assert browse("a.pt", "v", look=command, other="b.pt") == "ckptdoctor diff a.pt b.pt --values"
+
+
+def test_nothing_is_subtracted_that_cannot_be():
+    """Enter on what only one side has, or on another shape, says so."""
+    keys = ("m", "m", "enter")
+    assert isinstance(browse("a.pt", *keys, look=lambda app: app.screen, other="b.pt"), CompareScreen)
+    assert "there is nothing to subtract" in browse("a.pt", *keys, look=said, other="b.pt")
+
+
+def test_slices_of_a_difference():
+    """Keys go through the slices, turn the dimensions, and show either side alone."""
+
+    def seen(app):
+        drawn = app.screen.query_one(DifferenceMap)
+        return str(drawn._slice), drawn.seen.value
+
+    start = ("v", "o", "home", "enter", TURNS)
+    assert browse("a.pt", *start, look=seen, other="b.pt") == ("[↓, →, 0, 0]", "A − B")
+    assert browse("a.pt", *start, "right_square_bracket", TURNS, look=seen, other="b.pt")[0] == "[↓, →, 0, 1]"
+    assert browse("a.pt", *start, "c", TURNS, look=seen, other="b.pt")[0] == "[↓, 0, →, 0]"
+    assert browse("a.pt", *start, "s", TURNS, look=seen, other="b.pt")[1] == "A"
+    assert isinstance(browse("a.pt", *start, "escape", look=lambda app: app.screen, other="b.pt"), CompareScreen)
+
+
+def test_a_file_that_is_not_there_ends_the_program():
+    """One line and status 2."""
+    assert browse("a.pt", look=lambda app: app.return_code, other="nowhere.pt") == 2
+
+
+def test_a_file_that_has_changed_is_not_compared(library):
+    """Values of another file than the one whose headers were read mean nothing."""
+    import shutil
+
+    shutil.copy("b.pt", "c.pt")
+
+    async def run():
+        from ckptdoctor.tui.app import BrowserApp
+        from tests.tui import press, settled
+
+        app = BrowserApp("a.pt", other="c.pt")
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            shutil.copy("exact.pt", "c.pt")
+            await press(pilot, "v")
+            return said(app)
+
+    import asyncio
+
+    assert "has changed since its headers were read" in asyncio.run(run())
+
+
+def test_stopping_and_going_on(monkeypatch):
+    """The key that begins stops as well, and begins again where it was."""
+    import asyncio
+    import time
+
+    from ckptdoctor.tui import comparing
+    from ckptdoctor.tui.app import BrowserApp
+    from ckptdoctor.tui.widgets.title_bar import TitleBar
+    from tests.tui import press, settled
+
+    begun, real = [], comparing.compare_values_of
+
+    def endless(found, request, step, going):
+        begun.append(found)
+        while going(1, 4):
+            time.sleep(0.01)
+
+    async def run():
+        app = BrowserApp("a.pt", other="b.pt")
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            monkeypatch.setattr(comparing, "compare_values_of", endless)
+            await pilot.press("v")
+            await pilot.pause(0.1)
+            bar = app.screen.query_one(TitleBar)
+            states = [bar.state]
+            await pilot.press("down", "down")  # keys are answered meanwhile
+            await press(pilot, "v")
+            states.append(bar.state)
+            monkeypatch.setattr(comparing, "compare_values_of", real)
+            await press(pilot, "v")
+            return [*states, bar.state]
+
+    states = asyncio.run(run())
+    assert states == ["values 25 % · v stops", "stopped: v goes on", "values compared"]
+    assert len(begun) == 1
+
+
+def test_no_color(monkeypatch):
+    """Without colours signs still say everything."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = browse("a.pt", "v", other="b.pt")
+    assert all(sign in text for sign in (" ≠ ", " ~ ", " + ", " − ", " → "))
+
+
+def test_keys_have_ids_tooltips_and_the_footer_eight_at_most():
+    """As on every screen."""
+    from textual.widgets._footer import FooterKey
+
+    from ckptdoctor.tui.screens.difference import DifferenceScreen
+    from ckptdoctor.tui.screens.fit import FitScreen
+    from ckptdoctor.tui.widgets.fit_view import FitView, NamesView
+
+    for owner in (CompareScreen, CompareView, DifferenceScreen, FitScreen, FitView, NamesView):
+        own = owner.__dict__.get("BINDINGS", [])
+        assert all(binding.id and binding.tooltip for binding in own), owner
+        assert len({binding.id for binding in own}) == len(own), owner
+    for keys in ((), ("c",), ("v", "o", "home", "enter")):
+        assert browse("a.pt", *keys, look=lambda app: len(app.screen.query(FooterKey)), other="b.pt") <= 8

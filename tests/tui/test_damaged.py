@@ -1,0 +1,136 @@
+"""A file that cannot be read: what of it is whole, and saving that."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+
+import pytest
+
+from ckptdoctor.tui.app import BrowserApp
+from ckptdoctor.tui.models.salvaged import output_for
+from ckptdoctor.tui.screens import damaged
+from ckptdoctor.tui.screens.browser import BrowserScreen
+from ckptdoctor.tui.screens.damaged import DamagedScreen
+from ckptdoctor.tui.screens.salvage import ConfirmSalvage
+from ckptdoctor.tui.widgets.salvage_view import SalvageView
+from tests.tui import NARROW, NORMAL, browse, screen, text_of
+
+
+@pytest.fixture
+def cut(library, tmp_path, monkeypatch):
+    """A copy of the broken file in a folder of its own."""
+    shutil.copy(library / "cut.pt", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
+def test_the_question(size, cut, monkeypatch):
+    """It names the new file, what will be in it and what will not."""
+    monkeypatch.setattr(os.path, "abspath", lambda path: f"/models/{path}")
+    screen("salvage", "cut.pt", "s", size=size)
+
+
+def test_what_is_lost_is_marked():
+    """The marks say it without colour."""
+    text = browse("cut.pt")
+    assert "7 of 15 tensors whole · 334 kB · 1 in part · 7 lost" in text
+    assert "◐ state_dict/module.layer2.0.conv1.weight" in text and "72.2 % is there" in text
+    assert "● state_dict/module.fc.bias" in text
+
+
+def test_nothing_is_written_before_the_answer(cut):
+    """Neither by looking, nor by going back."""
+    browse("cut.pt", "s", "escape")
+    assert os.listdir(cut) == ["cut.pt"]
+
+
+def test_saved_and_opened(cut):
+    """Enter writes it and says what was proven, enter again opens it."""
+    text = browse("cut.pt", "s", "enter", look=text_of)
+    assert "╭─ saved ─" in text and "cut.salvaged.pt" in text and "✓ everything in it is equal" in text
+    assert sorted(os.listdir(cut)) == ["cut.pt", "cut.salvaged.pt"]
+
+    def opened(app):
+        return isinstance(app.screen, BrowserScreen) and app.screen.path, len(app.screen.book.table)
+
+    assert browse("cut.pt", "s", "enter", "enter", look=opened) == ("cut.salvaged-2.pt", 7)
+
+
+def test_after_it_was_saved_there_is_another_name(cut):
+    """Back on the screen, s asks anew, for a file that is not there yet."""
+
+    def output(app):
+        assert isinstance(app.screen, ConfirmSalvage)
+        return app.screen.report.output
+
+    assert browse("cut.pt", "s", "enter", "escape", "s", "s", look=output) == "cut.salvaged-2.pt"
+
+
+def test_a_file_of_which_nothing_is_whole(cut):
+    """Why is said, and no table is shown."""
+    whole = (cut / "cut.pt").read_bytes()
+    (cut / "cut.pt").write_bytes(whole[:9000])
+
+    def seen(app):
+        return app.screen.query_one(SalvageView).display, text_of(app)
+
+    display, text = browse("cut.pt", look=seen)
+    assert not display
+    assert "Nothing can be saved: " in text
+
+
+def test_an_empty_file_offers_nothing():
+    """There is no key for it."""
+    assert "salvage" not in browse("empty.pt").splitlines()[-1]
+
+
+def test_a_large_file_is_read_when_that_is_asked_for(monkeypatch):
+    """Opening reads headers only."""
+    monkeypatch.setattr(damaged, "_AT_ONCE", 1000)
+    assert not browse("cut.pt", look=lambda app: app.screen.query_one(SalvageView).display)
+    assert browse("cut.pt", "s", look=lambda app: app.screen.query_one(SalvageView).count()) == 15
+
+
+def test_leaving_ends_the_reading(monkeypatch):
+    """Whoever leaves is not kept waiting, and the thread stops at the next block."""
+    told = []
+
+    def plan(path, output, watch):
+        while True:
+            told.append(1)
+            watch(damaged.Progress("storages", 1, 2))
+
+    monkeypatch.setattr(damaged, "plan_salvage", plan)
+
+    async def run():
+        app = BrowserApp("cut.pt")
+        async with app.run_test(size=NORMAL) as pilot:
+            while not (isinstance(app.screen, DamagedScreen) and told):
+                await pilot.pause(0.05)
+            await pilot.pause(0.3)
+            assert app.screen.query_one("#salvage").border_subtitle == "reading: 50 %"
+            await pilot.press("q")
+        seen = len(told)
+        await asyncio.sleep(0.05)
+        return len(told) - seen
+
+    assert asyncio.run(run()) <= 1
+
+
+def test_the_new_name_is_free(tmp_path):
+    """What salvage would choose, or with a number."""
+    path = str(tmp_path / "a.pt")
+    assert output_for(path) == str(tmp_path / "a.salvaged.pt")
+    (tmp_path / "a.salvaged.pt").write_bytes(b"")
+    os.symlink("nowhere", tmp_path / "a.salvaged-2.pt")
+    assert output_for(path) == str(tmp_path / "a.salvaged-3.pt")
+
+
+def test_the_command_that_saves(cut):
+    """y gives it; with the name of the file where that is not the usual one."""
+    assert browse("cut.pt", look=lambda app: app.screen.command()) == "ckptdoctor salvage cut.pt"
+    (cut / "cut.salvaged.pt").write_bytes(b"")
+    assert browse("cut.pt", look=lambda app: app.screen.command()) == "ckptdoctor salvage cut.pt -o cut.salvaged-2.pt"

@@ -1,0 +1,98 @@
+"""How a checkpoint fits a target: coverage, the chain, what is left over."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptdoctor.engine.settings import Settings
+from ckptdoctor.tui.screens.fit import FitScreen
+from ckptdoctor.tui.screens.repair import RepairScreen
+from ckptdoctor.tui.widgets.fit_view import NamesView
+from tests.tui import NARROW, NORMAL, browse, screen
+from tests.tui.pairs import save_pair
+
+TARGET = Settings(like="target.pt")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pair(library):
+    """The files of this module."""
+    save_pair(library)
+
+
+@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
+def test_chain(size):
+    """Steps with coverage after each, and below the names that a step changes."""
+    screen("fit", "wrapped.pt", "c", "down", size=size, settings=TARGET)
+
+
+def test_left_over():
+    """Keys of another shape say both."""
+    screen("fit_left_over", "wrapped.pt", "c", "end", "up", settings=TARGET)
+
+
+def names(app):
+    """What the lower pane lists."""
+    return [(each.before, each.after) for each in app.screen.query_one(NamesView).names]
+
+
+def test_names_of_a_step():
+    """Names of one kind are put together."""
+    found = browse("whole.pt", "c", look=names, settings=Settings(like="exact.pt"))
+    assert ("module.fc.{weight,bias}", "fc.{weight,bias}") in found
+
+
+def test_the_main_screen_says_how_much_fits():
+    """What fits before and after stands above the findings."""
+    assert "0 → 15 of 15 keys fit exact.pt · c" in browse("whole.pt", settings=Settings(like="exact.pt"))
+
+
+def test_without_a_target():
+    """There is nothing to hold it against."""
+
+    def said(app):
+        return " ".join(each.message for each in app._notifications)
+
+    assert "--model, --config or --like" in browse("whole.pt", "c", look=said)
+
+
+def test_the_equal_command():
+    """It repairs where the chain makes everything fit; elsewhere it examines."""
+
+    def command(app):
+        return app.screen.command()
+
+    exact = "ckptdoctor fix whole.pt --auto --like exact.pt"
+    assert browse("whole.pt", "c", look=command, settings=Settings(like="exact.pt")) == exact
+    assert browse("wrapped.pt", "c", look=command, settings=TARGET) == "ckptdoctor check wrapped.pt --like target.pt"
+
+
+def test_repair():
+    """From the chain to its repair, and back."""
+    options = {"settings": Settings(like="exact.pt")}
+    assert isinstance(browse("whole.pt", "c", "f", look=lambda app: app.screen, **options), RepairScreen)
+    assert isinstance(browse("whole.pt", "c", "f", "escape", look=lambda app: app.screen, **options), FitScreen)
+
+
+def test_two_files_fit_each_other():
+    """Over a comparison, A is held against B."""
+    assert "15 after 1 step" in browse("whole.pt", "c", other="exact.pt")
+
+
+def test_a_model(tmp_path, monkeypatch):
+    """A model of the user's own code, which is run; what it prints does not reach the screen."""
+    import torch
+
+    (tmp_path / "nets_of_a_test.py").write_text(
+        "import torch\n\ndef build():\n    print('hello there')\n    return torch.nn.Linear(3, 2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    torch.save({"module.weight": torch.ones(2, 3), "module.bias": torch.ones(2)}, tmp_path / "linear.pt")
+    text = browse(tmp_path / "linear.pt", "c", settings=Settings(model="nets_of_a_test:build"))
+    assert "0 of 2 keys fit nets_of_a_test:build as it is, 2 after 1 step" in text
+    assert "hello there" not in text
+
+
+def test_a_target_that_cannot_be_read_is_a_sentence():
+    """The program ends with what is wrong, before anything is shown."""
+    assert browse("whole.pt", look=lambda app: app.return_code, settings=Settings(like="nowhere.pt")) == 2

@@ -1,0 +1,92 @@
+"""The mouse does what keys do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from textual import events
+
+from ckptdoctor.tui.app import BrowserApp
+from ckptdoctor.tui.screens.browser import BrowserScreen
+from ckptdoctor.tui.widgets.findings import FindingsView
+from ckptdoctor.tui.widgets.tree_view import TreeView
+from tests.tui import NORMAL, press, settled
+
+
+def clicked(act, *keys, size=NORMAL, look=lambda app: app.screen.query_one(TreeView)):
+    """What can be seen after keys, and then something done with the mouse."""
+
+    async def run():
+        app = BrowserApp("resnet.pt")
+        async with app.run_test(size=size) as pilot:
+            await settled(pilot)
+            await press(pilot, *keys)
+            await act(pilot)
+            await settled(pilot)
+            return look(app)
+
+    return asyncio.run(run())
+
+
+def name(app):
+    """What the cursor of the tree is on."""
+    tree = app.screen.query_one(TreeView)
+    return tree.lines.tree.name(tree.line().parent, tree.line().item)
+
+
+def test_a_click_on_the_marker_opens_and_closes():
+    """One click is enough there."""
+    before = clicked(lambda pilot: pilot.pause()).count()
+    assert clicked(lambda pilot: pilot.click(TreeView, offset=(6, 4))).count() > before
+    assert clicked(lambda pilot: pilot.click(TreeView, offset=(2, 1))).count() < before
+
+
+def test_a_click_on_a_finding_shows_it_and_two_jump():
+    """As the cursor and enter do."""
+
+    def title(app):
+        return str(app.screen.query_one("#detail").border_title)
+
+    assert clicked(lambda pilot: pilot.click(FindingsView, offset=(12, 1)), look=title).startswith("N401")
+    assert clicked(lambda pilot: pilot.click(FindingsView, offset=(12, 1), times=2), look=name) == "conv1.weight"
+
+
+def test_the_wheel_scrolls_and_leaves_the_cursor():
+    """Three lines at a time, or as far as there are any."""
+
+    async def turn(pilot):
+        view = pilot.app.screen.query_one(TreeView)
+        x, y = view.region.x + 5, view.region.y + 3
+        for _ in range(2):
+            pilot.app.post_message(events.MouseScrollDown(view, x, y, 0, 1, 0, False, False, False, x, y))
+            await pilot.pause(0.2)
+
+    tree = clicked(turn, "asterisk", "end", "space", "home", size=(80, 24))
+    assert tree.scroll_offset.y > 0
+    assert tree.cursor == 0
+
+
+def test_a_click_outside_a_line_does_nothing():
+    """Below the last line there is nothing to choose."""
+    assert clicked(lambda pilot: pilot.click(TreeView, offset=(5, 20))).cursor == 0
+
+
+@pytest.mark.parametrize("key", ["filter", "help", "list"])
+def test_the_footer_can_be_clicked(key):
+    """Each of its keys."""
+    from textual.widgets._footer import FooterKey
+
+    async def click(pilot):
+        (found,) = [each for each in pilot.app.screen.query(FooterKey) if each.description == key]
+        await pilot.click(found)
+
+    def changed(app):
+        screen = app.screen
+        return (
+            not isinstance(screen, BrowserScreen)
+            or screen.query_one("#filter").display
+            or screen.query_one("#list").display
+        )
+
+    assert clicked(click, look=changed)

@@ -1,0 +1,246 @@
+"""Repairing in the browser: choosing, the plan, the question, the new file and what was proven of it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+
+import pytest
+import torch
+
+from ckptdoctor.errors import RefusedError, WriteError
+from ckptdoctor.rules.examples import T
+from ckptdoctor.tui.app import BrowserApp
+from ckptdoctor.tui.screens.browser import BrowserScreen
+from ckptdoctor.tui.screens.confirm import ConfirmScreen
+from ckptdoctor.tui.screens.repair import RepairScreen
+from ckptdoctor.tui.screens.writing import WritingScreen
+from ckptdoctor.tui.widgets.cures import CureList
+from tests import builders
+from tests.tui import NARROW, NORMAL, WIDE, browse, press, screen, settled, text_of
+
+SIZES = pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
+
+
+@pytest.fixture(autouse=True)
+def folder(library, tmp_path, monkeypatch):
+    """Files that may be written beside."""
+    for name in ("resnet.pt", "hostile.pt", "plain.safetensors"):
+        shutil.copy(library / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def current(app):
+    """The screen that is uppermost."""
+    return type(app.screen)
+
+
+@pytest.mark.parametrize("size", [NARROW, NORMAL, WIDE], ids=str)
+def test_offers(size):
+    """Safe repairs are chosen, and the plan says what they do."""
+    screen("repair", "resnet.pt", "f", size=size)
+
+
+@SIZES
+def test_an_unsafe_one(size):
+    """What is dropped is in the plan."""
+    screen("repair_unsafe", "resnet.pt", "f", "end", "space", "tab", "end", size=size)
+
+
+@SIZES
+def test_question(size):
+    """It names the file, and says what is new in it and what is not in it any more."""
+    screen("repair_question", "resnet.pt", "f", "end", "space", "enter", size=size)
+
+
+@SIZES
+def test_proof(size):
+    """Afterwards: what was proven, and how to load it."""
+    screen("repair_proof", "resnet.pt", "f", "enter", "enter", size=size)
+
+
+def test_nothing_is_chosen():
+    """Nothing chosen is nothing planned."""
+    screen("repair_nothing", "resnet.pt", "f", *["space", "down"] * 3)
+
+
+def test_no_repair_is_possible(folder):
+    """What cannot be repaired says why."""
+    builders.save({"module.a.w": T((2,)), "a.w": T((2,)), "module.b.w": T((2,))}, folder / "two.pt")
+    screen("repair_none", "two.pt", "f")
+
+
+def test_refusal(monkeypatch):
+    """A plan that is refused says why, and is not written."""
+
+    def refuse(request, settings):
+        raise RefusedError("--auto would give two keys one name\n  a.b  →  c\n  c    is already there")
+
+    monkeypatch.setattr("ckptdoctor.tui.screens.repair.planned", refuse)
+    screen("repair_refused", "resnet.pt", "f", "enter", size=NARROW)
+
+
+def test_hostile_names():
+    """Nothing of a file reaches the terminal that could move the cursor, whatever is asked and written."""
+    for keys in (("f",), ("f", "end", "space", "tab", "end"), ("f", "end", "space", "enter"), ("f", "enter", "enter")):
+        text = browse("hostile.pt", *keys)
+        assert all(line.isprintable() for line in text.split("\n"))
+
+
+def test_from_the_file_to_the_repaired_one(folder):
+    """The result is opened, has nothing wrong, and torch loads it with the right keys; the original is as it was."""
+    before = (folder / "resnet.pt").read_bytes()
+
+    def look(app):
+        return app.screen.path, [each.code for each in app.screen.findings], len(app.screen_stack)
+
+    path, findings, depth = browse("resnet.pt", "f", "enter", "enter", "enter", look=look)
+    assert (path, findings, depth) == ("resnet.fixed.pt", ["W301"], 2)
+    loaded = torch.load(folder / "resnet.fixed.pt", weights_only=True)
+    assert "conv1.weight" in loaded["state_dict"]
+    assert loaded["args"] == {"lr": 0.1, "data": "imagenet"}
+    assert (folder / "resnet.pt").read_bytes() == before
+
+
+def walk(path, *stages, look, size=NORMAL):
+    """One session: the keys of each stage, and what ``look`` says after it."""
+    found = []
+
+    async def run():
+        app = BrowserApp(path)
+        async with app.run_test(size=size) as pilot:
+            await settled(pilot)
+            for keys in stages:
+                await press(pilot, *keys)
+                found.append(look(app))
+
+    asyncio.run(run())
+    return found
+
+
+def test_nothing_is_written_without_an_answer(folder):
+    """Only enter on the question writes."""
+    before = sorted(folder.iterdir())
+    stages = (("f",), ("enter",), ("escape",), ("escape",), ("f", "enter", "n"))
+    shown = [RepairScreen, ConfirmScreen, RepairScreen, BrowserScreen, RepairScreen]
+    assert walk("resnet.pt", *stages, look=current) == shown
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_name_of_ones_own(folder):
+    """The field takes a name; enter in it goes on to the question. Left empty it is the usual one again."""
+    stages = (("f", "n", "ctrl+u", "text:mine.pt", "enter"), ("enter",))
+    assert walk("resnet.pt", *stages, look=current) == [ConfirmScreen, WritingScreen]
+    assert (folder / "mine.pt").exists()
+    assert "resnet.fixed.pt" in browse("resnet.pt", "f", "n", "ctrl+u", "escape")
+
+
+def test_names_that_will_not_do(folder):
+    """It says why beside the name, and enter goes nowhere."""
+    before = sorted(folder.iterdir())
+    said = {
+        "resnet.pt": "resnet.pt is the original: give the new file another name.",
+        "plain.safetensors": "plain.safetensors exists already: give another name.",
+        "new.safetensors": "must not end in .safetensors",
+        "no/such.pt": "There is no folder no.",
+        "": "The new file needs a name.",
+    }
+    stages = [("f", "n"), *[("ctrl+u", f"text:{name}", "enter", "enter") for name in said]]
+    found = walk("resnet.pt", *stages, look=lambda app: (current(app), text_of(app)))
+    for (shown, text), sentence in zip(found[1:], said.values(), strict=True):
+        assert shown is RepairScreen
+        assert sentence in text
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_name_that_is_taken_gets_a_number(folder):
+    """What was written before is not replaced."""
+    (folder / "resnet.fixed.pt").write_bytes(b"precious")
+    text = browse("resnet.pt", "f")
+    assert "resnet.fixed-2.pt" in text
+    assert "resnet.fixed.pt exists already" in text
+    browse("resnet.pt", "f", "enter", "enter")
+    assert (folder / "resnet.fixed.pt").read_bytes() == b"precious"
+    assert (folder / "resnet.fixed-2.pt").exists()
+
+
+def test_failure_is_one_sentence(folder, monkeypatch):
+    """What cannot be written says so; the way back leads to the plan."""
+
+    def fail(plan, watch):
+        raise WriteError("There is no room for it.")
+
+    monkeypatch.setattr("ckptdoctor.engine.repair.repair", fail)
+    screen("repair_failed", "resnet.pt", "f", "enter", "enter", size=NARROW)
+    assert browse("resnet.pt", "f", "enter", "enter", "escape", look=current) is RepairScreen
+
+
+def test_stopping(folder, monkeypatch):
+    """Escape while it is written leaves nothing."""
+    from ckptdoctor.engine.repair import repair
+    from ckptdoctor.tui import repairing
+
+    def slowly(plan, watch):
+        def asked(progress):
+            screen.stop()
+            watch(progress)
+
+        return repair(plan, asked)
+
+    class Stopped(repairing.Repairing):
+        def run(self):
+            nonlocal screen
+            screen = self
+            super().run()
+
+    screen = None
+    before = sorted(folder.iterdir())
+    monkeypatch.setattr("ckptdoctor.engine.repair.repair", slowly)
+    monkeypatch.setattr("ckptdoctor.tui.screens.writing.Repairing", Stopped)
+    assert "Stopped." in browse("resnet.pt", "f", "enter", "enter")
+    assert sorted(folder.iterdir()) == before
+
+
+def test_y_copies_the_equal_command():
+    """Anywhere: of the screen that is uppermost, or of the one below a dialogue."""
+    lines = {
+        (): "show resnet.pt --root epoch",
+        ("down", "down", "down"): "show resnet.pt --root state_dict/module.conv1.weight",
+        ("question_mark",): "show resnet.pt --root state_dict/module.conv1.weight",
+        ("escape", "t"): "show resnet.pt --keys",
+        ("shift+tab",): "check resnet.pt",
+        ("shift+tab", "e", "tab"): "check resnet.pt --deep",
+        ("f",): "fix resnet.pt",
+        ("home", "space"): "fix resnet.pt --select P201,D601",
+        ("a",): "fix resnet.pt",
+        ("end", "space", "enter"): "fix resnet.pt --select N401,P201,D601,W301 --unsafe-fixes",
+        ("escape", "a", "n", "ctrl+u", "text:x.pt", "escape"): "fix resnet.pt -o x.pt",
+        ("enter", "enter"): "fix resnet.pt -o x.pt",
+    }
+    found = walk("resnet.pt", *[(*keys, "y") for keys in lines], look=lambda app: app.clipboard)
+    assert found == [f"ckptdoctor {line}" for line in lines.values()]
+
+
+def test_f_on_a_finding_goes_to_its_repair():
+    """The cursor is on the repair of what was selected."""
+
+    def look(app):
+        cures = app.screen.query_one(CureList)
+        return cures.offered[cures.at].code
+
+    assert browse("resnet.pt", "shift+tab", "down", "down", "f", look=look) == "D601"
+
+
+def test_nothing_to_repair():
+    """A healthy file has no repairs to choose."""
+    assert browse("plain.safetensors", "f", look=current) is BrowserScreen
+
+
+@pytest.mark.parametrize("theme", ["ckptdoctor-dark", "ckptdoctor-light"])
+def test_no_color(monkeypatch, theme):
+    """Without colour everything can still be told: chosen by its box, dropped by its sign."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = browse("resnet.pt", "f", "end", "space", theme=theme)
+    assert "[✓] W301" in text
+    assert "− epoch, args, log" in text

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME, cast_loses_values
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Cast, Edit, Fix, Safety
@@ -96,8 +96,19 @@ def _losses(
         holds = _converted(made.get(key))
         if holds is None or not cast_loses_values(BY_NAME[holds.kind], BY_NAME[holds.dtype]):
             continue
-        places = {view.source: Place(storages[view.source]) for view in views_of(holds) if view.held is None}
+        used = [storages[view.source] for view in views_of(holds) if view.held is None]
+        _insist_on_bytes(tensor, used)
+        places = {storage.key: Place(storage) for storage in used}
         yield show_path(tensor.path), _loss(holds, places)
+
+
+def _insist_on_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:
+    for storage in storages:
+        extent = storage.extent
+        if storage.nbytes and (extent is None or (extent.length < storage.nbytes and not storage.compressed)):
+            raise RefusedError(
+                f"{show_path(tensor.path)} is not all in the file, so that it cannot be cast: see ckptdoctor salvage."
+            )
 
 
 def _loss(holds: Converted, places: Mapping[str, Place]) -> Loss:

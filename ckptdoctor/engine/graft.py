@@ -33,6 +33,7 @@ from ckptdoctor.values.alike import alike
 from ckptdoctor.writing.target import resolve
 
 _NAMED = 3  # tensors that a message names
+_FEW = 10  # as the part of all: fewer that differ may be damaged, and are no sign of another training step
 _WRITTEN = ("torch zip", "torch legacy", "safetensors")
 _TWO_COMMANDS = (
     "A graft changes bytes in their places, and so needs a file whose headers are whole. Two commands do it here: "
@@ -251,6 +252,14 @@ def _insist(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
     raise RefusedError("\n".join([*_against(request, report, denied), _CONSENT]))
 
 
+def _as_what(likeness: Likeness, one_file: bool) -> str:
+    """What it speaks of that so many differ: few may be damaged as well."""
+    if one_file:
+        return ""
+    few = len(likeness.unlike) * _FEW <= likeness.compared
+    return "; if that is damage too, name it with --key" if few else ", as those of another training step do"
+
+
 _CONSENT = "The result would be a mixture. Take a copy of the same save, or say --unsafe-fixes if a mixture is meant."
 
 
@@ -265,8 +274,8 @@ def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterat
         names = ", ".join(map(show_path, likeness.unlike[:_NAMED]))
         more = ", …" if len(likeness.unlike) > _NAMED else ""
         yield (
-            f"{copy}: of the {likeness.compared:,} other tensors that both have, {len(likeness.unlike):,} differ "
-            f"({names}{more}){'' if one_file else ', as those of another training step do'}."
+            f"{copy}: of the {likeness.compared:,} other tensors that both have, {len(likeness.unlike):,} "
+            f"differ{'s' if len(likeness.unlike) == 1 else ''} ({names}{more}){_as_what(likeness, one_file)}."
         )
     elif not likeness.equal:
         yield f"Nothing shows that {request.donor} is a copy of that save: there is no other tensor that both have."

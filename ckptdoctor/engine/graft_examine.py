@@ -98,7 +98,7 @@ def _of_values(values: Values) -> Iterator[tuple[KeyPath, str]]:
     for tensor, read in (*not_finite(values), *not_finite(values, Role.OPTIMIZER)):
         words = [f"{read.nan:,} NaN"] if read.nan else []
         words += [f"{read.infinite:,} infinite"] if read.infinite else []
-        yield tensor.path, f"has {' and '.join(words)} of {read.count:,} values"
+        yield tensor.path, f"has {' and '.join(words)} of {read.count:,} {'value' if read.count == 1 else 'values'}"
 
 
 def watched_work(work: Callable[[Going], Result], what: str, total: int) -> Generator[Progress, None, Result]:

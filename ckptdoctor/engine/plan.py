@@ -25,7 +25,7 @@ from ckptdoctor.engine.others import require_no_others
 from ckptdoctor.engine.remapping import in_its_place, remap_edits
 from ckptdoctor.engine.request import FixRequest, index_path, output_path, require_local
 from ckptdoctor.engine.sharing import insist_on_twins
-from ckptdoctor.engine.steps import changes
+from ckptdoctor.engine.steps import changes, without_returning
 from ckptdoctor.engine.told import with_target
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.alignment import compare
@@ -151,7 +151,8 @@ class _Draft:
                 said += [] if loss is None else [loss_change(loss)]
                 safety = Safety.UNSAFE if loss is not None and loss.changed else safety
         if edits:
-            self.steps.append(Step(label, name, title, safety, edits, tuple(said), _fit(self.checkpoint, reference)))
+            told = tuple(without_returning(said, edits))
+            self.steps.append(Step(label, name, title, safety, edits, told, _fit(self.checkpoint, reference)))
 
 
 def _cast(draft: _Draft, dtype: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -45,6 +46,7 @@ from ckptdoctor.edits import (
     Unwrap,
     WriteIndex,
 )
+from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.engine.arranging_steps import arranging_changes
@@ -85,10 +87,21 @@ def changes(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) ->
         yield _other(checkpoint, edit)
 
 
+def without_returning(said: Iterable[Change], edits: Iterable[Edit]) -> Iterator[Change]:
+    """The same, but that nothing is called dropped which a tie of the same step brings back under its name."""
+    back = {(edit.path[:-1], edit.key) for edit in edits if isinstance(edit, Tie)}
+    for change in said:
+        pairs = tuple([pair for pair in change.pairs if (change.place or (), pair[0]) not in back])
+        if change.kind != "drop" or len(pairs) == len(change.pairs):
+            yield change
+        elif pairs:
+            yield replace(change, pairs=pairs, counts=((len(pairs), "entry"),))
+
+
 def _other(checkpoint: Checkpoint, edit: Edit) -> Change:
     if isinstance(edit, Renumber):
         pairs = tuple([(str(old), str(new)) for old, new in edit.pairs])
-        return Change("renumber", pairs, ((len(pairs), "number"),), edit.path)
+        return Change("renumber", pairs, ((len(pairs), "state"),), edit.path)
     if isinstance(edit, Reorder):
         return Change("reorder", (), ((len(edit.keys), "key"),), edit.path)
     if isinstance(edit, Compact):
@@ -103,9 +116,7 @@ def _other(checkpoint: Checkpoint, edit: Edit) -> Change:
     if isinstance(edit, Densify):
         return Change("densify", (), ((len(edit.paths), "tensor"),))
     if isinstance(edit, Replace):
-        return Change(
-            "replace", ((_classes(checkpoint, edit.path), type(edit.value).__name__),), ((1, "object"),), edit.path
-        )
+        return Change("replace", (_replaced(checkpoint, edit),), ((1, "object"),), edit.path)
     if isinstance(edit, Repickle):
         protocol = pickle_protocol(checkpoint.container) or 0
         newer = protocol > _PROTOCOL
@@ -218,6 +229,20 @@ def _view(tensor: Tensor) -> tuple[object, ...]:
     if tensor.storage is None:
         return tensor.path
     return tensor.storage.key, tensor.offset, tensor.shape, tensor.stride
+
+
+def _replaced(checkpoint: Checkpoint, edit: Replace) -> tuple[str, str]:
+    """What stands there, and what will; of a list with the same texts or numbers, that they change places."""
+    node, value = at(checkpoint.tree, edit.path), edit.value
+    if isinstance(node, Sequence) and isinstance(value, list):
+        items = [item for item in node.items if isinstance(item, (int, str))]
+        if len(items) == len(node.items) and Counter(items) == Counter(map(_plain, value)):
+            return f"{len(items):,} {'entry' if len(items) == 1 else 'entries'}", "the same in another order"
+    return _classes(checkpoint, edit.path), type(value).__name__
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, (int, str)) else None
 
 
 def _classes(checkpoint: Checkpoint, path: KeyPath) -> str:

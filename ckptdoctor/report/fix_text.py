@@ -16,6 +16,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.grouping import grouped, in_short
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
+from ckptdoctor.report.renumbered import moves, renumbered
 from ckptdoctor.report.shell import quote
 from ckptdoctor.report.wrapping import abridged, wrapped
 
@@ -115,6 +116,8 @@ def in_words(change: Change, step: Step) -> str:
         return ", ".join(["  →  ".join(map(_shown, filter(None, pair))) for pair in in_short(change.pairs)])
     if change.kind == "cast-loss":
         return ", ".join([f"{what} {number}" for what, number in change.pairs]) or "no value changes"
+    if change.kind == "renumber":
+        return renumbered(change.pairs)
     before = _side([old for old, _ in change.pairs])
     after = _side([new for _, new in change.pairs])
     if change.kind == "drop":
@@ -257,6 +260,9 @@ def _groups(change: Change) -> Iterator[str]:
 def _pairs(change: Change, step: Step) -> Iterator[str]:
     if not change.pairs or change.kind in ("optimizer-unfit", "cast-loss"):
         yield f" {in_words(change, step)}"
+        return
+    if change.kind == "renumber":
+        yield from (f" {each}" for each in moves(change.pairs))
         return
     if len(change.pairs) > _LISTED:
         yield from _groups(change)

@@ -151,3 +151,25 @@ def test_python_casts_as_the_command_does(tmp_path):
     torch.save({"w": torch.randn(4, 3)}, path)
     made = torch.load(ckptdoctor.fix(path, dtype="half").output, weights_only=True)
     assert torch.equal(made["w"], torch.load(path, weights_only=True)["w"].half())
+
+
+def test_float8_in_the_old_format_is_cast(tmp_path):
+    """Its storages have no type there, are counted in bytes, and are read by torch from an archive only."""
+    old = {"w": torch.randn(33).to(torch.float8_e4m3fn), "v": torch.randn(7)}
+    path = tmp_path / "m.pt"
+    torch.save(old, path, _use_new_zipfile_serialization=False)
+    cast = repair(plan(FixRequest(str(path), dtype="bfloat16"))).plan.output
+    archive = repair(plan(FixRequest(cast, selection=Selection(select=("C105",))))).plan.output
+    found = torch.load(archive, weights_only=True)
+    assert found["w"].dtype == found["v"].dtype == torch.bfloat16
+    assert torch.equal(found["w"], old["w"].to(torch.bfloat16))
+    assert torch.equal(found["v"], old["v"].to(torch.bfloat16))
+
+
+def test_a_file_that_is_cut_off_is_refused_by_the_name_of_a_tensor(tmp_path):
+    """What is missing cannot be measured."""
+    path = tmp_path / "m.safetensors"
+    save_file({"v": torch.randn(8), "w": torch.randn(64)}, path)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(RefusedError, match=r"^w is not all in the file, so that it cannot be cast"):
+        plan(FixRequest(str(path), dtype="bfloat16"))

@@ -218,3 +218,12 @@ def test_a_shard_is_healed_by_the_folder_of_the_other_copy(tmp_path):
         graft(asked(tmp_path, path="bad", donor="good"))
     assert graft(asked(tmp_path, path=f"bad/{names[1]}", donor="good", output="out.bin")).written
     assert (tmp_path / "out.bin").read_bytes() == (folder / names[1]).read_bytes()
+
+
+def test_few_others_that_differ_may_be_damaged_too(tmp_path):
+    """One of many is no sign of another training step: the refusal says what to do if it is damaged as well."""
+    weights = {f"layer{number}.weight": torch.rand(4, 3) for number in range(12)}
+    save_file({**weights, "layer1.weight": weights["layer1.weight"] + 1}, tmp_path / "good.safetensors")
+    save_file({**weights, "layer0.weight": torch.full((4, 3), NAN)}, tmp_path / "bad.safetensors")
+    with pytest.raises(RefusedError, match=r"1 differs \(layer1.weight\); if that is damage too, name it with --key"):
+        graft(asked(tmp_path, path="bad.safetensors", donor="good.safetensors"))

@@ -212,3 +212,10 @@ def test_a_clone_is_refused_where_there_is_no_tensor(tmp_path):
     torch.save({"a": torch.ones(2), "n": 3}, tmp_path / "model.pt")
     with pytest.raises(RefusedError, match="no tensor at n"):
         _Draft(open_checkpoint(str(tmp_path / "model.pt"))).add("", "", "", Safety.UNSAFE, (Clone((("n",),)),))
+
+
+def test_what_is_tied_is_not_called_dropped(tmp_path):
+    """It goes and comes back in one step; people are told of the tie alone."""
+    torch.save({key: value.clone() for key, value in tied_llama().state_dict().items()}, tmp_path / "m.pt")
+    (step,) = plan(FixRequest(str(tmp_path / "m.pt"), tie=True)).steps
+    assert [change.kind for change in step.changes] == ["tie"]

@@ -32,7 +32,7 @@ class LegacyStorages:
     def __init__(self, source: Source, stream: Stream) -> None:
         self._path = source.file
         self._size = source.size
-        self._claims = _claims(stream)
+        self._claims = claims_of(stream)
         self.places: dict[str, Place] = {}
         self.notes: list[Note] = []
         self.end = stream.end
@@ -105,7 +105,7 @@ class LegacyStorages:
         self.notes.append(Note(NoteKind.TRUNCATED, message, offset=self._size))
 
 
-def _claims(stream: Stream) -> dict[str, Claim]:
+def claims_of(stream: Stream) -> dict[str, Claim]:
     """What the pickle says of each storage; of several statements about one, the first, as torch does."""
     found: dict[str, Claim] = {}
     for reference in storage_references(stream.saved.root):

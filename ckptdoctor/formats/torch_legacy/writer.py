@@ -8,7 +8,7 @@ from weakref import WeakSet
 from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Source
 from ckptdoctor.edits import Convert, Edit, Repickle
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages, Place
+from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages, Place, claims_of
 from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, read_stream
 from ckptdoctor.formats.torch_objects import Contents, StoragePlan, edit, interpret
 from ckptdoctor.formats.torch_objects.plain_values import from_plain
@@ -58,8 +58,10 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     if broken is not None:
         _insist_on_whole_storages(plans, table)
     segments: list[Segment] = [Literal(_pickles(stream, table, plans, contents))]
+    claims = claims_of(stream)  # as the edits left them
     for plan in _in_file_order(plans, table):
-        segments += _storage(source, table.places, plan)
+        claim = claims.get(plan.key)
+        segments += _storage(source, table.places, plan, claim.itemsize if claim is not None else None)
     if broken is None:
         segments.append(Copy(table.end, source.size - table.end))
     return Recipe(source.file, tuple(_joined(segments)))
@@ -101,12 +103,12 @@ def _in_file_order(plans: Iterable[StoragePlan], table: LegacyStorages) -> list[
     return sorted(plans, key=lambda plan: (order[plan.old.key], plan.key != plan.old.key))
 
 
-def _storage(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
-    """Element count and elements of one storage."""
+def _storage(source: Source, places: Mapping[str, Place], plan: StoragePlan, itemsize: int | None) -> list[Segment]:
+    """Element count and elements of one storage; ``itemsize`` is what the pickle counts its elements by."""
     place = places[plan.old.key]
     if plan.generate is None and plan.pieces in (((0, place.length),), ()) and plan.nbytes == place.length:
         return [Copy(place.offset - COUNT_BYTES, COUNT_BYTES + place.length)]
-    itemsize = plan.itemsize or (place.length // place.count if place.count else 1)
+    itemsize = itemsize or plan.itemsize or (place.length // place.count if place.count else 1)
     return [Literal((plan.nbytes // itemsize).to_bytes(COUNT_BYTES, "little")), *elements(source, places, plan)]
 
 

@@ -52,7 +52,7 @@ def zstd(data):
 
 
 WAYS = {
-    "m.pt.gz": lambda data: gzip.compress(data),
+    "m.pt.gz": lambda data: gzip.compress(data, mtime=0),
     "m.pt.bz2": lambda data: bz2.compress(data),
     "m.pt.xz": lambda data: lzma.compress(data),
     "m.pt.zst": zstd,
@@ -64,11 +64,11 @@ WAYS = {
     "m.tar": lambda data: in_tar(data, "./m.pt"),
     "m.tgz": lambda data: in_tar(data, "run/m.pt", "w:gz"),
     "m.tar.xz": lambda data: in_tar(data, "m.pt", "w:xz"),
-    "nested.zip": lambda data: zipped(gzip.compress(data), "m.pt.gz"),
+    "nested.zip": lambda data: zipped(gzip.compress(data, mtime=0), "m.pt.gz"),
     "without_suffix.zip": lambda data: zipped(data, "checkpoint"),
-    "two_streams.gz": lambda data: gzip.compress(data[:1000]) + gzip.compress(data[1000:]) + bytes(100),
+    "two_streams.gz": lambda data: gzip.compress(data[:1000], mtime=0) + gzip.compress(data[1000:], mtime=0) + bytes(100),
     "two_streams.bz2": lambda data: bz2.compress(data[:1000]) + bz2.compress(data[1000:]),
-    "followed.gz": lambda data: gzip.compress(data) + b"something else",
+    "followed.gz": lambda data: gzip.compress(data, mtime=0) + b"something else",
 }
 
 
@@ -149,8 +149,8 @@ def test_of_several_one_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "data", "words"),
     [
-        ("m.pt.gz", gzip.compress(b"just some text" * 1000), "is a gzip file"),
-        ("empty.gz", gzip.compress(b""), "is a gzip file"),
+        ("m.pt.gz", gzip.compress(b"just some text" * 1000, mtime=0), "is a gzip file"),
+        ("empty.gz", gzip.compress(b"", mtime=0), "is a gzip file"),
         ("m.zip", zipped(b"text" * 500, "notes.txt"), "holds no checkpoint, only “notes.txt”"),
         ("m.tar", in_tar(b"text" * 500, "notes.txt"), "holds no checkpoint"),
         ("again.zip", zipped(zipped(zipped(zipped(b"PK\3\4", "m.pt"), "c.zip"), "b.zip"), "a.zip"), "zip archive"),
@@ -205,7 +205,7 @@ def test_cutting_or_flipping_anything_gives_an_answer(tmp_path):
 
 def test_what_is_damaged_inside_is_told_as_such(tmp_path):
     """A cut checkpoint in a whole gzip file is a cut checkpoint."""
-    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path)[:-200]))
+    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path)[:-200], mtime=0))
     assert {"C102", "F005"} == {finding.code for finding in ckptdoctor.check(tmp_path / "m.pt.gz").findings}
 
 
@@ -221,8 +221,8 @@ def test_a_bomb_is_not_unpacked(tmp_path, monkeypatch):
 def test_a_bomb_in_a_packed_file_is_held_against_the_packed_file(tmp_path, monkeypatch):
     """What a small file unpacks to may not be large enough to let its own inside be larger by far."""
     monkeypatch.setattr(unpacking, "_BEYOND", 1 << 20)
-    inner = gzip.compress(b"\x80\x02" + bytes(60_000_000))
-    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(inner))
+    inner = gzip.compress(b"\x80\x02" + bytes(60_000_000), mtime=0)
+    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(inner, mtime=0))
     assert len(inner) * 2_000 > 60_000_000 > 2_000 * (tmp_path / "m.pt.gz").stat().st_size
     assert "made to fill disks" in ckptdoctor.check(tmp_path / "m.pt.gz").findings[0].message
 
@@ -231,7 +231,7 @@ def test_a_full_disk_is_left_some_room(tmp_path, monkeypatch):
     """What is free is looked at, and a tenth of it stays."""
     usage = shutil.disk_usage("/")
     monkeypatch.setattr(unpacking.shutil, "disk_usage", lambda _: usage._replace(free=1000))
-    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path)))
+    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path), mtime=0))
     with pytest.raises(RefusedError, match="TMPDIR"):
         formats.open_checkpoint(tmp_path / "m.pt.gz")
     assert "leave some room" in ckptdoctor.check(tmp_path / "m.pt.gz").error
@@ -252,7 +252,7 @@ def test_a_hostile_dictionary_size_is_refused(tmp_path):
 def test_permissions_are_those_of_the_packed_file(tmp_path):
     """As gunzip leaves them."""
     path = tmp_path / "m.pt.gz"
-    path.write_bytes(gzip.compress(saved(tmp_path)))
+    path.write_bytes(gzip.compress(saved(tmp_path), mtime=0))
     path.chmod(0o640)
     assert os.stat(ckptdoctor.fix(path).output).st_mode & 0o777 == 0o640
 
@@ -260,18 +260,18 @@ def test_permissions_are_those_of_the_packed_file(tmp_path):
 def test_a_file_is_unpacked_once(tmp_path):
     """And again when it has changed."""
     path = tmp_path / "m.pt.gz"
-    path.write_bytes(gzip.compress(saved(tmp_path)))
+    path.write_bytes(gzip.compress(saved(tmp_path), mtime=0))
     for _ in range(3):
         assert ckptdoctor.check(path).error is None
     assert len(os.listdir(scratch.folder())) == 2
-    path.write_bytes(gzip.compress(saved(tmp_path, "safetensors")))
+    path.write_bytes(gzip.compress(saved(tmp_path, "safetensors"), mtime=0))
     assert ckptdoctor.check(path).checkpoint.format == "safetensors"
 
 
 def test_an_output_that_is_there_is_not_replaced(tmp_path):
     """model.pt beside model.pt.gz stays as it is; a zip archive called model.pt gives model.fixed.pt."""
     torch.save({"other": torch.ones(1)}, tmp_path / "m.pt")
-    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path)))
+    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path), mtime=0))
     with pytest.raises(WriteError, match="exists already"):
         ckptdoctor.fix(tmp_path / "m.pt.gz")
     assert list(torch.load(tmp_path / "m.pt")) == ["other"]
@@ -315,7 +315,7 @@ def test_progress_is_told_on_a_terminal_only(tmp_path, monkeypatch):
             pass
 
     monkeypatch.setattr(unpacking, "_SECONDS", 0.0)
-    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path)))
+    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path), mtime=0))
     for is_one in (False, True):
         scratch.remove()
         monkeypatch.setattr(unpacking.sys, "stderr", Terminal(is_one))

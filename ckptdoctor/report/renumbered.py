@@ -1,0 +1,31 @@
+"""Other numbers for the states of parameters: ``3  →  7, 7  →  3``, neighbours that move alike together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+_MOST = 5  # moves that one line names
+
+
+def moves(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Each run of numbers that all move by as much, in order: ``1..23  →  0..22``."""
+    runs: list[list[int]] = []  # first number before, first after, how many
+    for old, new in sorted([(int(old), int(new)) for old, new in pairs]):
+        if runs and (old, new) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
+            runs[-1][2] += 1
+        else:
+            runs.append([old, new, 1])
+    for old, new, count in runs:
+        yield f"{_span(old, count)}  →  {_span(new, count)}"
+
+
+def renumbered(pairs: Sequence[tuple[str, str]]) -> str:
+    """The same in one line; what is too much is counted."""
+    told = list(moves(pairs))
+    more = f", and {len(told) - _MOST:,} more such moves" if len(told) > _MOST + 1 else ""
+    shown = ", ".join(told[:_MOST] if more else told)
+    return f"{'state' if len(pairs) == 1 else 'states'} {shown}{more}"
+
+
+def _span(first: int, count: int) -> str:
+    return str(first) if count == 1 else f"{first}..{first + count - 1}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
-from textual.app import App
+from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.filter import Monochrome, NoColor
+from textual.screen import Screen
 
 from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.settings import Settings
@@ -22,7 +23,7 @@ from ckptdoctor.tui.screens.compare import CompareScreen
 from ckptdoctor.tui.themes import DARK, LIGHT, preferred
 
 
-class BrowserApp(App[int]):
+class BrowserApp(App[int], inherit_bindings=False):
     """``ckptdoctor browse``."""
 
     TITLE = "ckptdoctor"
@@ -30,8 +31,9 @@ class BrowserApp(App[int]):
     COMMANDS: ClassVar = App.COMMANDS | {BrowserCommands}
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        *ANYWHERE,
         key("ctrl+p,colon", "command_palette", "commands", "Everything there is to do, by name"),
+        *ANYWHERE,
+        key("ctrl+c", "help_quit", "how to leave", "Say which key leaves"),
     ]
 
     def __init__(
@@ -61,6 +63,10 @@ class BrowserApp(App[int]):
             return
         self._exit_renderables.append(Text(escape(one_line(error))))
         self._close_messages_no_wait()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Of the commands of every Textual application only the one that is about this one, and that writes no file."""
+        yield SystemCommand("Change the colours", "Dark or light, or another theme", self.action_change_theme)
 
     def action_copy_command(self) -> None:
         """Copy the equal command: of the screen that is uppermost, or else the one below it."""

@@ -8,11 +8,23 @@ FOOTER = 8  # keys that the footer shows at most
 KNOWN: dict[str, str] = {}  # the ids of all bindings made so far, and what they do
 
 
-def key(keys: str, action: str, name: str, tooltip: str, *, show: bool = False, display: str | None = None) -> Binding:
-    """A binding called ``name`` in the footer, where ``show`` puts it there; its id is the name ("page-up")."""
+def key(
+    keys: str,
+    action: str,
+    name: str,
+    tooltip: str,
+    *,
+    show: bool = False,
+    display: str | None = None,
+    now: bool = False,
+) -> Binding:
+    """A binding called ``name`` in the footer, where ``show`` puts it there; its id is the name ("page-up").
+
+    ``now``: before any key behind it, however quickly that comes, so that it can decide where that one goes.
+    """
     identifier = name.replace(" ", "-")
     KNOWN.setdefault(identifier, tooltip)
-    return Binding(keys, action, name, show=show, key_display=display, tooltip=tooltip, id=identifier)
+    return Binding(keys, action, name, show=show, key_display=display, tooltip=tooltip, id=identifier, priority=now)
 
 
 MOVING = [
@@ -26,5 +38,5 @@ MOVING = [
 
 # keys that work everywhere; dialogues, which shut out those of the application, have them as well
 COPY = key("y", "app.copy_command", "copy", "Copy the command line that does what is on the screen", show=True)
-QUIT = key("q,ctrl+q", "app.quit", "quit", "Leave, whatever is going on", show=True, display="q")
+QUIT = key("q,ctrl+q", "app.quit", "quit", "Leave, whatever is going on", show=True)
 ANYWHERE = [COPY, QUIT]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
+import asyncio
 
+import pytest
+from rich.cells import cell_len
+
+from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.damaged import DamagedScreen
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.tree_view import TreeView
-from tests.tui import NORMAL, browse
+from tests.tui import NARROW, NORMAL, browse, settled, text_of, type_at_once
 
 
 @pytest.mark.parametrize("name", ["hostile.pt", "empty.pt"])
@@ -65,6 +69,55 @@ def test_enter_on_a_finding_jumps_to_its_first_tensor():
 def test_escape_forgets_the_filter():
     """Escape shows everything again, and what was open is open still."""
     assert browse("resnet.pt", "slash", "text:fc", "escape") == browse("resnet.pt")
+
+
+def burst(path, keys, **options):
+    """The screen after keys that come all at once, as they do over a slow line or out of the clipboard."""
+
+    async def run():
+        app = BrowserApp(path, **options)
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            type_at_once(app, keys)
+            await pilot.pause(0.2)
+            await settled(pilot)
+            return text_of(app).split("\n")
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize("other", [None, "resnet.pt"], ids=["one", "two"])
+def test_what_is_typed_right_behind_the_slash_is_in_the_filter(other):
+    """However quickly it comes: none of it is lost, or taken for the keys of other things; a slash is typed as well."""
+    lines = burst("resnet.pt", "/conv/e", other=other)
+    assert any(line.startswith(" / conv/e ") for line in lines)
+
+
+def test_the_footer_offers_no_keys_that_would_be_typed():
+    """While a filter is typed, letters and signs are letters and signs."""
+    assert browse("resnet.pt", "slash").split("\n")[-1] == " esc show all  f1 help  ^q quit"
+
+
+def test_a_filter_that_lets_nothing_through_says_so():
+    """Not an empty pane, and nothing beside it that is not shown."""
+    text = browse("resnet.pt", "slash", "text:zzz")
+    assert "No tensor is like that." in text
+    assert "0 of 15 tensors" in text
+    assert "tensors · " not in text.split("\n", 3)[3]
+
+
+def test_what_was_not_examined_is_said():
+    """Where nothing was found, that does not mean that everything is well."""
+    text = browse("plain.safetensors", size=NARROW)
+    assert "Nothing was found in what was examined." in text
+    assert "not examined: checksums and values (e), fit to a model (--model, --like)" in text
+
+
+def test_names_have_the_room_that_their_line_leaves():
+    """Names of wide characters are cut by their cells, and no line is longer than the others."""
+    for keys in ((), ("asterisk",), ("t",)):
+        lines = browse("hostile.pt", *keys, size=NARROW).split("\n")
+        assert {cell_len(line) for line in lines if line.startswith("│")} == {80}
 
 
 def test_a_filter_that_makes_no_sense_says_why():

@@ -134,3 +134,12 @@ def test_the_command_that_saves(cut):
     assert browse("cut.pt", look=lambda app: app.screen.command()) == "ckptdoctor salvage cut.pt"
     (cut / "cut.salvaged.pt").write_bytes(b"")
     assert browse("cut.pt", look=lambda app: app.screen.command()) == "ckptdoctor salvage cut.pt -o cut.salvaged-2.pt"
+
+
+def test_what_cannot_be_saved_has_no_key_for_it(tmp_path):
+    """The footer offers nothing that would be refused."""
+    page = tmp_path / "page.pt"
+    page.write_text("<!DOCTYPE html><html><title>404</title></html>")
+    text = browse(page)
+    assert "Nothing can be saved" in text
+    assert "salvage" not in text.splitlines()[-1]

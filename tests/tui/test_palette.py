@@ -35,3 +35,10 @@ def test_a_command_is_found_by_its_words_and_runs():
 def test_escape_leaves_everything_as_it_was():
     """The tree is there again, with its cursor."""
     assert browse("resnet.pt", "down", "ctrl+p", "escape", size=NARROW) == browse("resnet.pt", "down", size=NARROW)
+
+
+def test_nothing_there_writes_a_file_without_asking():
+    """Of what every Textual application offers, only the colours."""
+    text = browse("resnet.pt", "ctrl+p", look=listed, size=(120, 60))
+    assert "Change the colours" in text
+    assert "Screenshot" not in text and "Maximize" not in text

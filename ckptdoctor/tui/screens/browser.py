@@ -35,7 +35,7 @@ from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.tensor import TensorScreen
 from ckptdoctor.tui.sizes import STACKED, WIDTHS
 from ckptdoctor.tui.widgets.detail import Detail
-from ckptdoctor.tui.widgets.filter_bar import FilterBar
+from ckptdoctor.tui.widgets.filter_bar import FilterBar, FilterInput
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.title_bar import TitleBar, counted
@@ -62,7 +62,7 @@ class BrowserScreen(Screen[None], Background):
             "filter",
             "Show only what fits: names, dtypes, shapes, sizes, findings",
             show=True,
-            display="/",
+            now=True,
         ),
         key("t", "switch", "list", "All tensors in one list, or the tree again", show=True),
         key("tab", "app.focus_next", "next pane", "To the next pane"),
@@ -71,7 +71,7 @@ class BrowserScreen(Screen[None], Background):
         key("f", "repair", "repair", "Choose repairs, see the plan, write a repaired file", show=True),
         key("c", "fit", "fit", "How much of the model, config or file fits that --model, --config or --like names"),
         key("escape", "stop", "stop", "Stop reading every byte; what was found stays"),
-        key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True, display="?"),
+        key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
 
     def __init__(self, path: str, settings: Settings) -> None:
@@ -106,6 +106,7 @@ class BrowserScreen(Screen[None], Background):
     def examine(self, settings: Settings) -> None:
         """Examine the file, again where that was done before; its contents stay on the screen."""
         self.findings = []
+        self.query_one(FindingsView).say_nothing("Nothing so far.")
         self.examination = Examination(self, self.path, settings, self.book)
         self.run_worker(self.examination.run, group="examination", exclusive=True, thread=True)
 
@@ -126,6 +127,8 @@ class BrowserScreen(Screen[None], Background):
         self.book = message.book
         self.query_one(TreeView).show(self.book)
         self.query_one(ListView).show(self.book)
+        self.query_one(TreeView).say_nothing("It is empty.")
+        self.query_one(ListView).say_nothing("It has no tensors.")
         self.query_one(TitleBar).say(state="examining…")
         self._tell_order()
         self.call_after_refresh(self._painted)
@@ -221,10 +224,18 @@ class BrowserScreen(Screen[None], Background):
         assert self.book is not None
         self.query_one(TreeView).narrow(rows)
         self.query_one(ListView).narrow(rows)
+        if rows is not None and not len(rows):
+            self.query_one(Detail).clear()
+            for view in (self.query_one(TreeView), self.query_one(ListView)):
+                view.say_nothing("No tensor is like that.")
         said = "" if rows is None else f"{count(len(rows))} of {plural(len(self.book.table), 'tensor')}"
         self.query_one(FilterBar).say(said)
 
     # keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The key of the filter is typed like any other where something is typed."""
+        return action != "filter" or not isinstance(self.focused, FilterInput)
 
     def action_filter(self) -> None:
         """Type a filter."""
@@ -248,11 +259,17 @@ class BrowserScreen(Screen[None], Background):
             self.query_one(TitleBar).say(state="stopping…")
 
     def _tell_unread(self, report: FileReport) -> None:
-        """After a deep examination: what was not read, and why."""
+        """What was not examined, and what would do it; after a deep examination what could not be read, and why."""
+        view = self.query_one(FindingsView)
+        view.say_nothing("Nothing was found in what was examined.")
         deep = self.examination is not None and self.examination.settings.deep
         left = [f"{each.what} ({each.why})" for each in report.skipped if each.why not in _NEVER_READ]
         said = f"not read: {'; '.join(left)}" if left else "every byte was read"
-        self.query_one(FindingsView).border_subtitle = Content(escape(said) if deep else "")
+        if not deep:
+            skipped = [each for each in report.skipped if each.why != "there are none"]
+            unread = [f"{each.what} ({'e' if each.why == '--deep' else each.why})" for each in skipped]
+            said = f"not examined: {', '.join(unread)}" if unread else ""
+        view.border_subtitle = Content(escape(said))
         if deep and left:
             self.app.notify(escape(f"{said[:1].upper()}{said[1:]}."), markup=False)
 

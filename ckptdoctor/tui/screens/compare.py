@@ -38,7 +38,7 @@ from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
 from ckptdoctor.tui.widgets.cells import fit_middle
 from ckptdoctor.tui.widgets.compare_detail import CompareDetail
 from ckptdoctor.tui.widgets.compare_view import CompareView
-from ckptdoctor.tui.widgets.filter_bar import FilterBar
+from ckptdoctor.tui.widgets.filter_bar import FilterBar, FilterInput
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
@@ -59,14 +59,14 @@ class CompareScreen(Screen[None], Background):
     VERTICAL_BREAKPOINTS = HEIGHTS
     AUTO_FOCUS = "CompareView"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("slash", "filter", "filter", "Show only what fits: names, kinds of change, sizes", show=True, display="/"),
+        key("slash", "filter", "filter", "Show only what fits: names, kinds of change, sizes", show=True, now=True),
         key("v", "values", "values", "Compare all values; again: stop, and later go on", show=True),
         key("m", "show", "show", "Show everything, or only changed, renamed, or on one side alone", show=True),
         key("o", "order", "order", "By module, or the largest change first"),
         key("c", "fit", "fit", "How much of B, or of the model, A fits, and which repairs help", show=True),
         key("tab", "app.focus_next", "next pane", "To the next pane"),
         key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
-        key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True, display="?"),
+        key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
 
     def __init__(self, path: str, other: str, settings: Settings) -> None:
@@ -231,6 +231,10 @@ class CompareScreen(Screen[None], Background):
         return command_line.diff(self.path, self.other, values=compared, root=self.settings.root)
 
     # keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The key of the filter is typed like any other where something is typed."""
+        return action != "filter" or not isinstance(self.focused, FilterInput)
 
     def action_filter(self) -> None:
         """Type a filter."""

@@ -4,56 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.findings import RepairReport
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.tui.keys import ANYWHERE, key
+from ckptdoctor.tui.screens.question import Question
 
 _DROPS = 6  # things dropped that are named
 
 
-class ConfirmScreen(ModalScreen[bool]):
+class ConfirmScreen(Question):
     """True: write it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        key("enter", "answer(True)", "write", "Write the new file", show=True, display="⏎"),
-        key("escape,n", "answer(False)", "back", "Back to the plan; nothing is written", show=True, display="esc"),
-        *ANYWHERE,
-    ]
 
     def __init__(self, report: RepairReport, dropped: Sequence[str] = ()) -> None:
         super().__init__()
         self.report = report
         self.dropped = dropped
 
-    def compose(self) -> ComposeResult:
-        """The file first."""
-        with VerticalScroll(id="question", classes="box"):
-            yield Static(self._text(), markup=False)
-
-    def on_mount(self) -> None:
-        """Name it."""
-        box = self.query_one("#question")
-        box.border_title = "write this file?"
-        box.border_subtitle = Content("⏎ write   esc back")
-
-    def action_answer(self, answer: bool) -> None:
-        """Write it, or not."""
-        self.dismiss(answer)
-
-    def _text(self) -> Text:
+    def text(self) -> Text:
+        """The file, what is in it, and what is not."""
         report = self.report
         text = Text()
         text.append(f"{escape(os.path.basename(report.output))}\n", "bold")

@@ -23,7 +23,6 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport
 from ckptdoctor.report import full
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.numbers import size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
@@ -53,7 +52,7 @@ class DamagedScreen(Screen[None], Background):
         key("s", "salvage", "salvage", "Find out what is whole, and save it to a new file", show=True),
         key("tab", "app.focus_next", "next pane", "To the next pane"),
         key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
-        key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
+        key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
     def __init__(self, report: FileReport, path: str, opened: Callable[[str], Screen[None]]) -> None:
@@ -63,6 +62,7 @@ class DamagedScreen(Screen[None], Background):
         self.path = path
         self.opened = opened
         self.salvaged: Salvage | None = None
+        self.refused = False  # nothing of it can be saved
 
     def compose(self) -> ComposeResult:
         """The report, the bytes that the file begins with, and below it what is whole."""
@@ -113,7 +113,9 @@ class DamagedScreen(Screen[None], Background):
 
     def _may_be_saved(self) -> bool:
         path = self.path
-        return not addresses.is_address(path) and os.path.isfile(path) and os.path.getsize(path) > 0
+        if self.refused or addresses.is_address(path):
+            return False
+        return os.path.isfile(path) and os.path.getsize(path) > 0
 
     def _look(self) -> None:
         view = self.query_one(SalvageView)
@@ -150,7 +152,9 @@ class DamagedScreen(Screen[None], Background):
         view = self.query_one(SalvageView)
         if isinstance(prospect, str):
             view.display = False
+            self.refused = True
             self._write(prospect)
+            self.refresh_bindings()
             return
         self.salvaged, listed = prospect
         view.show(listed)
@@ -179,15 +183,13 @@ class DamagedScreen(Screen[None], Background):
 
 
 def _outside(report: FileReport) -> Text:
-    """What can be said of any file: its format, its size, and its first bytes."""
+    """What can be said of any file: what to do with its format, and its first bytes."""
     container = report.container
     assert container is not None
-    lines = [f"{escape(container.format) or 'no known format'} · {size(container.size)}"]
-    if container.guidance:
-        lines.append(escape(container.guidance))
+    lines = [escape(container.guidance), ""] if container.guidance else []
     if container.head:
-        lines += ["", "It begins with", *_dump(container.head[:64])]
-    return Text("\n".join(lines))
+        lines += ["It begins with", *_dump(container.head[:64])]
+    return Text("\n".join(lines).rstrip("\n"))
 
 
 def _dump(data: bytes) -> list[str]:

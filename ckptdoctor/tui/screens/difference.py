@@ -43,7 +43,7 @@ class DifferenceScreen(Screen[None], Background):
         key("r", "rows", "rows", "The next dimension goes down, as rows", show=True),
         key("c", "columns", "columns", "The next dimension goes to the right, as columns", show=True),
         key("s", "side", "A, B", "The difference, A alone, B alone", show=True),
-        key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
+        key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
     def __init__(self, comparison: Comparison, line: Entry, request: DiffRequest, peeks: tuple[Peek, Peek]) -> None:
@@ -87,11 +87,20 @@ class DifferenceScreen(Screen[None], Background):
         self.slice = slice_
         number = f"slice {slice_.number + 1:,} of {slice_.slices:,}" if slice_.slices > 1 else ""
         self.query_one(TitleBar).say(state=number)
+        self.refresh_bindings()
         self.set_timer(_PAUSE, lambda: self._show(slice_))  # holding a key reads nothing
 
     def _show(self, slice_: Slice) -> None:
         if slice_ == self.slice:
             self.query_one(DifferenceMap).show(slice_)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys that could do nothing for this tensor are not there."""
+        if self.slice is None:
+            return True
+        if action == "step":
+            return self.slice.slices > 1
+        return self.slice.rows is not None if action in ("rows", "columns") else True
 
     def command(self) -> str:
         """The equal command line."""

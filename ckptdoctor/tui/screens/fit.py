@@ -42,7 +42,7 @@ class FitScreen(Screen[None], Background):
         key("f", "repair", "repair", "Do these steps: see the plan, write a repaired file", show=True),
         key("tab", "app.focus_next", "next pane", "To the next pane"),
         key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
-        key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
+        key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
     def __init__(self, path: str, checkpoint: Checkpoint, settings: Settings) -> None:

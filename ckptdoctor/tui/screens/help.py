@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import ActiveBinding, BindingType
@@ -16,6 +20,7 @@ from textual.widgets import Static
 from ckptdoctor.tui.keys import COPY, key
 from ckptdoctor.tui.models import filtering
 
+_COLUMNS = re.compile(r"   +|(?<=[^ ])  (?=[^<>=0-9 ])")  # what stands between a word of the filter and its meaning
 _OTHER_KEYS = (
     "A table [keys] in ckptdoctor.toml, or [tool.ckptdoctor.keys] in pyproject.toml, gives them: "
     'filter = "f", list = ["z", "f2"]. What has a key here is called:'
@@ -38,23 +43,33 @@ class HelpScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """One text that scrolls."""
         with VerticalScroll(id="help"):
-            yield Static(self._text(), markup=False)
+            yield Static(self._text())
 
     def on_mount(self) -> None:
         """Name it."""
         self.query_one("#help").border_title = "help"
         self.query_one("#help").border_subtitle = "escape closes"
 
-    def _text(self) -> Text:
-        text = Text()
-        text.append("Keys\n", "bold")
-        for keys, meaning in self.listed:
-            text.append(f"  {keys:<16}", "bold").append(f"{meaning}\n")
-        text.append("\nMouse\n", "bold").append("  Click to choose, click twice to open, turn the wheel to scroll.\n")
-        _, _, explained = (filtering.__doc__ or "").partition("\n\n")
-        text.append("\nFilter\n", "bold").append(inspect.cleandoc(explained.replace("``", "")))
-        text.append("\n\nOther keys\n", "bold").append(f"{_OTHER_KEYS}\n{', '.join(self.names)}")
-        return text
+    def _text(self) -> Group:
+        _, rules, words = inspect.cleandoc((filtering.__doc__ or "").replace("``", "")).split("\n\n")
+        return Group(
+            Text("Keys", "bold"),
+            _side_by_side(self.listed),
+            Text.assemble(("\nMouse\n", "bold"), "  Click to choose, click twice to open, turn the wheel to scroll."),
+            Text.assemble(("\nFilter\n", "bold"), " ".join(rules.split()), "\n"),
+            _side_by_side([_COLUMNS.split(line.strip(), maxsplit=1) for line in words.splitlines()]),
+            Text.assemble(("\nOther keys\n", "bold"), f"{_OTHER_KEYS}\n{', '.join(self.names)}"),
+        )
+
+
+def _side_by_side(pairs: Iterable[Sequence[str]]) -> Padding:
+    """Two columns; what is long goes on below its own beginning."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, min_width=14)
+    table.add_column()
+    for name, meaning in pairs:
+        table.add_row(Text(name, "bold"), Text(meaning))
+    return Padding(table, (0, 0, 0, 2))
 
 
 def _listed(bindings: Mapping[str, ActiveBinding]) -> list[tuple[str, str]]:

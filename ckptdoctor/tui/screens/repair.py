@@ -69,7 +69,7 @@ class RepairScreen(Screen[str], Background):
         key("tab", "app.focus_next", "next pane", "To the next pane"),
         key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
         key("escape", "back", "back", "Back to the contents; nothing is written", show=True, display="esc"),
-        key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
+        key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
     def __init__(

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import ClassVar
 
 from rich.text import Text
-from textual.app import ComposeResult
-from textual.binding import BindingType
-from textual.containers import VerticalScroll
-from textual.content import Content
-from textual.screen import ModalScreen
-from textual.widgets import Static
 
 from ckptdoctor.engine.salvage import Salvage
 from ckptdoctor.findings import RepairReport, SalvageReport
@@ -19,40 +12,20 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.salvage import next_step, vouched, what_it_means
 from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.tui.keys import ANYWHERE, key
 from ckptdoctor.tui.models.salvaged import in_figures
+from ckptdoctor.tui.screens.question import Question
 from ckptdoctor.tui.screens.writing import WritingScreen
 
 
-class ConfirmSalvage(ModalScreen[bool]):
+class ConfirmSalvage(Question):
     """True: write it."""
-
-    BINDINGS: ClassVar[list[BindingType]] = [
-        key("enter", "answer(True)", "write", "Write the new file", show=True, display="⏎"),
-        key("escape,n", "answer(False)", "back", "Back; nothing is written", show=True, display="esc"),
-        *ANYWHERE,
-    ]
 
     def __init__(self, report: SalvageReport) -> None:
         super().__init__()
         self.report = report
 
-    def compose(self) -> ComposeResult:
-        """The file first."""
-        with VerticalScroll(id="question", classes="box"):
-            yield Static(self._text(), markup=False)
-
-    def on_mount(self) -> None:
-        """Name it."""
-        box = self.query_one("#question")
-        box.border_title = "write this file?"
-        box.border_subtitle = Content("⏎ write   esc back")
-
-    def action_answer(self, answer: bool) -> None:
-        """Write it, or not."""
-        self.dismiss(answer)
-
-    def _text(self) -> Text:
+    def text(self) -> Text:
+        """The file, what is in it, and what is not."""
         report = self.report
         folder = os.path.dirname(os.path.abspath(report.output))
         text = Text()

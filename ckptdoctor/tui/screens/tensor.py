@@ -65,7 +65,7 @@ class TensorScreen(Screen[None], Background):
         key("tab", "turn(1)", "next view", "To the next view"),
         key("shift+tab", "turn(-1)", "view before", "To the view before"),
         *[key(plain(at), f"view({at - 1})", name, f"To the {name}") for at, name in enumerate(_VIEWS, 1)],
-        key("question_mark,f1", "help", "help", "All keys", show=True, display="?"),
+        key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
     def __init__(self, book: Book, row: int) -> None:

@@ -21,7 +21,13 @@ def fit_middle(text: str, width: int) -> str:
     if taken <= width or width < 8:
         return fit(text, width)
     keep = (width - 1) * 2 // 3
-    return fit(f"{set_cell_size(text, width - 1 - keep)}…{text[-keep:]}", width)
+    tail = text[-keep:]
+    while cell_len(tail) > keep:
+        tail = tail[1:]
+    head = set_cell_size(text, width - 1 - cell_len(tail))
+    if not text.startswith(head):  # a space stands for half a character
+        head = head[:-1]
+    return fit(f"{head}…{tail}", width)
 
 
 def marked(name: str, mark: str, width: int) -> str:

@@ -68,6 +68,13 @@ def of_branch(book: Book, branch: Branch, columns: dict[str, int]) -> Pieces:
     yield of_severity(book.marks.worst(branch))
 
 
+def lent(pieces: Pieces, wanted: int) -> tuple[int, list[tuple[str, str]]]:
+    """How many of the ``wanted`` cells a long name may have of the blanks in front of the columns, and those then."""
+    (text, look), *others = pieces
+    spare = max(0, min(wanted, len(text) - len(text.lstrip(" ")) - 2))
+    return spare, [(text[spare:], look), *others]
+
+
 def _set(texts: dict[str, tuple[str, str]], columns: dict[str, int]) -> Pieces:
     for name, cells in columns.items():
         text, look = texts.get(name, ("", "plain"))

@@ -50,6 +50,7 @@ class CompareView(LineView):
         super().__init__(id=id)
         self.comparison: Comparison | None = None
         self.lines: list[Line] = []
+        self.say_nothing("Nothing is like that: m shows other kinds, / other names.")
 
     def show(self, comparison: Comparison, lines: list[Line]) -> None:
         """Show these lines; the cursor stays on what it was on, where that still has one."""

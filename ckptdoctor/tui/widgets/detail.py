@@ -57,8 +57,9 @@ class Detail(VerticalScroll):
         label = self._style("label")
         for name, said in facts(book, item):
             text.append(f"{name:<10} " if name else "", label).append(said + "\n")
-        for finding in book.marks.about(item) if isinstance(item, int) else ():
-            text.append(f"\n● {finding.code} {finding.name}", self._style(finding.severity.value))
+        for number, finding in enumerate(book.marks.about(item) if isinstance(item, int) else ()):
+            lead = "" if number else "\n"
+            text.append(f"{lead}● {finding.code} {finding.name}", self._style(finding.severity.value))
             text.append(f"  {escape(finding.message)}\n")
         self._say(text)
         self._glance(book, item)
@@ -105,5 +106,6 @@ class Detail(VerticalScroll):
 
     def _say(self, text: Text) -> None:
         self.query_one(Glance).forget()
+        text.rstrip()
         self.query_one("#facts", Static).update(text)
         self.scroll_home(animate=False)

@@ -16,14 +16,23 @@ from ckptdoctor.tui.messages import FilterChanged
 from ckptdoctor.tui.models.filtering import parse
 
 _PAUSE = 0.08  # seconds without a key before the filter is applied
+_SIGNS = ("slash", "question_mark", "colon", "asterisk")  # keys that are signs without being called so
 HINT = "name, *.weight, dtype:bf16, shape:64x*, >1MB, finding:N401, is:tied, !not"
+
+
+class FilterInput(Input):
+    """A line to type in, which says so of every key that is a sign: what it takes, the footer does not offer."""
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Whether the key would be typed."""
+        return key in _SIGNS or super().check_consume_key(key, character)
 
 
 class FilterBar(Horizontal):
     """Hidden until it is wanted, and again when it is left empty."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("escape", "clear", "show all", "Forget the filter and show everything"),
+        key("escape", "clear", "show all", "Forget the filter and show everything", show=True),
     ]
 
     def __init__(self, id: str | None = None, check: Callable[[str], object] = parse, hint: str = HINT) -> None:
@@ -36,7 +45,7 @@ class FilterBar(Horizontal):
     def compose(self) -> Iterator[Static | Input]:
         """A slash, the line, and what there is to say."""
         yield Static("/", id="slash")
-        yield Input(placeholder=self._hint, compact=True, id="filter-input")
+        yield FilterInput(placeholder=self._hint, compact=True, id="filter-input")
         yield Static("", markup=False, id="filter-said")
 
     def open(self) -> None:

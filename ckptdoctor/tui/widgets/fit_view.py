@@ -17,7 +17,7 @@ from ckptdoctor.tui.widgets.cells import fit as fitted
 from ckptdoctor.tui.widgets.cells import fit_middle
 from ckptdoctor.tui.widgets.line_view import LineView
 
-_BARS = ((110, 20), (76, 12), (0, 0))  # cells of a bar in lines of so many cells or more
+_BARS = ((110, 20), (72, 10), (0, 0))  # cells of a bar in lines of so many cells or more
 _KEYS = 18
 _SHARE = 8
 _RIGHT = 40

@@ -20,6 +20,7 @@ from textual.strip import Strip
 from ckptdoctor.findings import Severity
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import MOVING
+from ckptdoctor.tui.widgets.cells import fit
 
 _KEPT = 4_000  # drawn lines that are remembered
 
@@ -49,6 +50,7 @@ class LineView(ScrollView, Background, can_focus=True):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self._strips: dict[tuple[int, int], Strip] = {}
+        self._nothing = ""
 
     def count(self) -> int:
         """How many lines there are."""
@@ -64,10 +66,17 @@ class LineView(ScrollView, Background, can_focus=True):
     def activated(self, number: int) -> None:
         """Enter was pressed on this line, or it was clicked twice."""
 
+    def say_nothing(self, nothing: str) -> None:
+        """What is said where there are no lines."""
+        self._nothing = nothing
+        self.refresh()
+
     def render_line(self, y: int) -> Strip:
         """One line of the screen."""
         number = y + self.scroll_offset.y
         width = self.scrollable_content_region.width
+        if self._nothing and not number and not self.count():
+            return Strip([Segment(fit(self._nothing, width), self.look("dim"))], width)
         if number >= self.count():
             return Strip.blank(width, self.rich_style)
         strip = self._drawn(number, width)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.binding import BindingType
 
 from ckptdoctor.checkpoint import KeyPath
@@ -61,8 +62,9 @@ class ListView(LineView):
         shown, left = columns.chosen(width, _NAME)
         tied = " =" if self.book.table.tied_to(row) else ""
         name = escape(self.book.table.names[row])
-        yield " " + marked(name, tied, left - 1), "plain"
-        yield from columns.of_tensor(self.book, row, shown)
+        lent, pieces = columns.lent(columns.of_tensor(self.book, row, shown), cell_len(name + tied) - left + 1)
+        yield " " + marked(name, tied, left - 1 + lent), "plain"
+        yield from pieces
 
     def selected(self, number: int) -> None:
         """Tell what the cursor is on."""

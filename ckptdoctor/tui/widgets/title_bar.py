@@ -55,7 +55,7 @@ class TitleBar(Widget):
         """One line that fits."""
         right = self._right()
         left = max(0, self.size.width - right.cell_len - 14)
-        text = Text(" ckptdoctor  ", self._style("name"), no_wrap=True, end="")
+        text = Text(no_wrap=True, end="").append(" ckptdoctor  ", self._style("name"))
         return text.append(fit_middle(self._what(left), left), self.rich_style).append_text(right).append(" ")
 
     def _what(self, room: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from rich.cells import cell_len
 from textual.binding import BindingType
 
 from ckptdoctor.checkpoint import KeyPath
@@ -78,14 +79,18 @@ class TreeView(LineView):
         if isinstance(line.item, int):
             tied = " =" if self.book.table.tied_to(line.item) else ""
             yield indent + "  ", "plain"
-            yield marked(name, tied, left - len(indent) - 2), "plain"
-            yield from columns.of_tensor(self.book, line.item, shown)
+            room = left - len(indent) - 2
+            lent, pieces = columns.lent(columns.of_tensor(self.book, line.item, shown), cell_len(name + tied) - room)
+            yield marked(name, tied, room + lent), "plain"
+            yield from pieces
             return
         yield indent + ("▾ " if line.item.is_open else "▸ "), "accent"
         if not line.item.rows:  # nothing of it stands in columns: all the room is for its name and class
             left, shown = width - 2, {}
-        yield from _level(line.item, name, left - len(indent) - 2)
-        yield from columns.of_branch(self.book, line.item, shown)
+        room = left - len(indent) - 2
+        lent, pieces = columns.lent(columns.of_branch(self.book, line.item, shown), cell_len(name) - room)
+        yield from _level(line.item, name, room + lent)
+        yield from pieces
 
     def line(self) -> Line | None:
         """What the cursor is on."""
@@ -232,11 +237,11 @@ def _made(lines: Visible, order: Order, rows: Rows | None) -> Visible:
 def _level(branch: Branch, name: str, left: int) -> Iterator[tuple[str, str]]:
     """The name of a level, and dim behind it what it is for, or its class."""
     remark = escape(branch.role if branch.role not in ("", "model") and branch.role not in name else branch.kind)
-    if not remark or len(name) + 2 + len(remark) > left:
+    if not remark or cell_len(name) + 2 + cell_len(remark) > left:
         yield fit_middle(name, left), "level"
         return
     yield name + "  ", "level"
-    yield fit(remark, left - len(name) - 2), "dim"
+    yield fit(remark, left - cell_len(name) - 2), "dim"
 
 
 def _value(item: Value, indent: str, width: int) -> Iterator[tuple[str, str]]:
@@ -244,5 +249,5 @@ def _value(item: Value, indent: str, width: int) -> Iterator[tuple[str, str]]:
         yield fit(f"{indent}… {plural(item.more, 'more value')}", width), "dim"
         return
     name = escape(item.name) or '""'
-    yield indent + fit_middle(name, min(len(name), width // 2)) + "  ", "plain"
+    yield indent + fit_middle(name, min(cell_len(name), width // 2)) + "  ", "plain"
     yield value(item.node), "dim"

@@ -66,7 +66,9 @@ WAYS = {
     "m.tar.xz": lambda data: in_tar(data, "m.pt", "w:xz"),
     "nested.zip": lambda data: zipped(gzip.compress(data, mtime=0), "m.pt.gz"),
     "without_suffix.zip": lambda data: zipped(data, "checkpoint"),
-    "two_streams.gz": lambda data: gzip.compress(data[:1000], mtime=0) + gzip.compress(data[1000:], mtime=0) + bytes(100),
+    "two_streams.gz": lambda data: (
+        gzip.compress(data[:1000], mtime=0) + gzip.compress(data[1000:], mtime=0) + bytes(100)
+    ),
     "two_streams.bz2": lambda data: bz2.compress(data[:1000]) + bz2.compress(data[1000:]),
     "followed.gz": lambda data: gzip.compress(data, mtime=0) + b"something else",
 }

@@ -248,3 +248,9 @@ def test_torch_comes_with_the_first_look():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "True"]
+
+
+def test_no_elements_is_no_waiting():
+    """A tensor without elements says so in every view, and nothing is said to be read."""
+    text = browse("values.pt", *["down"] * 5, "enter")
+    assert text.count("no elements") == 3 and "reading" not in text

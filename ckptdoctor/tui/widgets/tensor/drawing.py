@@ -57,6 +57,9 @@ def statistics(look: Look, width: int, styles: Styles) -> Text:
 def _figures(look: Look) -> Iterator[tuple[str, str, str]]:
     """Name, number and look of each figure."""
     values = look.values
+    if not look.total:
+        yield "", "no elements", "label"
+        return
     about = "≈" if look.sampled else ""
     if look.sampled:
         yield "", f"{sampled(look)}: {amount(look.looked)} of {amount(look.total)} elements", "warning"

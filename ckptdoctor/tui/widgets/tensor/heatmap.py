@@ -68,7 +68,10 @@ class Heatmap(Background, can_focus=True):
 
     def _read(self) -> None:
         slice_, (width, height) = self._slice, self.content_size
-        if slice_ is None or not slice_.height or width < 2 or height < 2:
+        if slice_ is None or width < 2 or height < 2:
+            return
+        if not slice_.height or not slice_.across:
+            self._show(Refused("no elements"))
             return
         room = (2 * (height - 1), width)
 

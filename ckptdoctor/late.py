@@ -9,7 +9,7 @@ from __future__ import annotations
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["late_dataclass"]
+__all__ = ["complete_all", "late_dataclass"]
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as late_dataclass
@@ -17,6 +17,7 @@ else:
     from dataclasses import dataclass
 
     _COMPLETING = RLock()  # two threads may make the first one at the same time
+    _WAITING: dict[type, dict[str, bool]] = {}
 
     def late_dataclass(**options: bool) -> Any:
         """``dataclasses.dataclass``, for classes that have no slots and no dataclass above them.
@@ -29,13 +30,25 @@ else:
                 raise TypeError(f"{cls.__qualname__} cannot wait: it has slots, an __init__ or a class above it")
 
             def __init__(self: object, *values: object, **named: object) -> None:
-                with _COMPLETING:
-                    if vars(cls)["__init__"] is __init__:
-                        del cls.__init__
-                        dataclass(**options)(cls)
+                _complete(cls)
                 cls.__init__(self, *values, **named)
 
             cls.__init__ = __init__
+            _WAITING[cls] = options
             return cls
 
         return wait
+
+    def _complete(cls: type) -> None:
+        with _COMPLETING:
+            options = _WAITING.pop(cls, None)
+            if options is not None:
+                del cls.__init__
+                dataclass(**options)(cls)
+
+
+def complete_all() -> None:
+    """Complete every class that still waits, for those who watch what is compiled from then on."""
+    if not TYPE_CHECKING:
+        for cls in list(_WAITING):
+            _complete(cls)

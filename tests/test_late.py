@@ -8,7 +8,7 @@ from dataclasses import field
 
 import pytest
 
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.late import complete_all, late_dataclass
 
 
 def example():
@@ -108,3 +108,11 @@ def test_threads_that_come_first_together_all_get_theirs():
     for each in threads:
         each.join()
     assert sorted(each.first for each in made) == list(range(8))
+
+
+def test_all_that_wait_can_be_completed_at_once():
+    """Those who watch what is compiled while files are read see none of it then."""
+    kind = example()
+    complete_all()
+    assert [each.name for each in dataclasses.fields(kind)] == ["first", "rest"]
+    assert kind(1) == kind(first=1)

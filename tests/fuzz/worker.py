@@ -23,6 +23,7 @@ from ckptdoctor.edits import Rename, Retag
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.late import complete_all
 from ckptdoctor.pickles import decode, encode, prove
 from ckptdoctor.writing.recipe import Copy, Generated, Literal
 from tests.fuzz.mutations import mutated
@@ -69,6 +70,7 @@ def warm_up(path: Path) -> None:
         if sample.is_file():
             path.write_bytes(sample.read_bytes())
             through_everything(path)
+    complete_all()
 
 
 def pickle_of(path: Path) -> bytes:

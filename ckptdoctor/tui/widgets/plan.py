@@ -63,7 +63,7 @@ class PlanView(LineView):
 
 def room(view: LineView) -> int:
     """The cells of a line, with or without a scroll bar: which may come and go after lines were made."""
-    return view.outer_size.width - view.gutter.width - _BESIDE
+    return view.outer_size.width - view.styles.gutter.width - _BESIDE  # view.gutter counts a scroll bar that is there
 
 
 def _rooms(rows: Sequence[Row], width: int) -> dict[int, int]:

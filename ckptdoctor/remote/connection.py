@@ -62,7 +62,7 @@ class Connection:
         timer.start()
         try:
             yield
-        except Exception:
+        except Exception:  # whatever a socket that was shut down says; every other error goes on its way
             if not slow.is_set():
                 raise
         finally:

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ckptdoctor.findings import FileReport, Finding, Report, Severity
+from ckptdoctor.findings import FileReport, Report, Severity
+from ckptdoctor.report.annotation import annotation
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
-from ckptdoctor.report.shell import fix_command, with_path
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
@@ -36,17 +36,7 @@ def _lines(report: FileReport) -> Iterator[str]:
         yield _command("error", report.path, "cannot be examined", escape(report.error))
     for finding in report.findings:
         title = f"{finding.code} {finding.name}"
-        yield _command(_COMMANDS[finding.severity], report.path, title, "\n".join(_said(finding, report.path)))
-
-
-def _said(finding: Finding, path: str) -> Iterator[str]:
-    yield escape(finding.message)
-    if finding.cause:
-        yield escape(with_path(finding.cause, path))
-    if finding.fix is not None:
-        yield f"Repair, {finding.fix.safety.value}: {escape(fix_command(path, finding.fix))}"
-    if finding.advice:
-        yield escape(with_path(finding.advice, path))
+        yield _command(_COMMANDS[finding.severity], report.path, title, "\n".join(annotation(finding, report.path)))
 
 
 def _command(name: str, path: str, title: str, message: str) -> str:

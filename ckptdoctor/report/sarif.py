@@ -13,12 +13,12 @@ from hashlib import sha256
 
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
-from ckptdoctor.report.escape import escape
+from ckptdoctor.report.annotation import annotation
 from ckptdoctor.report.json import dump
 from ckptdoctor.report.rule_table import RulePage
 from ckptdoctor.report.sarif_places import Places, uri
 from ckptdoctor.report.sarif_rules import descriptor
-from ckptdoctor.report.shell import fix_command, with_path
+from ckptdoctor.report.shell import fix_command
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _HOME = "https://github.com/ckptdoctor/ckptdoctor"
@@ -90,22 +90,12 @@ def _results(file: FileReport, places: Places, numbers: dict[str, int]) -> Itera
         fingerprint = f"{identity}:{seen[identity]}"
         yield result | {
             "level": LEVELS[finding.severity],
-            "message": _message("\n".join(_said(finding, file.path))),
+            "message": _message("\n".join(annotation(finding, file.path))),
             "locations": list(places.of(finding, _LOCATIONS)),
             # the second is what GitHub would otherwise compute from lines, of which there are none
             "partialFingerprints": {"ckptdoctor/v1": fingerprint, "primaryLocationLineHash": fingerprint},
             "properties": _properties(finding, file.path),
         }
-
-
-def _said(finding: Finding, path: str) -> Iterator[str]:
-    yield escape(finding.message)
-    if finding.cause:
-        yield escape(with_path(finding.cause, path))
-    if finding.fix is not None:
-        yield f"Repair, {finding.fix.safety.value}: {escape(fix_command(path, finding.fix))}"
-    if finding.advice:
-        yield escape(with_path(finding.advice, path))
 
 
 def _properties(finding: Finding, path: str) -> _Object:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, Mapping, Part, StateDict, at, show_path
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Part, StateDict, at, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Drop, Edit, Fix, Renumber, Reorder, Replace, Safety
 from ckptdoctor.facts.alignment import Comparison
@@ -94,8 +94,8 @@ def _groups(checkpoint: Checkpoint, optimizer: SavedOptimizer, found: Remap) -> 
     return [Replace(place, [{**each, **lists} for each, lists in zip(options, wanted, strict=True)])]
 
 
-def _plain(entries: Sequence[tuple[Part, object]]) -> dict[str, object]:
-    return {str(part): as_plain(node) for part, node in entries}  # type: ignore[arg-type]  # values are nodes
+def _plain(entries: Sequence[tuple[Part, Node]]) -> dict[str, object]:
+    return {str(part): as_plain(node) for part, node in entries}
 
 
 def _holds(group: object, key: str, listed: list[object]) -> bool:

@@ -39,22 +39,29 @@ class Background(Widget):
         message.then(message.result)
 
 
-def _work(pump: MessagePump, work: Callable[[], T], then: Callable[[T], None]) -> None:
-    worker = get_current_worker()
+def guarded(work: Callable[[], None], failed: Callable[[str], object]) -> None:
+    """Do the work of a thread; ``failed`` is called with the sentence of whatever error ends it."""
     try:
-        result = work()
+        work()
     except CkptDoctorError as error:
-        sentence = error.message
-    except Exception as error:  # the boundary of the thread: a bug must not take the terminal down with it
+        failed(error.message)
+    except Exception as error:  # the boundary of the thread: a bug is a sentence, and the terminal stays whole
         if wants_trace():
             raise
-        sentence = one_line(error)
-    else:
+        failed(one_line(error))
+
+
+def _work(pump: MessagePump, work: Callable[[], T], then: Callable[[T], None]) -> None:
+    worker = get_current_worker()
+
+    def post(message: Computed) -> None:
         if not worker.is_cancelled:
-            pump.post_message(Computed(then, result))
-        return
-    if not worker.is_cancelled:
-        pump.post_message(Computed(lambda said: _complain(pump, str(said)), sentence))
+            pump.post_message(message)
+
+    guarded(
+        lambda: post(Computed(then, work())),
+        lambda sentence: post(Computed(lambda said: _complain(pump, str(said)), sentence)),
+    )
 
 
 def _complain(pump: MessagePump, sentence: str) -> None:

@@ -12,12 +12,11 @@ from textual.message_pump import MessagePump
 from textual.worker import Worker, get_current_worker
 
 from ckptdoctor.differences import Difference
-from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.diff import diff
 from ckptdoctor.engine.diff_request import DiffRequest
 from ckptdoctor.engine.diff_values import compare_values_of
 from ckptdoctor.engine.events import Progress
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.tui.background import guarded
 from ckptdoctor.tui.examining import collect_again
 from ckptdoctor.tui.messages import ComparingFailed, ComparisonMade, Progressed, ValuesCompared
 from ckptdoctor.tui.models.comparison import Comparison, news, ties_by_name
@@ -71,14 +70,7 @@ class Comparing:
             self.screen.post_message(Progressed(Progress("values", done, total)))
 
     def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except CkptDoctorError as error:
-            self.screen.post_message(ComparingFailed(error.message))
-        except Exception as error:  # the boundary of the thread: a bug is a sentence, and the terminal stays whole
-            if wants_trace():
-                raise
-            self.screen.post_message(ComparingFailed(one_line(error)))
+        guarded(work, lambda sentence: self.screen.post_message(ComparingFailed(sentence)))
 
 
 def _same_pairs(one: Difference, other: Difference) -> bool:

@@ -11,11 +11,10 @@ from textual.message_pump import MessagePump
 from textual.worker import Worker, get_current_worker
 
 from ckptdoctor.engine import events
-from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.diagnose import diagnose
 from ckptdoctor.engine.settings import Settings
-from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.report.contents import header
+from ckptdoctor.tui.background import guarded
 from ckptdoctor.tui.messages import (
     BookOpened,
     ExaminationEnded,
@@ -60,13 +59,9 @@ class Examination:
         worker = get_current_worker()
         gc.disable()  # a look through the millions of objects of a large file would stop the screen for a second
         try:
-            self._examine(worker)
-        except CkptDoctorError as error:
-            self.screen.post_message(ExaminationFailed(error.message))
-        except Exception as error:  # the boundary of the thread: a bug is a sentence, and the terminal stays whole
-            if wants_trace():
-                raise
-            self.screen.post_message(ExaminationFailed(one_line(error)))
+            guarded(
+                lambda: self._examine(worker), lambda sentence: self.screen.post_message(ExaminationFailed(sentence))
+            )
         finally:
             collect_again()
 

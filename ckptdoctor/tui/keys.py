@@ -36,6 +36,11 @@ MOVING = [
     key("end,G", "last", "last", "To the last line"),
 ]
 
+PANES = [
+    key("tab", "app.focus_next", "next pane", "To the next pane"),
+    key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+]
+
 # keys that work everywhere; dialogues, which shut out those of the application, have them as well
 COPY = key("y", "app.copy_command", "copy", "Copy the command line that does what is on the screen", show=True)
 QUIT = key("q,ctrl+q", "app.quit", "quit", "Leave, whatever is going on", show=True)

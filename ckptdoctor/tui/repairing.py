@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from textual.message_pump import MessagePump
 
-from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.events import Progress
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.tui.background import guarded
 from ckptdoctor.tui.messages import Progressed, RepairDone, RepairFailed
 
 if TYPE_CHECKING:
@@ -34,18 +33,15 @@ class Repairing:
 
     def run(self) -> None:
         """Write the output and prove it; for a thread worker."""
+        guarded(self._repair, lambda sentence: self.screen.post_message(RepairFailed(sentence)))
+
+    def _repair(self) -> None:
         from ckptdoctor.engine.repair import repair
 
         try:
             report = repair(self.plan, self._watch).report
         except _StoppedError:
             self.screen.post_message(RepairFailed("Stopped."))
-        except CkptDoctorError as error:
-            self.screen.post_message(RepairFailed(error.message))
-        except Exception as error:  # the boundary of the thread: a bug is a sentence, and the terminal stays whole
-            if wants_trace():
-                raise
-            self.screen.post_message(RepairFailed(one_line(error)))
         else:
             self.screen.post_message(RepairDone(report))
 

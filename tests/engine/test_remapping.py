@@ -172,6 +172,7 @@ def test_every_way_of_torch_save_is_repaired(saving: dict[str, Any], tmp_path: P
     """The file is written as torch's own state_dict() of the rearranged run would be: same keys, same order."""
     path, net, optimizer = _run(tmp_path, OPTIMIZERS["Adam"], _named, **saving)
     outcome = _fixed(path, from_module(New(), "nets:New"))
+    # our own file; of protocols but 2 weights_only warns
     saved = torch.load(outcome.plan.output, weights_only=False)
     new = New()
     resumed = torch.optim.Adam(new.named_parameters(), lr=0.01)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 
 from ckptdoctor.checkpoint import KeyPath, Tensor
 from ckptdoctor.differences import Difference, Pair, Verdict
-from ckptdoctor.facts.values import Histogram, TensorValues
+from ckptdoctor.facts.values import Histogram
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.modules import Modules
 from ckptdoctor.report.numbers import plain
@@ -87,17 +87,12 @@ def _values(examined: Examined) -> dict[str, object]:
     found = [examined.measured(tensor) for tensor in examined.tensors]
     digits = 3 if len(found) > _MANY else 4
     columns: dict[str, object] = {
-        each: _column(found, lambda values, each=each: rounded(getattr(values, each), digits))  # type: ignore[misc]
-        for each in _NUMBERS
+        name: [None if each is None else rounded(getattr(each, name), digits) for each in found] for name in _NUMBERS
     }
-    for each in _COUNTS:
-        columns[each] = _column(found, lambda values, each=each: bounded(getattr(values, each)))  # type: ignore[misc]
+    for name in _COUNTS:
+        columns[name] = [None if each is None else bounded(getattr(each, name)) for each in found]
     columns["bars"] = ["" if each is None else bars(each.histogram) for each in found]
     return columns
-
-
-def _column(found: Iterable[TensorValues | None], take: Callable[[TensorValues], object]) -> list[object]:
-    return [None if each is None else take(each) for each in found]
 
 
 def rounded(number: float, digits: int = 4) -> float | int | None:

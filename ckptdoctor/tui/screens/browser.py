@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
@@ -22,7 +23,7 @@ from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.examining import Examination
-from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.filtering import parse
@@ -65,8 +66,7 @@ class BrowserScreen(Screen[None], Background):
             now=True,
         ),
         key("t", "switch", "list", "All tensors in one list, or the tree again", show=True),
-        key("tab", "app.focus_next", "next pane", "To the next pane"),
-        key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+        *PANES,
         key("e", "examine_deeply", "deep", "Read every byte: checksums and values", show=True),
         key("f", "repair", "repair", "Choose repairs, see the plan, write a repaired file", show=True),
         key("c", "fit", "fit", "How much of the model, config or file fits that --model, --config or --like names"),
@@ -282,10 +282,11 @@ class BrowserScreen(Screen[None], Background):
             return
         findings, report = list(self.findings), self.report
 
-        def work() -> list[Offer]:  # planning needs much that nothing else does, and is imported here
+        def work() -> list[Offer]:
             from ckptdoctor.engine.offers import offers
-            from ckptdoctor.tui.screens import repair  # noqa: F401
 
+            # planning takes long to import and nothing else needs it: here, so that ``_offer`` finds it ready
+            import_module("ckptdoctor.tui.screens.repair")
             return offers(findings, report.coverage if report is not None else None)
 
         self.compute(work, self._offer, "repair")

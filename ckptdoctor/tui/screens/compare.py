@@ -26,7 +26,7 @@ from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.comparing import Comparing
-from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.comparison import Comparison, Flag
 from ckptdoctor.tui.models.pace import Pace
@@ -64,8 +64,7 @@ class CompareScreen(Screen[None], Background):
         key("m", "show", "show", "Show everything, or only changed, renamed, or on one side alone", show=True),
         key("o", "order", "order", "By module, or the largest change first"),
         key("c", "fit", "fit", "How much of B, or of the model, A fits, and which repairs help", show=True),
-        key("tab", "app.focus_next", "next pane", "To the next pane"),
-        key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+        *PANES,
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
 

@@ -26,7 +26,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
-from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.salvaged import Fate, fates, in_figures, output_for
 from ckptdoctor.tui.screens.help import HelpScreen
@@ -50,8 +50,7 @@ class DamagedScreen(Screen[None], Background):
     AUTO_FOCUS = "#damage"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("s", "salvage", "salvage", "Find out what is whole, and save it to a new file", show=True),
-        key("tab", "app.focus_next", "next pane", "To the next pane"),
-        key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+        *PANES,
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 

@@ -21,7 +21,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import FEW, Background
-from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.fitted import Listed, Row, headline, listed
 from ckptdoctor.tui.screens.help import HelpScreen
@@ -40,8 +40,7 @@ class FitScreen(Screen[None], Background):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("escape,c", "back", "back", "Back to where you came from", show=True, display="esc"),
         key("f", "repair", "repair", "Do these steps: see the plan, write a repaired file", show=True),
-        key("tab", "app.focus_next", "next pane", "To the next pane"),
-        key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+        *PANES,
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 

@@ -41,4 +41,4 @@ class Question(ModalScreen[bool]):
 
     def text(self) -> Text:
         """What is asked."""
-        raise NotImplementedError
+        raise NotImplementedError  # abc.ABC and Textual's screens have metaclasses that do not go together

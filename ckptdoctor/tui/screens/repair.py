@@ -25,7 +25,7 @@ from ckptdoctor.findings import RepairReport
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
-from ckptdoctor.tui.keys import key
+from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.planned import Row, amount, dropped, rows, summary
 from ckptdoctor.tui.screens.confirm import ConfirmScreen
@@ -66,8 +66,7 @@ class RepairScreen(Screen[str], Background):
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),
         key("n", "name", "name", "Give the new file another name", show=True),
-        key("tab", "app.focus_next", "next pane", "To the next pane"),
-        key("shift+tab", "app.focus_previous", "previous pane", "To the pane before"),
+        *PANES,
         key("escape", "back", "back", "Back to the contents; nothing is written", show=True, display="esc"),
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]

@@ -54,11 +54,11 @@ class LineView(ScrollView, Background, can_focus=True):
 
     def count(self) -> int:
         """How many lines there are."""
-        raise NotImplementedError
+        raise NotImplementedError  # abc.ABC and Textual's widgets have metaclasses that do not go together
 
     def draw(self, number: int, width: int) -> Pieces:
         """What is on a line, in ``width`` cells."""
-        raise NotImplementedError
+        raise NotImplementedError  # abc.ABC and Textual's widgets have metaclasses that do not go together
 
     def selected(self, number: int) -> None:
         """The cursor has come to this line."""

@@ -62,7 +62,7 @@ LAW = {
 # only these may import these, and only inside functions
 HEAVY = {
     "torch": {"loading", "trainer", "reference", "values", "casting"},
-    "numpy": set(),
+    "numpy": {"values"},
     "safetensors": {"trainer"},
     "fsspec": {"remote"},
     "huggingface_hub": {"remote"},

@@ -3,7 +3,7 @@
 The sum of a chunk is finite only if all its values are, and no pass is faster: that is the scan. For statistics floats
 are looked at as integers, which are compared several times as fast. Without its sign bit, the integer of a float grows
 with the float: taken with a sign, the least integer is that of the smallest negative float and the greatest that of
-the largest positive one; with the sign bit flipped, they are those of the smallest positive and the largest negative.
+the largest positive one; taken without, they are those of the smallest positive and the largest negative.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING
 
+from ckptdoctor.values.compared import sum_of_squares, unsigned_extremes
 from ckptdoctor.values.counted import add_counted, is_counted, scan_counted
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.sums import sums_by_rows
@@ -46,7 +47,6 @@ class Measure:
     def __init__(self, size: int) -> None:
         self.size = size
         self._scratch: dict[tuple[torch.dtype, str], torch.Tensor] = {}
-        self._signs: dict[torch.dtype, torch.Tensor] = {}
 
     def scan(self, chunk: torch.Tensor, partial: Partial) -> None:
         """Count the NaNs and infinities of a contiguous chunk of real numbers, and nothing else."""
@@ -97,19 +97,17 @@ class Measure:
         if values.dtype is torch.float64:
             return self._extremes_of_doubles(values)
         bits = _bits(values)
-        sign = self._sign(bits.dtype)
-        lowest = int(sign.item())
+        lowest = torch.iinfo(bits.dtype).min  # the integer of which only the sign bit is set: -0.0
         low, high = (int(each.item()) for each in torch.aminmax(bits))
         if low >= 0:  # nothing is negative
-            below, above = low + lowest, -1
+            below, above = low, high
         else:
-            flipped = torch.bitwise_xor(bits, sign, out=self._out(bits.dtype, "bits", bits.numel()))
-            below, above = (int(each.item()) for each in torch.aminmax(flipped))
-        if max(high, above) >= _FLOATS[_name(values.dtype)]:
+            below, above = unsigned_extremes(bits, lambda: self._out(bits.dtype, "bits", bits.numel()))
+        if max(high, above + lowest if low < 0 else 0) >= _FLOATS[_name(values.dtype)]:
             return None
         greatest = _float(high, values.dtype) if high >= 0 else -_float(low - lowest, values.dtype)
-        least = _float(below - lowest, values.dtype) if above < 0 else -_float(above, values.dtype)
-        zeros = [zero for zero, there in ((0, below == lowest), (lowest, low == lowest)) if there]
+        least = -_float(above + lowest, values.dtype) if low < 0 else _float(below, values.dtype)
+        zeros = [zero for zero, there in ((0, below == 0), (lowest, low == lowest)) if there]
         return _Extremes(least + 0.0, greatest + 0.0, tuple(zeros))
 
     def _extremes_of_doubles(self, values: torch.Tensor) -> _Extremes | None:
@@ -162,19 +160,11 @@ class Measure:
         if done < values.numel():
             wide = self._widened(values[done:], wanted)
             total += wide.sum().item()
-            squares += wide.dot(wide).item()
+            squares += sum_of_squares(wide)
         return total, squares
 
     def _widened(self, values: torch.Tensor, wanted: torch.dtype) -> torch.Tensor:
         return values if values.dtype is wanted else self._out(wanted, "wide", values.numel()).copy_(values)
-
-    def _sign(self, dtype: torch.dtype) -> torch.Tensor:
-        """The integer of which only the sign bit is set."""
-        import torch
-
-        if dtype not in self._signs:
-            self._signs[dtype] = torch.tensor(torch.iinfo(dtype).min, dtype=dtype)
-        return self._signs[dtype]
 
     def _out(self, dtype: torch.dtype, use: str, count: int) -> torch.Tensor:
         """Scratch memory for ``count`` values."""

@@ -27,7 +27,7 @@ from ckptdoctor.values.summing_up import step_of, summed_up
 if TYPE_CHECKING:
     import torch
 
-_PART = 32 * CHUNK  # values of a large tensor that a thread takes at a time
+_PART = 16 * CHUNK  # values of a large tensor that a thread takes at a time
 _MOST_THREADS = 8  # memory is not faster than so many
 
 Going = Callable[[int], bool]

@@ -15,7 +15,7 @@ from ckptdoctor.values.bytes import Bytes
 if TYPE_CHECKING:
     import torch
 
-CHUNK = 1 << 19  # values at a time: what is made of them stays in the cache, and calls into torch are few
+CHUNK = 1 << 20  # values at a time: the second pass finds them in the cache, and calls into torch are few
 _PACKED = ("float4_e2m1fn_x2", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "quint4x2", "quint2x4")
 _WHOLE = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 _SHELLS = 8  # bits of the smallest integer that torch computes with

@@ -14,19 +14,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-# values in a row by their size in bytes: the sums of longer ones lose digits, of shorter ones they take longer
-_ROW = {2: 1024, 4: 64}
+_ROW = 1024  # values: the sums of longer rows lose digits, those of shorter ones take longer
 _FEW = 1 << 13  # values that are added up faster in other ways
 
 
 def sums_by_rows(values: torch.Tensor) -> tuple[float, float, int] | None:
     """The sum and the sum of squares of the first values, and how many those are; None where this is not the way."""
-    row = _ROW.get(values.element_size())
-    if row is None or values.numel() < _FEW or not _is_right(values.dtype):
+    if values.element_size() != 2 or values.numel() < _FEW or not _is_right(values.dtype):
         return None
-    count = values.numel() // row
-    total, squares = _by_rows(values[: count * row].view(1, count, row))
-    return total.double().sum().item(), squares.double().sum().item(), count * row
+    count = values.numel() // _ROW
+    total, squares = _by_rows(values[: count * _ROW].view(1, count, _ROW))
+    return total.double().sum().item(), squares.double().sum().item(), count * _ROW
 
 
 def _by_rows(table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -45,8 +43,7 @@ def _is_right(dtype: torch.dtype) -> bool:
     """Whether this torch knows the way for a dtype, tried once on numbers whose sums are known."""
     import torch
 
-    row = _ROW[dtype.itemsize]
-    numbers = (torch.arange(4 * row) % 7 - 2).view(1, 4, row)
+    numbers = (torch.arange(4 * _ROW) % 7 - 2).view(1, 4, _ROW)
     try:
         total, squares = _by_rows(numbers.to(dtype))
     except RuntimeError:  # an older one wants all of one dtype, whose sums would be rounded

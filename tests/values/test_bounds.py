@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import TensorValues
-from ckptdoctor.values import sums
+from ckptdoctor.values import compared, sums
 from ckptdoctor.values.chunks import Measure
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.strips import CHUNK
@@ -120,6 +121,22 @@ def test_where_torch_does_not_add_up_by_rows(monkeypatch, dtype):
     monkeypatch.setattr(sums, "_is_right", lambda dtype: False)
     assert sums.sums_by_rows(tensor) is None
     within(tensor)
+
+
+@pytest.mark.parametrize("middle", [0.0, 5.0, -5.0])
+@pytest.mark.parametrize("numpy", [None, SimpleNamespace(minimum=np.minimum, maximum=np.maximum)], ids=["none", "old"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_with_and_without_numpy(monkeypatch, dtype, numpy, middle):
+    """The bounds are the same with NumPy, without it, and with one that has no vecdot yet."""
+    tensor = (torch.randn(100_003) + middle).to(dtype)
+    tensor[::9] = 0.0
+    tensor[4::9] = -0.0
+    within(tensor)
+    with_numpy = measured(tensor)
+    monkeypatch.setattr(compared, "_numpy", lambda: numpy)
+    within(tensor)
+    without = measured(tensor)
+    assert (with_numpy.min, with_numpy.max, with_numpy.zeros) == (without.min, without.max, without.zeros)
 
 
 def test_a_kernel_that_adds_up_otherwise_is_not_trusted(monkeypatch):

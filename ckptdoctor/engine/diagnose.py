@@ -11,6 +11,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.coverage import CureStep
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.engine.cures import of_index, outside
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
 from ckptdoctor.engine.roots import find_root
@@ -20,7 +21,7 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError
 from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
 from ckptdoctor.reference import Reference
 from ckptdoctor.rules.framework import Rule, subject_for
-from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.registry import all_rules, concerned
 
 if TYPE_CHECKING:
     from ckptdoctor.facts.alignment import Comparison
@@ -52,15 +53,14 @@ def diagnose(
     yield from _Examination(path, settings, rules, reference).events(shown or addresses.shown(path))
 
 
-def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...]:
+def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...] | None:
     """The rules that were asked for. Raises UsageError for a bad code.
 
-    Where none is named, there is no reference and no value is read, those that only speak of these are not even
-    imported.
+    None where none is named, there is no reference and no value is read: those that the file concerns.
     """
     sources = any(getattr(settings, name) is not None for name in SOURCES)
     more = reference is not None or sources or settings.deep or settings.selection != Selection()
-    return settings.selection.chosen(all_rules(more))
+    return settings.selection.chosen(all_rules()) if more else None
 
 
 def read_reference(settings: Settings) -> Reference | None:
@@ -117,6 +117,13 @@ def _apply(rules: Iterable[Rule], subjects: Sequence[object]) -> Iterator[Findin
             yield from rule.run(subject)
 
 
+def _concerned(subjects: Iterable[object]) -> Iterator[Rule]:
+    """The rules that a container or a checkpoint among these concerns."""
+    for subject in subjects:
+        if isinstance(subject, (Container, Checkpoint)):
+            yield from concerned(subject)
+
+
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Findings by severity, then by code; those of one rule stay in their order."""
     return sorted(findings, key=lambda finding: (-finding.severity.rank, finding.code))
@@ -133,7 +140,9 @@ def possible(finding: Finding, container: Container) -> Finding:
 class _Examination:
     """One file on its way through the rules, and what has been learnt so far."""
 
-    def __init__(self, path: str, settings: Settings, rules: tuple[Rule, ...], reference: Reference | None) -> None:
+    def __init__(
+        self, path: str, settings: Settings, rules: tuple[Rule, ...] | None, reference: Reference | None
+    ) -> None:
         self.path = path
         self.settings = settings
         self.rules = rules
@@ -226,11 +235,12 @@ class _Examination:
             yield from self._skip([Skipped("all keys of the model", "the error text is cut short")])
         if told.left_out:
             yield from self._skip(
-                [Skipped(f"{len(told.left_out):,} missing keys", "the error does not tell their shapes")]
+                [Skipped(f"{counted(len(told.left_out), 'missing key')}", "the error does not tell their shapes")]
             )
 
     def _run(self, *subjects: object) -> Iterator[Event]:
-        for finding in map(self._possible, _apply(self.rules, subjects)):
+        rules = _concerned(subjects) if self.rules is None else self.rules
+        for finding in map(self._possible, _apply(rules, subjects)):
             if finding not in self.findings:
                 self.findings.append(finding)
                 yield Found(finding)
@@ -272,18 +282,19 @@ class _Examination:
             yield from self._run(integrity.result)
             unchecked = integrity.result.without_checksum
             if unchecked:
-                yield from self._skip([Skipped(f"checksums of {unchecked:,} storages", "there are none")])
+                yield from self._skip([Skipped(f"checksums of {counted(unchecked, 'storage')}", "there are none")])
         if self.interrupted:
             yield from self._skip([Skipped("checksums and values", "interrupted")])
             return
-        values = yield from values_of(checkpoint, source, self.rules)
+        rules = all_rules() if self.rules is None else self.rules
+        values = yield from values_of(checkpoint, source, rules)
         self.interrupted = values.interrupted
         if values.result is not None:
             yield Measured(values.result)
         yield from self._run(values.result)
         yield from self._skip(unread(values.result))
         if self.comparison is not None and not self.interrupted:
-            base = yield from base_of(self.comparison, source, self.rules)
+            base = yield from base_of(self.comparison, source, rules)
             self.interrupted = base.interrupted
             yield from self._run(base.result)
 

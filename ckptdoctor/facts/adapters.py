@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from ckptdoctor.checkpoint import StateDict, Tensor
-from ckptdoctor.facts import names
+from ckptdoctor.facts import marks, names
 from ckptdoctor.facts.once import once
 from ckptdoctor.late import late_dataclass
 
@@ -23,8 +23,6 @@ BASE_LAYER = "base_layer"
 ORIGINAL, TO_SAVE = "original_module", "modules_to_save"
 # peft.utils.TrainableTokensWrapper holds the embedding as the base layer of this
 _TOKENS = "token_adapter"
-# what peft saves an adapter as (peft.utils.WEIGHTS_NAME, SAFETENSORS_WEIGHTS_NAME)
-FILES = frozenset({"adapter_model.safetensors", "adapter_model.bin"})
 # peft.utils.constants.EMBEDDING_LAYER_NAMES, and what other architectures call the same two
 EMBEDDINGS = frozenset({"embed_tokens", "lm_head", "wte", "word_embeddings", "embed_in", "embed_out", "shared"})
 
@@ -56,11 +54,6 @@ _OTHERS = (
 )
 # the ``adapter_layer_names`` of peft's tuners
 PARAMETERS = frozenset([f"{stem}_{name}" for stem, tail in _NAMES.items() for name in tail.split()]).union(_OTHERS)
-# one of these stands in every one of them: as few as will do, because every key of every file is searched for them
-_WORDS = (
-    *("lora_", "hada_", "lokr_", "vera_", "oft_", "hira_", "road_", "adamss_", "deft_", "frod_lambda", "lily_"),
-    *("poly_router", "supertuning_", *[each for each in _OTHERS if "lora_" not in each and "oft_" not in each]),
-)
 _ENDINGS = ("weight", "bias")
 _FACTOR = re.compile(r"lora_(?:embedding_)?[AB]")
 
@@ -104,7 +97,7 @@ class Adapter:
 
 def is_adapter_file(path: str) -> bool:
     """Whether the file has the name that peft gives to adapters, and looks for."""
-    return os.path.basename(path) in FILES
+    return os.path.basename(path) in marks.ADAPTER_FILES
 
 
 def part_of(key: str) -> Part | None:
@@ -143,7 +136,7 @@ def _copy_of(key: str) -> Part | None:
 @once
 def adapter_in(state_dict: StateDict) -> Adapter | None:
     """The adapters in a state dict; None where it holds none."""
-    if not names.mentions(state_dict, _WORDS):
+    if not names.mentions(state_dict, marks.ADAPTERS):
         return None
     keys = names.keys_of(state_dict)
     parts = {key: part for key in keys if (part := part_of(key)) is not None}

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
-from ckptdoctor.facts import adapters
+from ckptdoctor.facts import adapters, marks
 from ckptdoctor.facts.adapters import LEAD, Adapter
 from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.once import once
@@ -39,7 +39,7 @@ class Disagreement:
 def config_beside(checkpoint: Checkpoint) -> Config | None:
     """The config of the adapter; None where there is none, or none that can be read."""
     folder = folder_of(checkpoint.path)
-    if folder.name and folder.name not in adapters.FILES:
+    if folder.name and folder.name not in marks.ADAPTER_FILES:
         return None
     return read_config(folder, NAME)
 

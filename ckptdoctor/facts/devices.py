@@ -7,12 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Storage, Tensor
 from ckptdoctor.facts.once import once
+from ckptdoctor.facts.outline import RNG_STATE_LENGTHS
 from ckptdoctor.facts.rebuilding import OF_ARRAYS, OF_EMPTY_ARRAYS
 
 CPU = "cpu"
 META = "meta"
-# bytes of torch.get_rng_state(), of a CUDA generator's state, of one before torch 1.11, and of an MPS generator's
-RNG_STATE_LENGTHS = frozenset({5056, 16, 816, 44})
 _CPU_STATE = 5056
 _RNG_NAME = re.compile(r"(^|[^a-z])rng|rng([^a-z]|$)|random_?state|generator_?state", re.IGNORECASE)
 

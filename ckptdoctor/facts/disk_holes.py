@@ -7,15 +7,15 @@ file systems make holes of zeros that were written, so what lies around one is r
 from __future__ import annotations
 
 import os
-import stat
 from bisect import bisect_left
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage
+from ckptdoctor.checkpoint.descriptors import READING
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.integrity import HOLE, Damage, may_have_holes, scanned
+from ckptdoctor.facts.sparse_files import is_sparse
 
-_BLOCK = 512  # bytes of st_blocks, whatever the file system
 _MOST = 4096  # holes of one file that are looked at
 _READ = 256 << 20  # bytes that are read to tell whether zeros were meant: what is beyond, --deep reads
 
@@ -24,9 +24,9 @@ _Range = tuple[int, int]  # first byte, and one past the last
 
 def unwritten(checkpoint: Checkpoint) -> tuple[Damage, ...]:
     """The damage of the storages in which the file has holes, as a deep examination would find it."""
-    if os.path.isfile(checkpoint.path) and not _is_sparse(checkpoint.path):  # the common case: all bytes are there
+    if os.path.isfile(checkpoint.path) and not is_sparse(checkpoint.path):  # the common case: all bytes are there
         return ()
-    files = dict.fromkeys([each.extent.file for each in checkpoint.storages if each.extent is not None])
+    files = {each.extent.file: None for each in checkpoint.storages if each.extent is not None}
     holes = {file: found for file in files if (found := holes_in(file))}
     return tuple(_damage(checkpoint, holes)) if holes else ()
 
@@ -34,10 +34,10 @@ def unwritten(checkpoint: Checkpoint) -> tuple[Damage, ...]:
 def holes_in(path: str) -> tuple[_Range, ...]:
     """The ranges of 64 KiB and more of a local file that have no blocks on the disk; () where nobody can tell."""
     seek = getattr(os, "SEEK_HOLE", None)
-    if seek is None or not _is_sparse(path):
+    if seek is None or not is_sparse(path):
         return ()
     try:
-        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+        handle = os.open(path, READING)
     except (OSError, ValueError):  # gone, or not ours to read
         return ()
     try:
@@ -46,15 +46,6 @@ def holes_in(path: str) -> tuple[_Range, ...]:
         return ()
     finally:
         os.close(handle)
-
-
-def _is_sparse(path: str) -> bool:
-    """Whether a local regular file has fewer blocks than bytes."""
-    try:
-        status = os.stat(path)
-    except (OSError, ValueError):  # on another machine, or gone
-        return False
-    return stat.S_ISREG(status.st_mode) and getattr(status, "st_blocks", status.st_size) * _BLOCK < status.st_size
 
 
 def _holes(handle: int, size: int) -> Iterator[_Range]:

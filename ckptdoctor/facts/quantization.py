@@ -14,6 +14,7 @@ from math import ceil, prod
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.facts.marks import QUANTIZED
 from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.once import once
 from ckptdoctor.late import late_dataclass
@@ -43,8 +44,6 @@ _OF_MODULE = (
     *("input_scale", "input_scale_inv", "input_scale_ub", "input_global_scale", "input_zero_point", "scale_input"),
     *("output_scale", "output_zero_point", "k_scale", "v_scale", "q_scale", "prob_scale"),
 )
-_MARKS = ("SCB", "qweight", _COMFY, "weight_packed")
-ENDINGS = (*_SCALES, *_MARKS, "__nf4", "__fp4", "_blocks")
 
 Described = Tensor | Expected
 
@@ -87,7 +86,7 @@ class Quantized:
 @once
 def quantized_in(state_dict: StateDict) -> Quantized:
     """The quantised layers of a state dict."""
-    if not mentions(state_dict, ENDINGS):
+    if not mentions(state_dict, QUANTIZED):
         return Quantized()
     return quantized({tensor.key: tensor for tensor in state_dict.tensors})
 
@@ -97,7 +96,7 @@ def quantized(tensors: Mapping[str, Described]) -> Quantized:
     """The quantised layers among these tensors."""
     found: dict[str, Layer] = {}
     for key in tensors:
-        if key.endswith(ENDINGS):
+        if key.endswith(QUANTIZED):
             for layer in _layer(key, tensors):
                 found.setdefault(layer.key, layer)
     if not found:

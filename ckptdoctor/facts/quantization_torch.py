@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.marks import OBSERVERS
 from ckptdoctor.facts.names import keys_of, mentions
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.quantization import dtype_of
@@ -26,7 +27,6 @@ _OBSERVER = re.compile(
     r"(?:^|\.)(?:activation_post_process(?:_\d+)?|weight_fake_quant|\w+_fake_quantizer|_observer_\d+"
     r"|fake_quant_enabled|observer_enabled)(?:\.|$)"
 )
-_OF_OBSERVERS = ("activation_post_process", "fake_quant", "_observer_", "observer_enabled")  # each has one of these
 
 
 @late_dataclass(frozen=True, eq=False)
@@ -58,7 +58,7 @@ def is_observer(key: str) -> bool:
 
 def observers_in(state_dict: StateDict) -> tuple[str, ...]:
     """The keys of a state dict that belong to observers or to fake quantisation."""
-    keys = keys_of(state_dict) if mentions(state_dict, _OF_OBSERVERS) else ()
+    keys = keys_of(state_dict) if mentions(state_dict, OBSERVERS) else ()
     return tuple(filter(is_observer, keys))
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Sequence, children
+from ckptdoctor.facts.outline import has_only_versions, is_flat
 from ckptdoctor.late import late_dataclass
 
 # characters of one text that are looked at, and of all texts together
@@ -102,6 +103,8 @@ def _texts(checkpoint: Checkpoint) -> Iterator[tuple[KeyPath, str, bool, str | N
         if left < 0:
             return
         yield (), text[:_LONGEST], True, name
+    if is_flat(checkpoint) and has_only_versions(checkpoint):  # most files: names of tensors are no texts of anybody's
+        return
     stack: list[tuple[KeyPath, Node, bool]] = [((), checkpoint.tree, True)]
     while stack:
         path, node, plain = stack.pop()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, NoteKind, Opaque, Sequence, StateDict, Storage, Tensor
-from ckptdoctor.facts.names import keys_of
+from ckptdoctor.facts.names import forms, keys_of
 from ckptdoctor.facts.notes import Noted
 from ckptdoctor.facts.once import once
 from ckptdoctor.late import late_dataclass
@@ -179,9 +179,8 @@ def index_to_write(subject: Noted) -> str | None:
 
 # ---- layers
 
-_LISTS = frozenset(
-    {"layers", "layer", "blocks", "block", "h", "decoder_layers", "encoder_layers", "transformer_blocks"}
-)
+# what models call a list of alike layers
+LISTS = frozenset({"layers", "layer", "blocks", "block", "h", "decoder_layers", "encoder_layers", "transformer_blocks"})
 _LAYER = re.compile(r"(?<![^.])([a-z_]+)\.(\d{1,4})\.")
 _FEWEST = 4  # layers that a list must have, and names that each of them must hold
 
@@ -201,16 +200,32 @@ def layer_lists(state_dict: StateDict) -> tuple[Layers, ...]:
     return tuple(_layer_lists(keys_of(state_dict)))
 
 
-def _layer_lists(keys: Iterable[str]) -> Iterator[Layers]:
+def _layer_lists(keys: tuple[str, ...]) -> Iterator[Layers]:
     found: dict[str, dict[int, set[str]]] = {}
-    for key in keys:
-        match = _LAYER.search(key, 0, 512)
-        if match is not None and match[1] in _LISTS and "." in (inner := key[match.end() :]):
-            found.setdefault(key[: match.end(1)], {}).setdefault(int(match[2]), set()).add(inner)
+    places: dict[str, _Place | None] = {}  # by the form of a key: names of layers differ in their numbers
+    for key, form in zip(keys, forms(keys), strict=True):
+        if form not in places:
+            places[form] = _place(form)
+        place = places[form]
+        if place is not None:
+            end, number, inner = place
+            inside = found.setdefault(key[:end], {}).setdefault(int(key[number]), set())
+            if len(inside) < _FEWEST:  # more need not be told apart
+                inside.add(key[inner:])
     for name, layers in found.items():
         if len(layers) >= _FEWEST and all(len(inside) >= _FEWEST for inside in layers.values()):
             present = sorted(layers)
             yield Layers(name, tuple(present), tuple(_between(present)))
+
+
+_Place = tuple[int, slice, int]  # where in a key the name of a list ends, its number is, and the rest begins
+
+
+def _place(form: str) -> _Place | None:
+    match = _LAYER.search(form, 0, 512)
+    if match is None or match[1] not in LISTS or "." not in form[match.end() :]:
+        return None
+    return match.end(1), slice(*match.span(2)), match.end()
 
 
 def _between(present: list[int]) -> Iterable[int]:

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import importlib
 import os
-import pkgutil
 import sys
+from collections.abc import Iterator
 from functools import cache
 
 from ckptdoctor import rules
+from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.rules.concerns import inside, outside
 from ckptdoctor.rules.framework import Rule
 
 ENTRY_POINT_GROUP = "ckptdoctor.rules"
 
 
 @cache
-def all_rules(more: bool = True) -> tuple[Rule, ...]:
-    """Every rule, ordered by code; without ``more`` only those that judge a file by its headers alone.
+def all_rules() -> tuple[Rule, ...]:
+    """Every rule, ordered by code."""
+    return tuple(sorted([*_own_rules(), *_plugged_in()], key=_code))
 
-    The others want a reference, or values. They are half of the rules, and importing them is half of the start of a
-    check.
+
+def concerned(subject: Container | Checkpoint) -> tuple[Rule, ...]:
+    """The rules that may have something to say about a file by its headers alone, ordered by code.
+
+    No other is imported: that would take as long as the rest of most checks.
     """
-    return tuple(sorted([*_own_rules(more), *_plugged_in()], key=lambda each: each.code))
+    names = outside(subject) if isinstance(subject, Container) else inside(subject)
+    found = [each for name in names for each in _rules_in(f"{rules.__name__}.{name}")]
+    return tuple(sorted([*found, *_plugged_in()], key=_code))
+
+
+def _code(each: Rule) -> str:
+    return each.code
 
 
 def find_rule(code_or_name: str) -> Rule | None:
@@ -30,6 +42,7 @@ def find_rule(code_or_name: str) -> Rule | None:
     return next((each for each in all_rules() if wanted in (each.code.lower(), each.name)), None)
 
 
+@cache
 def _plugged_in() -> list[Rule]:
     """Rules that installed distributions offer. ``importlib.metadata`` takes longer to import than most checks run."""
     if not any(map(_offers_rules, sys.path)):
@@ -57,16 +70,15 @@ def _content(path: str) -> bytes:
         return b""
 
 
-def _own_rules(more: bool) -> list[Rule]:
-    found = []
+def _own_rules() -> Iterator[Rule]:
+    import pkgutil  # only where all rules are wanted
+
     for family in pkgutil.iter_modules(rules.__path__):
-        if not family.ispkg:
-            continue
-        package = importlib.import_module(f"{rules.__name__}.{family.name}")
-        alone = None if more else getattr(package, "ALONE", None)
-        for entry in pkgutil.iter_modules(package.__path__):
-            if alone is not None and entry.name not in alone:
-                continue
-            module = importlib.import_module(f"{package.__name__}.{entry.name}")
-            found += [value for value in vars(module).values() if isinstance(value, Rule)]
-    return found
+        if family.ispkg:
+            package = importlib.import_module(f"{rules.__name__}.{family.name}")
+            for entry in pkgutil.iter_modules(package.__path__):
+                yield from _rules_in(f"{package.__name__}.{entry.name}")
+
+
+def _rules_in(module: str) -> list[Rule]:
+    return [value for value in vars(importlib.import_module(module)).values() if isinstance(value, Rule)]

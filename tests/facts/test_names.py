@@ -132,3 +132,20 @@ def test_flat_parameters_are_told_by_their_last_token() -> None:
     assert names.flat_parameter(["a.weight", "_fsdp_wrapped_module._flat_param"]) == "_fsdp_wrapped_module._flat_param"
     assert names.flat_parameter(["a.flat_param_0"]) == "a.flat_param_0"
     assert names.flat_parameter(["flat_params.weight", "a.flat_param_x"]) is None
+
+
+def test_a_word_is_mentioned_where_some_key_holds_it() -> None:
+    """Anywhere in a key, digit for digit; not across two keys."""
+    keys = _state_dict({"layers.12.lora_A.weight": T((2,)), "ia3_l": T((2,)), "b\nc": T((2,))})
+    assert names.mentions(keys, ["lora_"])
+    assert names.mentions(keys, ["none", "ers.12."])
+    assert names.mentions(keys, ["b\nc"])
+    assert not names.mentions(keys, ["ers.13.", "ia4_l", "weightia3"])
+    assert not names.mentions(keys, [])
+
+
+@given(st.lists(st.text(alphabet="ab.\n0123456789\u0663é")))
+def test_the_form_of_a_key_has_a_zero_for_every_digit(keys: list[str]) -> None:
+    """One form for each key, in their order and of their length, whatever stands in them."""
+    wanted = ["".join("0" if letter in "0123456789" else letter for letter in key) for key in keys]
+    assert list(names.forms(keys)) == wanted

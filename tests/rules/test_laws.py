@@ -93,8 +93,11 @@ def test_there_are_examples_of_both_kinds(rule: Rule) -> None:
 
 @each_sick_example
 def test_a_sick_example_is_found(rule: Rule, example: Example, tmp_path: Path) -> None:
-    """The rule finds its sick files, made with real torch."""
-    assert _found(rule, example, build(example, tmp_path), tmp_path)
+    """The rule finds its sick files, made with real torch; also where only the rules that they concern are asked."""
+    path = build(example, tmp_path)
+    assert _found(rule, example, path, tmp_path)
+    if example.like is None and not example.deep:
+        assert rule.code in {finding.code for finding in check(str(path)).findings}
 
 
 @pytest.mark.parametrize(("rule", "example"), _examples("healthy"))

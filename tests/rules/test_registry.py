@@ -52,13 +52,3 @@ def test_a_rule_of_another_package_is_found_through_its_entry_point(tmp_path: Pa
     paths = {"PYTHONPATH": f"{tmp_path}:{Path(rules.__file__).parents[2]}"}
     done = subprocess.run([sys.executable, "-c", program], env=paths, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "ZZ001", done.stderr
-
-
-def test_families_say_which_of_their_rules_judge_a_file_alone():
-    """ALONE names exactly the rules that read headers; the others wait for a reference, or until values are read."""
-    from ckptdoctor.facts.alignment import Comparison
-    from ckptdoctor.facts.same_as_base import SameAsBase
-    from ckptdoctor.facts.values import Values
-
-    lone = {rule.code for rule in all_rules(more=False)}
-    assert lone == {rule.code for rule in all_rules() if rule.subject not in (Comparison, SameAsBase, Values)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ckptdoctor.checkpoint import Note, NoteKind
+from ckptdoctor.checkpoint.wording import counted
 
 # notes of one kind that are told; the others are counted
 MOST = 20
@@ -32,7 +33,10 @@ class Remarks:
     def notes(self) -> tuple[Note, ...]:
         """All notes, in the order in which they were made; the number of those left out comes last."""
         more = [
-            Note(kind, f"{count - MOST:,} more places of this kind are not listed")
+            Note(
+                kind,
+                f"{counted(count - MOST, 'more place of this kind is', 'more places of this kind are')} not listed",
+            )
             for kind, count in self._counts.items()
             if count > MOST
         ]

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Special, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.making import make_tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.formats.torch_objects.arguments import Details, NotOurs, device_name, layout_name, plain_dict, set_bits
 from ckptdoctor.formats.torch_objects.arrays import Array, array_of, elements
@@ -88,7 +89,7 @@ class TensorReader:
         if reach * element.bits > storage.nbytes * 8:
             self._out_of_bounds(path, reach, known, element)
         grad = len(arguments) > 4 and arguments[4] is True
-        return Tensor(path, element, shape, stride, storage, offset, storage.device, grad, False, kind)
+        return make_tensor(path, element, shape, stride, storage, offset, storage.device, grad, kind)
 
     def _folded(self, kind: str, folded: FoldedTensor, path: KeyPath) -> Tensor | None:
         """The same from the numbers of a folded call; None where it takes a closer look."""
@@ -102,7 +103,7 @@ class TensorReader:
         if reach * element.bits > storage.nbytes * 8:
             self._out_of_bounds(path, reach, known, element)
         shape, stride, grad = folded.shape, folded.stride, folded.requires_grad
-        return Tensor(path, element, shape, stride, storage, folded.offset, storage.device, grad, False, kind)
+        return make_tensor(path, element, shape, stride, storage, folded.offset, storage.device, grad, kind)
 
     def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:
         known = self._registry.get(reference, own_dtype)

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Protocol
 
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
+from ckptdoctor.checkpoint.descriptors import READING, read_at
 from ckptdoctor.errors import TruncatedError, UnreadableError
 
 
@@ -51,9 +52,8 @@ class FileSource:
         self.file = os.fspath(file)
         self.path = self.file if path is None else path
         self._read = 0
-        # O_NONBLOCK: opening a FIFO must not wait for a writer; it has no effect on regular files
         try:
-            self._fd = os.open(self.file, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_BINARY", 0))
+            self._fd = os.open(self.file, READING)
         except OSError as error:
             raise UnreadableError(f"{self.path} cannot be opened: {error.strerror}.") from error
         except ValueError as error:  # a zero byte or half a surrogate pair, out of an index or a pickle
@@ -80,7 +80,7 @@ class FileSource:
             )
         chunks = []
         while length:
-            chunk = os.pread(self._fd, length, offset)
+            chunk = read_at(self._fd, length, offset)
             if not chunk:
                 raise TruncatedError(f"The file ended at byte {offset} while it was read.", offset=offset)
             chunks.append(chunk)

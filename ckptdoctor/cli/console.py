@@ -10,7 +10,9 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.paint import Paint
 
 # What stands for our own typographic signs on a terminal whose encoding lacks them
-_PLAIN = str.maketrans({"·": "-", "→": "->", "…": "...", "≥": ">=", "×": "x", "–": "-", "“": '"', "”": '"', "└": "`"})
+_PLAIN = str.maketrans(
+    {"·": "-", "→": "->", "…": "...", "≥": ">=", "×": "x", "–": "-", "“": '"', "”": '"', "└": "`", "Δ": "d"}
+)
 
 
 def emit(text: str, stream: TextIO | None = None) -> None:

@@ -38,8 +38,8 @@ def publish_folder(parts: Sequence[Part], output: str, *, force: bool, identity:
         return perf_counter() - started
     parent = os.path.dirname(path)
     if not os.path.isdir(parent):
-        raise WriteError(f"{output} cannot be written: there is no directory {parent}.")
-    _publish_new(parts, path, identity)
+        raise WriteError(f"{output} cannot be written: there is no folder {parent}. Make it first, or give another.")
+    _publish_new(parts, path, output, identity)
     return perf_counter() - started
 
 
@@ -55,7 +55,7 @@ def _insist_on_room(parts: Sequence[Part], path: str, output: str, force: bool) 
         raise WriteError(f"{output} holds other weights ({stale[0]}{more}); delete them, or give another folder.")
 
 
-def _publish_new(parts: Sequence[Part], path: str, identity: FileIdentity | None) -> None:
+def _publish_new(parts: Sequence[Part], path: str, output: str, identity: FileIdentity | None) -> None:
     parent, name = os.path.split(path)
     beside = os.path.join(parent, f".{name}.{os.urandom(6).hex()}.{MARK}")
     moved = [replace(part, output=os.path.join(beside, os.path.basename(part.output))) for part in parts]
@@ -64,12 +64,23 @@ def _publish_new(parts: Sequence[Part], path: str, identity: FileIdentity | None
             os.mkdir(beside)
             try:
                 publish_together(moved, identity=identity)
-                os.rename(beside, path)  # takes the place of an empty folder, and of nothing else
+                _take_the_place(beside, path)
+            except WriteError as error:  # of the name that was asked for, which nobody has seen another one of
+                raise WriteError(error.message.replace(beside, output.rstrip(os.sep)), offset=error.offset) from error
             finally:
                 _removed(moved, beside)
         sync_directory(parent)
     except OSError as error:
-        raise WriteError(f"{path} could not be written: {error.strerror or error}.") from error
+        raise WriteError(f"{output} could not be written: {error.strerror or error}. Give another folder.") from error
+
+
+def _take_the_place(folder: str, path: str) -> None:
+    """Give the folder the name ``path``, which an empty folder may have had, and nothing else."""
+    try:
+        os.rename(folder, path)
+    except FileExistsError:  # Windows does not even replace an empty one
+        os.rmdir(path)
+        os.rename(folder, path)
 
 
 def _removed(parts: Sequence[Part], folder: str) -> None:

@@ -11,7 +11,9 @@ def wants_trace() -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """What happened and in which line of code, with how to see more."""
+    """What happened and in which line of code, with how to see more; or that torch is missing, which is no bug."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":  # most of ckptdoctor works without it
+        return "This is done with torch, and it is not installed: pip install torch"
     place = ""
     trace = error.__traceback__
     while trace is not None:

@@ -7,6 +7,7 @@ import re
 import stat
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.descriptors import READING
 from ckptdoctor.checkpoint.dtypes import BY_SAFETENSORS
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.quantization import AWQ, BNB4, GPTQ, Layer, dtype_of, quantized, quantized_in
@@ -99,7 +100,7 @@ def _header(path: str) -> dict[str, Expected]:
 def _read(path: str) -> bytes:
     """The bytes of a header; none of one that is longer than is read."""
     target = os.path.join(os.path.dirname(path), os.readlink(path)) if blob_of(path) else path
-    handle = os.open(target, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+    handle = os.open(target, READING | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return b""

@@ -11,6 +11,8 @@ import re
 import stat
 from dataclasses import dataclass
 
+from ckptdoctor.checkpoint.descriptors import READING
+
 # names that are looked at in one folder, at most
 _MOST = 20_000
 # bytes of a small file that are read, at most: a longer one is left alone
@@ -101,7 +103,7 @@ def read_small(path: str) -> str:
     if blob_of(path):
         target = os.path.join(os.path.dirname(path), os.readlink(path))
     try:
-        handle = os.open(target, os.O_RDONLY | os.O_NONBLOCK | getattr(os, "O_NOFOLLOW", 0))
+        handle = os.open(target, READING | getattr(os, "O_NOFOLLOW", 0))
     except (OSError, ValueError):
         return ""
     with os.fdopen(handle, "rb") as file:

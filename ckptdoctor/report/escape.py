@@ -1,6 +1,11 @@
-"""Text from a file is untrusted: nothing of it reaches a terminal that could move the cursor or fool the eye."""
+"""Text from a file is untrusted: nothing of it reaches a terminal that could move the cursor or fool the eye.
+
+Nor does anything that a build service would take for a command to itself when it reads what a job prints.
+"""
 
 from __future__ import annotations
+
+import re
 
 _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -24,12 +29,21 @@ _INVISIBLE = frozenset(
 ) | frozenset(map(chr, range(0xE0100, 0xE01F0)))
 
 
+# GitHub obeys lines that begin with ::, and ##[…] within a line; Azure ##vso[…], TeamCity ##teamcity[…]:
+# https://docs.github.com/actions/reference/workflow-commands-for-github-actions, actions/runner ActionCommand.cs,
+# https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands
+_COMMAND = re.compile(r"^\s*:(?=:)|#(?=#\w*\[)")
+
+
 def escape(text: str) -> str:
     r"""``text`` with everything invisible made visible: ``\x1b``, ``\u202e``, ``\n``.
 
     Escaped are control characters, bidi and zero-width characters, line separators, lone surrogates and unassigned
-    code points: whatever ``str.isprintable`` denies, and characters that print as nothing.
+    code points: whatever ``str.isprintable`` denies, and characters that print as nothing. Of what begins a command
+    to a build service (``::error``, ``##vso[``) the first sign is.
     """
+    if "::" in text or "##" in text:
+        text = _COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):02x}", text)
     if text.isascii() and text.isprintable():
         return text
     return "".join([char if char.isprintable() and char not in _INVISIBLE else _visible(char) for char in text])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 
+from ckptdoctor.checkpoint.descriptors import read_at
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Copy, Literal, Segment
@@ -31,7 +32,7 @@ class Reading:
             # only where ranges follow each other it pays to read far ahead
             follows = segment.file == self._file and 0 <= begin - len(self._window) < BLOCK
             ahead = BLOCK if follows or not self._window else SMALL
-            self._window = memoryview(os.pread(self._files.fd(segment.file), ahead, segment.offset))
+            self._window = memoryview(read_at(self._files.fd(segment.file), ahead, segment.offset))
             self._file, self._start, begin = segment.file, segment.offset, 0
         data = bytes(self._window[begin : begin + segment.length])
         return data if len(data) == segment.length else b"".join(self.large(segment))
@@ -40,7 +41,7 @@ class Reading:
         """A range of any length, block by block. Raises WriteError when the file ends before."""
         offset, end = segment.offset, segment.offset + segment.length
         while offset < end:
-            data = os.pread(self._files.fd(segment.file), min(BLOCK, end - offset), offset)
+            data = read_at(self._files.fd(segment.file), min(BLOCK, end - offset), offset)
             if not data:
                 raise WriteError(f"The original ended at byte {offset} while it was copied; repair it again.")
             yield data
@@ -86,4 +87,7 @@ def _parts(segment: Segment, original: Reading) -> Iterator[bytes | memoryview]:
             made += len(chunk)
             yield from (chunk[at : at + BLOCK] for at in range(0, len(chunk), BLOCK))
         if made != segment.length:
-            raise WriteError(f"{made} bytes were made where {segment.length} were planned; the original is untouched.")
+            raise WriteError(
+                f"{counted(made, 'byte was', 'bytes were')} made where {segment.length} were planned; the "
+                "original is untouched."
+            )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ckptdoctor.checkpoint.descriptors import read_at
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.blocks import Reading, blocks
 from ckptdoctor.writing.filling import Done
@@ -15,13 +17,13 @@ def compare(recipe: Recipe, files: Originals, target: int, done: Done | None = N
     """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
     if os.fstat(target).st_size != recipe.size:
         raise WriteError(
-            f"The output has {os.fstat(target).st_size} bytes instead of {recipe.size}; it was thrown away."
+            f"The output has {counted(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was thrown away."
         )
     at = 0
     for block in blocks(recipe.segments, Reading(files)):
         if _read(target, len(block), at) != block:
             raise WriteError(
-                f"The output differs from what was meant within {len(block)} bytes from byte {at};"
+                f"The output differs from what was meant within {counted(len(block), 'byte')} from byte {at};"
                 " it was thrown away. The disk or the memory may be faulty.",
                 offset=at,
             )
@@ -29,13 +31,15 @@ def compare(recipe: Recipe, files: Originals, target: int, done: Done | None = N
         if done is not None:
             done(at)
     if at != recipe.size:
-        raise WriteError(f"{at} bytes were verified instead of {recipe.size}; the output was thrown away.")
+        raise WriteError(
+            f"{counted(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was thrown away."
+        )
 
 
 def _read(fd: int, length: int, offset: int) -> bytes:
-    data = os.pread(fd, length, offset)
+    data = read_at(fd, length, offset)
     while len(data) < length:
-        more = os.pread(fd, length - len(data), offset + len(data))
+        more = read_at(fd, length - len(data), offset + len(data))
         if not more:
             return data
         data += more

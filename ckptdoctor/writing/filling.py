@@ -9,7 +9,7 @@ from itertools import accumulate
 from ckptdoctor.writing.blocks import SMALL, Reading, blocks
 from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Copy, Recipe, Segment
-from ckptdoctor.writing.system import clone, copy_range, preallocate
+from ckptdoctor.writing.system import clone, copy_range, preallocate, write_at
 
 _AT_ONCE = 256 << 20  # bytes that the kernel copies in one call: between two calls an interrupt is answered
 _WATCHED = 32 << 20  # the same where somebody watches
@@ -89,7 +89,7 @@ def _write(data: Iterable[bytes | memoryview], target: int, at: int, done: Done 
     for block in data:
         view = memoryview(block)
         while view:
-            written = os.pwrite(target, view, at)
+            written = write_at(target, view, at)
             view, at = view[written:], at + written
         if done is not None:
             done(at)

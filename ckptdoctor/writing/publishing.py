@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.attributes import restore
 from ckptdoctor.writing.comparing import compare
@@ -19,7 +20,7 @@ from ckptdoctor.writing.originals import Originals, originals
 from ckptdoctor.writing.recipe import Recipe
 from ckptdoctor.writing.syncing import BackgroundSync
 from ckptdoctor.writing.system import BINARY, NO_LINKS, free_bytes, sync_directory
-from ckptdoctor.writing.target import Target, resolve, temporary_name
+from ckptdoctor.writing.target import MARK, Target, resolve, temporary_name
 
 # Shorter outputs are on the disk before a second thread would have started
 _WORTH_A_THREAD = 16 << 20
@@ -84,10 +85,11 @@ def publish_together(
     started = perf_counter()
     known: dict[str, FileIdentity | None] = {parts[0].recipe.source: identity}
     try:
-        with cleaned_up(), ExitStack() as stack:
-            made = [_made(part, stack, known, force, break_links, watch) for part in parts]
-            for files, _, _ in made:
-                files.insist_unchanged()
+        with cleaned_up(), ExitStack() as names:
+            with ExitStack() as opened:  # Windows gives no file another name, and replaces none, while it is open
+                made = [_made(part, names, opened, known, force, break_links, watch) for part in parts]
+                for files, _, _ in made:
+                    files.insist_unchanged()
             _reveal_all(parts, [(path, target) for _, path, target in made])
     except OSError as error:
         raise WriteError(_sentence(error, parts[-1].output, parts[-1].recipe)) from error
@@ -101,19 +103,28 @@ def _copied(recipe: Recipe) -> int:
 
 def _made(
     part: Part,
-    stack: ExitStack,
+    names: ExitStack,
+    opened: ExitStack,
     known: dict[str, FileIdentity | None],
     force: bool,
     break_links: bool,
     watch: Watch | None,
 ) -> tuple[Originals, str, Target]:
-    """The complete, verified file of one part under its temporary name, which lasts as long as the stack."""
+    """The complete, verified file of one part under its temporary name, which lasts as long as ``names``.
+
+    The originals stay open as long as ``opened``.
+    """
     recipe = part.recipe
     try:
-        files = stack.enter_context(originals(recipe.source, known.get(recipe.source)))
+        files = opened.enter_context(originals(recipe.source, known.get(recipe.source)))
         target = resolve(part.output, os.fstat(files.first), force=force, break_links=break_links)
-        path, fd = stack.enter_context(_temporary(target))
-        _make(part, files, fd, path, watch)
+        path = names.enter_context(_temporary(target))
+        # O_EXCL: never write into a file, or through a link, that someone else has put there
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, 0o600)
+        try:
+            _make(part, files, fd, path, watch)
+        finally:
+            os.close(fd)
     except OSError as error:
         raise WriteError(_sentence(error, part.output, recipe)) from error
     return files, path, target
@@ -160,17 +171,12 @@ def _reveal_all(parts: Sequence[Part], made: Sequence[tuple[str, Target]]) -> No
 
 
 @contextmanager
-def _temporary(target: Target) -> Iterator[tuple[str, int]]:
-    """A new file beside the target, gone afterwards unless it has got the target's name."""
+def _temporary(target: Target) -> Iterator[str]:
+    """A new name beside the target; what is made under it is gone afterwards unless it has got the target's name."""
     path = temporary_name(target)
     _unfinished.add(path)
     try:
-        # O_EXCL: never write into a file, or through a link, that someone else has put there
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, 0o600)
-        try:
-            yield path, fd
-        finally:
-            os.close(fd)
+        yield path
     finally:
         with suppress(FileNotFoundError):  # renamed, or never made
             os.unlink(path)
@@ -182,6 +188,10 @@ def abandon() -> None:
     for path in tuple(_unfinished):
         with suppress(OSError):
             os.unlink(path)
+        folder = os.path.dirname(path)
+        if MARK in os.path.basename(folder):  # the files of a folder lie in one that has only a temporary name itself
+            with suppress(OSError):
+                os.rmdir(folder)
 
 
 @contextmanager
@@ -220,7 +230,9 @@ def _sentence(error: OSError, output: str, recipe: Recipe) -> str:
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
         free = free_bytes(os.path.dirname(os.path.realpath(output)))
         room = "" if free is None else f" and {free:,} are free"
-        return f"There is no room for {output}: {recipe.size:,} bytes are needed{room}. Nothing was written."
+        needed = counted(recipe.size, "byte is", "bytes are")
+        return f"There is no room for {output}: {needed} needed{room}. Nothing was written; give another path."
     if error.errno == errno.EFBIG:
-        return f"{output} cannot be written: {recipe.size:,} bytes are more than a file may have here."
-    return f"{output} could not be written: {error.strerror or error}. The original is untouched."
+        most = f"{recipe.size:,} bytes are more than a file may have here"
+        return f"{output} cannot be written: {most}. Give another output path, or see what ulimit -f says."
+    return f"{output} could not be written: {error.strerror or error}. The original is untouched; give another path."

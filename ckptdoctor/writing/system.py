@@ -54,6 +54,14 @@ def copy_range(source: int, target: int, count: int, source_offset: int, target_
         raise
 
 
+def write_at(fd: int, data: bytes | memoryview, offset: int) -> int:
+    """How many of the bytes were written at ``offset``: perhaps not all. Raises OSError."""
+    if hasattr(os, "pwrite"):
+        return os.pwrite(fd, data, offset)
+    os.lseek(fd, offset, os.SEEK_SET)
+    return os.write(fd, data)
+
+
 def sync_data(fd: int) -> None:
     """Wait until the file's bytes, and what is needed to find them, are on the disk."""
     getattr(os, "fdatasync", os.fsync)(fd)

@@ -21,10 +21,16 @@ from ckptdoctor.report.escape import escape
         ("tag\U000e0041", r"tag\U000e0041"),
         ("filler\u3164\ufe0f", r"filler\u3164\ufe0f"),
         ("line\u2028break\x85", r"line\u2028break\x85"),
+        ("::error file=x::no", r"\x3a:error file=x::no"),
+        ("  ::stop-commands::x", r"  \x3a:stop-commands::x"),
+        ("std::vector", "std::vector"),
+        ("a ##vso[task.setvariable x]", r"a \x23#vso[task.setvariable x]"),
+        ("##[group]", r"\x23#[group]"),
+        ("## heading", "## heading"),
     ],
 )
-def test_invisible_characters_become_visible(text, shown):
-    """Whatever could move the cursor, turn the line round or hide is shown as an escape."""
+def test_what_could_harm_becomes_visible(text, shown):
+    """Whatever could move the cursor, turn the line round, hide, or command a build service is shown as an escape."""
     assert escape(text) == shown
 
 

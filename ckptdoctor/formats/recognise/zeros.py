@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Note, NoteKind, Source
+from ckptdoctor.checkpoint.descriptors import READING
 from ckptdoctor.formats.recognise.found import Found
 
 # files with more bytes on disk than this are looked at in places only
@@ -59,7 +60,7 @@ def _written(source: Source) -> Iterator[tuple[int, int]]:
         yield 0, source.size
         return
     try:
-        handle = os.open(source.file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        handle = os.open(source.file, READING)
     except OSError:  # it was removed or locked meanwhile: the open source still reads all of it
         yield 0, source.size
         return

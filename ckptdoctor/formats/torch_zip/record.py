@@ -59,7 +59,12 @@ class Directory:
 
 def ascii_lower(name: str) -> str:
     """Lower case of A to Z only, as miniz compares names."""
-    return name.lower() if name.isascii() else raw_name(name).lower().decode("utf-8", "surrogateescape")
+    if name.isascii():
+        return name.lower()
+    try:
+        return raw_name(name).lower().decode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # half a surrogate pair, out of a pickle: no bytes are the name of such a record
+        return name
 
 
 def raw_name(name: str) -> bytes:

@@ -102,8 +102,8 @@ def _without(container: Container, candidates: list[Inside], member: str | None)
     if len(candidates) < 2:
         return container
     names = [each.name for each in candidates]
-    example = os.path.join(container.path, names[0])
-    return replace(container, guidance=f"It holds {listed(names)}: name one of them, as in {example}")
+    example = next((f", as in {os.path.join(container.path, name)}" for name in names if name.isprintable()), ".")
+    return replace(container, guidance=f"It holds {listed(names)}: name one of them{example}")
 
 
 def _broken(container: Container, layer: Container, error: DamagedError) -> Container:

@@ -10,7 +10,6 @@ import atexit
 import contextlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -35,14 +34,20 @@ class _Scratch:
             _sweep()
             self.files = {}
             self._owner = os.getpid()
+            from ckptdoctor.writing.interrupts import before_the_end
+
             atexit.register(self.remove)  # before there is anything that an interrupt could leave behind
+            before_the_end(self.remove)
             self.folder = os.path.join(tempfile.gettempdir(), f"{_PREFIX}{os.urandom(6).hex()}")
             os.mkdir(self.folder, 0o700)
-            lock = os.path.join(self.folder, _LOCK)
-            self._lock = os.open(f"{lock}.new", os.O_RDWR | os.O_CREAT, 0o600)
-            _locked(self._lock)
-            os.rename(f"{lock}.new", lock)  # others look at it only once it is locked
+            if _can_lock():
+                self._hold_lock(os.path.join(self.folder, _LOCK))
         return self.folder
+
+    def _hold_lock(self, lock: str) -> None:
+        self._lock = os.open(f"{lock}.new", os.O_RDWR | os.O_CREAT, 0o600)
+        _locked(self._lock)
+        os.rename(f"{lock}.new", lock)  # others look at it only once it is locked
 
     def remove(self) -> None:
         """Remove everything; a process that was forked from the one that made it leaves it alone."""
@@ -91,10 +96,17 @@ def remove() -> None:
     _SCRATCH.remove()
 
 
+def _can_lock() -> bool:
+    """Whether the system has locks that end with their process. Windows has others, and removes no open files."""
+    try:
+        import fcntl  # noqa: F401 - to know whether it is there
+    except ImportError:
+        return False
+    return True
+
+
 def _locked(handle: int) -> bool:
-    """Whether the lock could be had, which the system lets go when the process ends; True where there are no locks."""
-    if sys.platform == "win32":
-        return True
+    """Whether the lock could be had, which the system lets go when the process ends."""
     import fcntl
 
     try:
@@ -105,8 +117,8 @@ def _locked(handle: int) -> bool:
 
 
 def _sweep() -> None:
-    """Remove the folders of processes that were killed."""
-    if sys.platform == "win32":
+    """Remove the folders of processes that were killed, where locks tell which those are."""
+    if not _can_lock():
         return
     with contextlib.suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:

@@ -11,6 +11,7 @@ from itertools import chain
 from time import monotonic
 
 from ckptdoctor.checkpoint import Source
+from ckptdoctor.checkpoint.descriptors import READING
 from ckptdoctor.errors import HostileError, RefusedError
 from ckptdoctor.formats.recognise.tars import is_tar
 from ckptdoctor.formats.wrapped import scratch
@@ -80,8 +81,14 @@ def _write(pieces: Iterator[bytes], handle: int, packed: int) -> None:
                     "unpack it yourself, or let TMPDIR name a folder with more room."
                 )
             view = memoryview(piece)
-            while view:
-                view = view[os.write(handle, view) :]
+            try:
+                while view:
+                    view = view[os.write(handle, view) :]
+            except OSError as error:
+                raise RefusedError(
+                    f"Unpacking stopped in {scratch.folder()}: {error.strerror}. Unpack it yourself, or let TMPDIR "
+                    "name a folder with more room."
+                ) from error
             tell(done)
             if done - looked >= _LOOK:  # others write to the same disk
                 room = min(room, done + int(shutil.disk_usage(scratch.folder()).free * _SHARE))
@@ -91,7 +98,7 @@ def _write(pieces: Iterator[bytes], handle: int, packed: int) -> None:
 def _like_the_original(source: Source, handle: int) -> None:
     """Give it the owner and permissions of the packed file, which a repaired copy takes over in its turn."""
     with contextlib.suppress(OSError):
-        original = os.open(source.file, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        original = os.open(source.file, READING)
         try:
             restore(original, handle)
         finally:

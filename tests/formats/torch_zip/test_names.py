@@ -8,6 +8,7 @@ import torch
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import DamagedError, NotACheckpointError
+from ckptdoctor.formats import open_checkpoint
 from tests.formats.torch_zip.forge import (
     Part,
     assembled,
@@ -127,3 +128,14 @@ def test_pickle_that_is_not_listed(tmp_path, parts):
     part(parts, "data.pkl").listed = False
     with pytest.raises(DamagedError, match="does not list the data"):
         directory_of(assembled(parts), tmp_path)
+
+
+def test_a_storage_key_with_half_a_surrogate_pair(tmp_path, parts):
+    """No record is called that: the storage is missing, as for torch, and nothing is raised."""
+    pickle = part(parts, "data.pkl")
+    pickle.data = pickle.data.replace(b"X\1\0\0\0000", b"X\3\0\0\0\xed\xa0\x80")
+    assert b"\xed\xa0\x80" in pickle.data
+    path = tmp_path / "odd.pt"
+    path.write_bytes(assembled(parts))
+    checkpoint = open_checkpoint(path)
+    assert [storage.key for storage in checkpoint.storages if storage.extent is None] == ["\ud800"]

@@ -53,6 +53,41 @@ def test_an_interrupt_leaves_nothing_behind(packed, temporary):
     assert list(temporary.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_told_to_end_leaves_nothing_behind(packed, temporary, number):
+    """It ends by the signal, as whoever sent it expects."""
+    code = (
+        "import ckptdoctor, time\n"
+        "from ckptdoctor.checkpoint import process\n"
+        "process.take()\n"
+        f"ckptdoctor.open({str(packed)!r}); print('unpacked', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        assert len(list(temporary.iterdir())) == 1
+        process.send_signal(number)
+    assert process.returncode == -number
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_came_from_standard_input_is_removed(temporary, number):
+    """The command waits for the rest of it, in a real process, and is told to end."""
+    arguments = [sys.executable, "-m", "ckptdoctor", "check", "-"]
+    with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        while not list(temporary.iterdir()):
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(60) == -number
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_program_that_uses_the_library_keeps_its_signals(packed, temporary):
+    """Unpacking a file takes no signal from it."""
+    with _unpacking(packed, "print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, flush=True)") as process:
+        assert process.stdout.read().split() == [b"unpacked", b"True"]
+
+
 def test_what_a_killed_process_left_is_removed_by_the_next(packed, temporary):
     """Its lock is free; that of a process that lives is not, and its folder stays."""
     with _unpacking(packed, "os.kill(os.getpid(), signal.SIGKILL)") as killed:

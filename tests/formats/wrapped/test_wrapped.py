@@ -166,6 +166,20 @@ def test_what_holds_no_checkpoint_stays_what_it_is(name, data, words, tmp_path):
         formats.open_checkpoint(tmp_path / name)
 
 
+@pytest.mark.parametrize(
+    ("second", "ending"), [("b.pt", "name one of them, as in {}/b.pt"), ("b\n.pt", "one of them.")]
+)
+def test_a_name_that_nobody_can_type_is_no_example(second, ending, tmp_path):
+    """Where members are to choose from, one with a line break in its name never breaks the sentence."""
+    path = tmp_path / "two.zip"
+    data = saved(tmp_path)
+    path.write_bytes(zipped(data, "a\n::error::no.pt", **{second: data}))
+    with pytest.raises(NotACheckpointError) as caught:
+        formats.open_checkpoint(path)
+    assert caught.value.message.endswith(ending.format(path))
+    assert "\n" not in caught.value.message
+
+
 @pytest.mark.parametrize("name", ["m.pt.gz", "m.pt.bz2", "m.pt.xz", "m.tgz"])
 def test_a_cut_file_is_told(name, tmp_path):
     """A finding says that it breaks off; reading says the same."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from ckptdoctor.checkpoint import process
 from ckptdoctor.cli.main import run
 
 # what has threads, process groups, a terminal or temporary files to put in order before a process ends
@@ -17,6 +18,7 @@ def main() -> None:
     The contents of a large checkpoint are not taken apart first: freeing 50,000 tensors one by one takes a tenth of
     the whole run, and the system takes all memory back at once.
     """
+    process.take()
     status = run(sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()

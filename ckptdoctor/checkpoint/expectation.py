@@ -36,7 +36,8 @@ class Reference:
     ``root`` is where its keys lie in its own file (``()`` at the top): a file laid out alike is not nested too deep.
     ``option`` is how to name it on the command line, such as ``--like other.pt``; "" where it was not named there.
     ``ties`` are groups of keys that are one and the same tensor of the target. ``retied`` says that what loads the
-    file ties them again by itself, as ``from_pretrained`` does, so that one of each group is enough.
+    file ties them again by itself, as ``from_pretrained`` does, so that one of each group is enough. ``once`` says that
+    every tensor has one name there, as in safetensors files: a model may have more names for it than are told.
     ``extra`` are the keys whose values are loaded whatever they are, above all extra state of modules
     (``Module.set_extra_state``); those that are tensors in the target are among ``tensors`` as well.
     ``parameters`` are what ``Module.parameters()`` gives, in its order, and ``frozen`` those of them that are not
@@ -49,6 +50,7 @@ class Reference:
     option: str = ""
     ties: tuple[tuple[str, ...], ...] = ()
     retied: bool = False
+    once: bool = False
     extra: frozenset[str] = frozenset()
     parameters: tuple[str, ...] = ()
     frozen: frozenset[str] = frozenset()

@@ -43,14 +43,18 @@ def command(
     anywhere. Exit status: 0 written, 2 the path cannot be read, or the page not be written.
     """
     insist_on_room(output, _KIND, force=force)
-    found = gathered(path, _settings(headers_only, root, target), ProgressBar().watch)
+    bar = ProgressBar()
+    found = gathered(path, _settings(headers_only, root, target), bar.watch)
     if found.report.interrupted:
         narrate("interrupted: no page was written")
         return ExitStatus.INTERRUPTED
     if found.report.error is not None:
         complain(found.report.error)
         return ExitStatus.TROUBLE
-    page = _page(found, other, root, headers_only)
+    try:
+        page = _page(found, other, root, headers_only, bar)
+    finally:
+        bar.clear()
     write_page(page, output, _KIND, force=force)
     narrate(f"wrote {output}, {size(len(page))}")
     return ExitStatus.CLEAN
@@ -63,13 +67,13 @@ def _settings(headers_only: bool, root: str | None, target: dict[str, Any]) -> S
     return Settings(selection=selection, deep=not headers_only, root=root, **target)
 
 
-def _page(found: Gathered, other: str | None, root: str | None, headers_only: bool) -> bytes:
+def _page(found: Gathered, other: str | None, root: str | None, headers_only: bool, bar: ProgressBar) -> bytes:
     from ckptdoctor import __version__
     from ckptdoctor.report.html.page import render
 
     difference = None
     if other is not None:
-        difference = held_against(found.report.path, other, root, None if headers_only else _measure())
+        difference = held_against(found.report.path, other, root, None if headers_only else _measure(), bar.watch)
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     return render(Examined(found.report, found.values, difference, __version__, when))
 

@@ -26,3 +26,14 @@ class Fix:
     edits: tuple[Edit, ...]
     safety: Safety
     option: str
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """All that has to be said for it: ``option``, and ``--unsafe-fixes`` where that does not stand for it alone.
+
+        A cure that is not safe takes the second word where its rule's code asks for it, and none with an option of its
+        own. ``--auto`` knows the target, and what that confirms takes no second word.
+        """
+        by_code = self.option.startswith("--select") and self.safety is not Safety.SAFE
+        guessed = self.option.startswith("--auto") and self.safety is Safety.UNSAFE
+        return (self.option, "--unsafe-fixes") if by_code or guessed else (self.option,)

@@ -13,8 +13,9 @@ from ckptdoctor.late import late_dataclass
 class Rename:
     """Keys of the state dict at ``state_dict`` get new names: (old, new) pairs, one-to-one.
 
-    The prefixes in its ``_metadata`` and equal names in any optimizer's ``param_names`` follow
-    (``edits.renaming``). A new name that is already taken by a key that stays refuses the edit.
+    The prefixes in its ``_metadata`` and equal names in any optimizer's ``param_names`` follow, and the state of an
+    optimizer that calls its parameters by these keys, as FSDP's do (``edits.renaming``). A new name that is already
+    taken by a key that stays refuses the edit.
     """
 
     state_dict: KeyPath

@@ -1,4 +1,4 @@
-"""How new key names carry over to the places that repeat them: ``_metadata`` prefixes and ``param_names``.
+"""How new key names carry over to the places that repeat them: ``_metadata`` prefixes, and the names in optimizers.
 
 A module prefix of ``_metadata`` follows its keys: where every key below ``old.`` kept its ending and moved below one
 ``new.``, the prefix ``old`` becomes ``new`` (as ``torch.nn.modules.utils.consume_prefix_in_state_dict_if_present``
@@ -7,7 +7,7 @@ does for a stripped prefix). A prefix without keys of its own (an activation, a 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 # a module prefix, where it went (None: its name was lost), and then where the one module inside it went
 _Move = tuple[str, "str | None", "str | None"]
@@ -29,6 +29,15 @@ def renamed_modules(prefixes: Iterable[str], renames: Mapping[str, str]) -> dict
         prefix: name if owners[name] == prefix and not _emptied(name, inner.get(prefix)) else None
         for prefix, name in wanted.items()
     }
+
+
+def named_after(parameters: Iterable[object], keys: Collection[str]) -> bool:
+    """Whether an optimizer that calls its parameters so has names for them, and exactly those of a state dict's keys.
+
+    Then both are renamed together, as FSDP's optimizers need it. One name that is no key, and it may be another's.
+    """
+    named = list(parameters)
+    return bool(named) and all(isinstance(each, str) and each in keys for each in named)
 
 
 def _evidence(renames: Mapping[str, str]) -> tuple[dict[str, str | None], dict[str, str | None]]:

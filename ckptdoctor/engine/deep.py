@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from importlib.util import find_spec
@@ -9,6 +10,7 @@ from typing import get_args
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.watching import Going, Watched, watched
 from ckptdoctor.facts.alignment import Comparison
@@ -66,7 +68,7 @@ def base_of(
     """
     other, state_dict = comparison.reference.beside, comparison.state_dict
     wanted = any(SameAsBase in (rule.subject, *get_args(rule.subject)) for rule in rules)
-    if not wanted or other is None or other.identity in (None, source.identity) or state_dict is None:
+    if not wanted or other is None or state_dict is None or not _is_another(other, source):
         return Watched()
     checkpoint = other
 
@@ -75,6 +77,13 @@ def base_of(
             return same_as_base(comparison, source, checkpoint, base, going)
 
     return (yield from watched(work, "the reference", sum([each.nbytes for each in state_dict.tensors])))
+
+
+def _is_another(other: Checkpoint, source: Source) -> bool:
+    """Whether it can be opened again and is not the checkpoint that is examined; only a folder has no identity."""
+    if other.identity is None:
+        return os.path.isdir(other.path) and os.path.realpath(other.path) != os.path.realpath(source.path)
+    return other.identity != source.identity
 
 
 def unread(values: Values | None) -> Iterator[Skipped]:
@@ -87,7 +96,7 @@ def unread(values: Values | None) -> Iterator[Skipped]:
         yield Skipped("the rest of the values", "interrupted")
     reasons = Counter([each.reason for each in values.skipped])
     for reason, count in reasons.most_common(_REASONS):
-        yield Skipped(f"the values of {count:,} tensor{'s' * (count > 1)}", reason.rstrip("."))
+        yield Skipped(f"the values of {counted(count, 'tensor')}", reason.rstrip("."))
     rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_REASONS))
     if rest:
-        yield Skipped(f"the values of {rest:,} more tensors", "for other reasons")
+        yield Skipped(f"the values of {counted(rest, 'more tensor')}", "for other reasons")

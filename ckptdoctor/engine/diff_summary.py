@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import show_path
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.differences import Difference, Numbers, Pair, Verdict
 from ckptdoctor.facts.parameters import BUFFERS
 from ckptdoctor.facts.shapes.kinds import is_head
@@ -64,7 +65,7 @@ def _told(found: Difference, weights: Sequence[Pair]) -> str:
     if not apart:
         return _same(weights, ways)
     if unknown:
-        text = f"{len(unknown):,} of {len(weights):,} tensors could not be compared"
+        text = f"{len(unknown):,} of {counted(len(weights), 'tensor')} could not be compared"
         changed = len(apart) - len(unknown)
         return f"{text}, {changed:,} changed" if changed else text
     tail = f" ({_listed(ways)} as well)" if ways else ""
@@ -89,7 +90,7 @@ def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequen
         if all(is_head(name) for name in names) and len(_modules(names)) <= _NAMED:
             return f"identical but for the head ({_listed(_modules(names))})"
         if all(name.rpartition(".")[2] in _STATISTICS for name in names):
-            return f"identical but for running statistics and counters ({len(names):,} tensors)"
+            return f"identical but for running statistics and counters ({counted(len(names), 'tensor')})"
     low = _low_rank(found, names)
     if low:
         return low if len(changed) == len(weights) else f"{low}; {rest}"
@@ -109,7 +110,7 @@ def _how_far(changed: Sequence[Pair]) -> str:
         return ""
     numbers = sum(measured, Numbers())
     if numbers.odd:
-        return f" ({numbers.odd:,} values are NaN on one side only)"
+        return f" ({counted(numbers.odd, 'value is', 'values are')} NaN on one side only)"
     return f" (relative L2 {numbers.relative:.3g}, cosine {numbers.cosine:.6f})"
 
 
@@ -168,7 +169,10 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
     rest = [pair for pair in found.pairs if not pair.weights] if weights and weights[0].weights else []
     apart = [pair for pair in rest if not pair.alike]
     if apart:
-        yield f"{len(apart):,} of {len(rest):,} tensors beside the weights differ"
+        yield (
+            f"{len(apart):,} of {counted(len(rest), 'tensor')} beside the weights "
+            f"differ{'s' if len(apart) == 1 else ''}"
+        )
     if found.others:
         yield "other contents differ"
 

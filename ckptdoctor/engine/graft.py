@@ -11,10 +11,12 @@ import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Union
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_path
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.engine.diff import held_against
@@ -35,12 +37,6 @@ from ckptdoctor.writing.target import resolve
 _NAMED = 3  # tensors that a message names
 _FEW = 10  # as the part of all: fewer that differ may be damaged, and are no sign of another training step
 _WRITTEN = ("torch zip", "torch legacy", "safetensors")
-_TWO_COMMANDS = (
-    "A graft changes bytes in their places, and so needs a file whose headers are whole. Two commands do it here: "
-    "ckptdoctor salvage FILE -o PART saves what is whole of it, and ckptdoctor merge PART OTHER -o OUT adds what only "
-    "the other copy has, if all that both have is equal."
-)
-
 Event = Union[Progress, GraftReport]
 
 
@@ -117,11 +113,24 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
     try:
         checkpoint = formats.read(source, container)
     except DamagedError as error:
-        raise RefusedError(f"{error.message}\n{_TWO_COMMANDS}") from error
+        raise RefusedError("\n".join([error.message, *_two_commands(request)])) from error
     if checkpoint.format not in _WRITTEN:
         known = f"{', '.join(_WRITTEN[:-1])} and {_WRITTEN[-1]}"
         raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be healed in their places.")
     return _Opened(path, source, container, checkpoint, _root(checkpoint, request.root))
+
+
+def _two_commands(request: GraftRequest) -> Iterator[str]:
+    """What does it for a file whose headers are not whole."""
+    path, donor, output = request.path, request.donor, output_of(request, None)
+    stem, suffix = os.path.splitext(path)
+    part = f"{stem}.part{suffix}"
+    yield (
+        "A graft changes bytes in their places, and so needs a file whose headers are whole. For a state dict two "
+        "commands do it: they save what is whole, and add what only the other copy has, if all that both have is equal."
+    )
+    yield f"  ckptdoctor salvage {quote(path)} -o {quote(part)}"
+    yield f"  ckptdoctor merge {quote(part)} {quote(donor)} -o {quote(output)}"
 
 
 def _donor(stack: ExitStack, request: GraftRequest) -> _Opened:
@@ -274,7 +283,7 @@ def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterat
         names = ", ".join(map(show_path, likeness.unlike[:_NAMED]))
         more = ", …" if len(likeness.unlike) > _NAMED else ""
         yield (
-            f"{copy}: of the {likeness.compared:,} other tensors that both have, {len(likeness.unlike):,} "
+            f"{copy}: of the {counted(likeness.compared, 'other tensor')} that both have, {len(likeness.unlike):,} "
             f"differ{'s' if len(likeness.unlike) == 1 else ''} ({names}{more}){_as_what(likeness, one_file)}."
         )
     elif not likeness.equal:

@@ -61,7 +61,7 @@ def write(path: str, name_map: NameMap) -> None:
     try:
         Path(path).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        raise WriteError(f"The map {path} could not be written: {error.strerror}.") from error
+        raise WriteError(f"The map {path} could not be written: {error.strerror}. Nothing was repaired.") from error
 
 
 def read(path: str) -> NameMap:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.edits import Safety
 from ckptdoctor.engine.diagnose import read_reference
 from ckptdoctor.engine.request import FixRequest
@@ -161,7 +162,7 @@ def _offer(group: Sequence[Finding], alone: Collection[str]) -> Offer:
     options = [each.fix.option for each in group if each.fix is not None]
     patterns = tuple(dict.fromkeys([pattern for option in options for pattern in _patterns(option)]))
     if not patterns:
-        return replace(offer, safety=None, why=f"It is asked for on the command line: {first.fix.option}")
+        return replace(offer, safety=None, why=f"It is asked for on the command line: {' '.join(first.fix.options)}")
     return replace(offer, patterns=patterns)
 
 
@@ -181,14 +182,14 @@ def _fit(coverage: Coverage, towards: Sequence[Finding]) -> list[Offer]:
     unsafe = any(each.fix is not None and each.fix.safety is Safety.UNSAFE for each in towards)
     whole = after + coverage.retied >= coverage.total_keys
     steps = [*dict.fromkeys([*[step.title for step in coverage.steps], *_titles(towards)])]
-    fits = f"{coverage.keys:,} of {coverage.total_keys:,} keys fit"
+    fits = f"{coverage.keys:,} of {counted(coverage.total_keys, 'key fits', 'keys fit')}"
     return [
         Offer(
             AUTO,
             f"fit {coverage.reference}",
             Severity.INFO if whole else Severity.WARNING,
             Safety.UNSAFE if unsafe else Safety.CONFIRMED,
-            fits if not coverage.steps else f"{fits}, {after:,} after {len(coverage.steps)} steps",
+            fits if not coverage.steps else f"{fits}, {after:,} after {counted(len(coverage.steps), 'step')}",
             title="; ".join(steps),
             usual=whole and not unsafe,
         )

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, StateDict, Tensor, at, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.edits import Edit, Fill
+from ckptdoctor.edits import Edit, Fill, Rename
+from ckptdoctor.edits.renaming import named_after
 from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import TENSOR_EDITS, sources
 from ckptdoctor.facts import names
-from ckptdoctor.facts.optimizers import SavedOptimizer, in_order, saved_optimizers
+from ckptdoctor.facts.optimizers import SavedOptimizer, called_by_name, in_order, saved_optimizers
 from ckptdoctor.facts.parameters import candidates, may_train
 
 KIND = "optimizer-unfit"
@@ -33,6 +34,38 @@ def left_behind(checkpoint: Checkpoint, run: Sequence[Edit]) -> Iterator[Change]
             name = show_path(optimizer.path)
             told = f"does not fit the repaired weights: --drop {name}, or train on with a fresh one"
             yield Change(KIND, ((name, told),), (), None)
+
+
+def follows(checkpoint: Checkpoint, edit: Rename) -> int:
+    """How many parameters get new names in optimizers that call them by the keys that are renamed."""
+    old, keys = {pair[0] for pair in edit.pairs}, _keys(checkpoint, edit.state_dict)
+    named = [called for _, called in _by_name(checkpoint) if named_after(called, keys)]
+    return sum(len(old.intersection(called)) for called in named)
+
+
+def named_otherwise(checkpoint: Checkpoint, edit: Rename, after: Checkpoint) -> Iterator[Change]:
+    """A change for each optimizer that calls some parameters by these keys, and others by names that are no keys."""
+    old = {pair[0] for pair in edit.pairs}
+    places = [each.path for each in checkpoint.state_dicts if each.role in WEIGHTS]
+    for path, called in _by_name(checkpoint):
+        theirs = [_keys(each, place) for each in (checkpoint, after) for place in places]
+        if old.isdisjoint(called) or any(named_after(called, keys) for keys in theirs):
+            continue
+        strange = next(each for each in called if each not in _keys(checkpoint, edit.state_dict))
+        told = f"keeps its names for parameters, since {strange} is no key of these weights"
+        yield Change(KIND, ((show_path(path), told),), (), None)
+
+
+def _by_name(checkpoint: Checkpoint) -> list[tuple[KeyPath, tuple[str, ...]]]:
+    """The optimizers that have names in place of numbers, with what they call their parameters."""
+    paths = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
+    found = [(path, called_by_name(at(checkpoint.tree, path))) for path in paths]
+    return [(path, called) for path, called in found if called]
+
+
+def _keys(checkpoint: Checkpoint, path: KeyPath) -> frozenset[str]:
+    node = at(checkpoint.tree, path)
+    return frozenset([part for part, _ in node.entries if isinstance(part, str)] if isinstance(node, Mapping) else ())
 
 
 def _touched(edit: Edit) -> Iterator[KeyPath]:

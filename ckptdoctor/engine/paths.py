@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint.addresses import is_address
-from ckptdoctor.errors import UsageError
+from ckptdoctor.errors import UnreadableError, UsageError
 
 STANDARD_INPUT = "-"
 
@@ -37,6 +37,7 @@ def _expanded(pattern: str) -> Iterator[str]:
     if os.path.isdir(pattern):
         found = list(_below(pattern))
         if not found:
+            _insist_on_listing(pattern)
             suffixes = ", ".join(sorted(SUFFIXES))
             raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes}, or begins like one.")
         yield from found
@@ -44,6 +45,14 @@ def _expanded(pattern: str) -> Iterator[str]:
         yield pattern
     else:
         yield from _matching(pattern)
+
+
+def _insist_on_listing(folder: str) -> None:
+    """Raises UnreadableError for a folder that is not ours to read: nothing can be said of what it holds."""
+    try:
+        os.listdir(folder)
+    except OSError as error:
+        raise UnreadableError(f"{folder} cannot be listed: {error.strerror}.") from error
 
 
 def _is_meant(pattern: str) -> bool:
@@ -104,14 +113,26 @@ def _is_safetensors(head: bytes, path: str) -> bool:
 
 @contextmanager
 def spooled(stream: BinaryIO) -> Iterator[str]:
-    """The bytes of ``stream`` as a temporary file, for readers that need random access; removed afterwards."""
+    """The bytes of ``stream`` as a temporary file, for readers that need random access; removed afterwards.
+
+    Raises UnreadableError where there is no room for it.
+    """
     from tempfile import mkstemp
 
-    handle, path = mkstemp(prefix="ckptdoctor-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            while chunk := stream.read(_CHUNK):
-                file.write(chunk)
-        yield path
-    finally:
-        os.unlink(path)
+    from ckptdoctor.writing.interrupts import cleaned_up
+
+    with cleaned_up():
+        handle, path = mkstemp(prefix="ckptdoctor-")
+        try:
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    while chunk := stream.read(_CHUNK):
+                        file.write(chunk)
+            except OSError as error:
+                raise UnreadableError(
+                    f"Standard input could not be kept in {os.path.dirname(path)}: {error.strerror}. Let TMPDIR name a "
+                    "folder with more room, or save it as a file and name that."
+                ) from error
+            yield path
+        finally:
+            os.unlink(path)

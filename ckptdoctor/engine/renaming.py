@@ -7,13 +7,15 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
 from ckptdoctor.edits import Rename, RenameModules
-from ckptdoctor.edits.renaming import renamed_modules
+from ckptdoctor.edits.renaming import named_after, renamed_modules
 from ckptdoctor.engine.rebuilding import with_tree
 from ckptdoctor.engine.reshaping import changed_at, missing, moved
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.optimizers import called_by_name
 
 METADATA = "_metadata"
 PARAM_NAMES = "param_names"
+PARAMS = "params"
 
 
 def rename(checkpoint: Checkpoint, edit: Rename) -> Checkpoint:
@@ -21,9 +23,12 @@ def rename(checkpoint: Checkpoint, edit: Rename) -> Checkpoint:
     names = dict(edit.pairs)
     path = edit.state_dict
     tree = changed_at(checkpoint.tree, path, lambda node: _renamed(node, path, names))
+    keys = _keys(checkpoint.tree, path)
     for state_dict in checkpoint.state_dicts:
         if state_dict.role is Role.OPTIMIZER:
             tree = _with_param_names(tree, state_dict.path, names)
+            if named_after(called_by_name(at(checkpoint.tree, state_dict.path)), keys):
+                tree = _with_names(tree, state_dict.path, names)
     return with_tree(checkpoint, tree)
 
 
@@ -101,16 +106,36 @@ def _following(metadata: Mapping, names: Table[str, str]) -> Mapping:
     return replace(metadata, entries=tuple([(new, value) for _, new, value in kept if new is not None]))
 
 
+def _keys(tree: Node, path: KeyPath) -> frozenset[str]:
+    node = at(tree, path)
+    return frozenset([part for part, _ in node.entries if isinstance(part, str)] if isinstance(node, Mapping) else ())
+
+
 def _with_param_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) -> Node:
     """Every ``param_groups[i]["param_names"]`` of an optimizer, with the names that have new ones replaced."""
+    return _with_lists(tree, optimizer, PARAM_NAMES, names)
+
+
+def _with_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) -> Node:
+    """The same for an optimizer that has names instead of numbers: the keys of its state, and its lists of them."""
+    path = (*optimizer, "state")
+    state = at(tree, path)
+    if isinstance(state, Mapping):
+        made = replace(state, entries=_entries(state, path, names))
+        tree = changed_at(tree, path, lambda _: made)
+    return _with_lists(tree, optimizer, PARAMS, names)
+
+
+def _with_lists(tree: Node, optimizer: KeyPath, which: str, names: Table[str, str]) -> Node:
+    """Every list of names that the parameter groups have under ``which``, with new names for those that get one."""
     try:
         groups = at(tree, (*optimizer, "param_groups"))
     except KeyError:
         return tree
     for index, group in enumerate(groups.items if isinstance(groups, Sequence) else ()):
-        listed = dict(group.entries).get(PARAM_NAMES) if isinstance(group, Mapping) else None
+        listed = dict(group.entries).get(which) if isinstance(group, Mapping) else None
         if isinstance(listed, Sequence) and any(isinstance(item, str) and item in names for item in listed.items):
             items = [names.get(item, item) if isinstance(item, str) else item for item in listed.items]
             made = Sequence(listed.kind, tuple(items))
-            tree = changed_at(tree, (*optimizer, "param_groups", index, PARAM_NAMES), lambda _, made=made: made)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+            tree = changed_at(tree, (*optimizer, "param_groups", index, which), lambda _, made=made: made)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
     return tree

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -47,13 +46,6 @@ def repair(plan: Plan, watch: Callable[[Progress], None] | None = None) -> Outco
     told = None if watch is None else lambda what, done, total: watch(Progress(what, done, total))
     written = publish_together(parts, force=plan.request.force, identity=plan.original.identity, watch=told)
     return Outcome(plan, written[-1], proofs[0])
-
-
-def abandon() -> None:
-    """Remove what threads are writing: the process is about to end, without waiting for them."""
-    publishing = sys.modules.get("ckptdoctor.writing.publishing")
-    if publishing is not None:
-        publishing.abandon()
 
 
 def _kept(plan: Plan, recipe: Recipe) -> list[Part]:

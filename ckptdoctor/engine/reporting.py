@@ -58,11 +58,17 @@ def single(path: str) -> str:
     return found[0]
 
 
-def held_against(path: str, other: str, root: str | None, measure: Measure | None) -> Difference:
-    """How another checkpoint differs; see ``engine.diff``."""
+def held_against(
+    path: str,
+    other: str,
+    root: str | None,
+    measure: Measure | None,
+    watch: Callable[[Event], None] = lambda event: None,
+) -> Difference:
+    """How another checkpoint differs; see ``engine.diff``. ``watch`` is told how far it is."""
     if STANDARD_INPUT in (path, other):
         raise UsageError("Two files can be compared only by their names: standard input can be read once.")
-    return diff(DiffRequest(single(path), single(other), root), measure)
+    return diff(DiffRequest(single(path), single(other), root), measure, watch)
 
 
 def insist_on_room(output: str, kind: bytes, *, force: bool = False) -> None:

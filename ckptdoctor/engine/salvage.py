@@ -74,7 +74,8 @@ def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | 
         state = _State(original, source, watch)
         lost = [tensor for tensor in original.tensors if state.share(tensor) < 1]
         if original.tensors and len(lost) == len(original.tensors):
-            raise RefusedError(f"{path}: none of its {len(lost):,} tensors is whole, so there is nothing to save.")
+            none = "its only tensor is not" if len(lost) == 1 else f"none of its {len(lost):,} tensors is"
+            raise RefusedError(f"{path}: {none} whole, so there is nothing to save.")
         edits = (*_without(original, lost), *_cut(original, state))
         expected = apply(original, edits)
         recipe = formats.rewrite(source, original, edits)

@@ -10,6 +10,7 @@ from functools import partial
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FolderSource, NoteKind
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.engine.convert_folder import publish_folder
 from ckptdoctor.engine.salvage import Salvage, plan_salvage
 from ckptdoctor.engine.verify import verify
@@ -84,7 +85,9 @@ def salvage_folder(path: str, output: str | None = None, *, force: bool = False)
     where = folder.where
     if not where:
         reasons = "; ".join(list(folder.failed.values())[:3]) or "no tensor in them is whole"
-        raise RefusedError(f"{path}: nothing can be saved of its {len(folder.weights.files):,} files: {reasons}.")
+        raise RefusedError(
+            f"{path}: nothing can be saved of its {counted(len(folder.weights.files), 'file')}: {reasons}."
+        )
     files: dict[str, str] = {}
     kept = [name for name in folder.saved if name in where.values()]
     parts = [_part(name, folder.saved[name], files) for name in kept]

@@ -51,7 +51,7 @@ from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.engine.arranging_steps import arranging_changes
 from ckptdoctor.engine.moving import moved_tensors
-from ckptdoctor.engine.optimizer_steps import left_behind
+from ckptdoctor.engine.optimizer_steps import follows, left_behind, named_otherwise
 from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.facts.devices import CPU
 from ckptdoctor.facts.protocols import pickle_protocol
@@ -69,6 +69,7 @@ def changes(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) ->
         yield from left_behind(checkpoint, run)
     elif isinstance(edit, Rename):
         yield _rename(checkpoint, edit, after)
+        yield from named_otherwise(checkpoint, edit, after)
     elif isinstance(edit, RenameModules):
         yield Change("rename-modules", edit.pairs, ((len(edit.pairs), "_metadata entry"),), edit.state_dict)
     elif isinstance(edit, Retag):
@@ -161,6 +162,9 @@ def _rename(checkpoint: Checkpoint, edit: Rename, after: Checkpoint) -> Change:
         hits = sum(name in old for name in named)
         if hits:
             counts.append((hits, "param_names entry"))
+    states = follows(checkpoint, edit)
+    if states:
+        counts.append((states, "optimizer state"))
     return Change("rename", edit.pairs, tuple(counts), edit.state_dict)
 
 

@@ -15,6 +15,7 @@ from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.moves import Move
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
+from ckptdoctor.facts.twins import twins_of
 from ckptdoctor.late import late_dataclass
 
 
@@ -23,7 +24,9 @@ class Alignment:
     """Keys (under the names that ``here`` gives them) against a reference. ``parameters`` are the elements that fit.
 
     ``tied`` are wanted names, not here, of tensors that are here under another name (wanted name → that one): they are
-    missing as well, unless what loads the file ties them itself. ``spared`` are keys that are wanted, and not missed
+    missing as well, unless what loads the file ties them itself. ``twins`` are the other way round: keys here that the
+    target does not tell, though its model may have them, each with the key that fits of the very same tensor; they are
+    not unexpected. ``spared`` are keys that are wanted, and not missed
     though there is no tensor of that name: what is tied by itself, and extra state that is no tensor. ``others`` are
     the extra states here that are no tensors; ``extra_missing`` and ``extra_unexpected`` are extra states that are no
     tensors, either.
@@ -37,6 +40,7 @@ class Alignment:
     recast: tuple[str, ...]
     parameters: int
     tied: Mapping[str, str] = field(default_factory=dict)
+    twins: Mapping[str, str] = field(default_factory=dict)
     spared: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     extra_missing: tuple[str, ...] = ()
@@ -159,6 +163,7 @@ def hold(here: Mapping[str, Tensor], reference: Reference, others: Iterable[str]
             if expected.dtype is not None and expected.dtype.name != tensor.dtype.name:
                 recast.append(key)
     unexpected = [key for key in here if key not in wanted and key not in extra]
+    twins = twins_of(here, unexpected, fits) if unexpected and reference.once else {}
     tied = _tied(here, reference.ties) if missing and reference.ties else {}
     known = set(others)
     fitting = set(fits) if tied and reference.retied else ()
@@ -169,11 +174,12 @@ def hold(here: Mapping[str, Tensor], reference: Reference, others: Iterable[str]
         here=here,
         fits=tuple(fits),
         missing=tuple([key for key in missing if key not in unasked]),
-        unexpected=tuple(unexpected),
+        unexpected=tuple([key for key in unexpected if key not in twins]),
         mismatched=tuple(mismatched),
         recast=tuple(recast),
         parameters=parameters,
         tied=tied,
+        twins=twins,
         spared=tuple(spared),
         others=others,
         extra_missing=tuple(filter(is_extra_state, extra.difference(wanted, here, known))),
@@ -245,15 +251,19 @@ def _compared(
         now = renamed
         done.append(cure)
         steps.append(_step(cure.title, cure.code, now))
-    before_prefix = now
+    before_prefix, target = now, reference
     prefix = best_prefix(now.here, wanted, len(now.fits)) if now.covered < len(wanted) else None
     if prefix is not None:
-        now = _renamed(now, reference, prefix.change)
+        if not prefix.added and any(prefix.change(key) == key for key in now.here):
+            target = replace(
+                reference, once=False
+            )  # a part of the saved model: what lies outside is no name of its own
+        now = _renamed(now, target, prefix.change)
         steps.append(_step(f'{"add" if prefix.added else "strip"} "{prefix.text}"', prefix_code(prefix), now))
     after_prefix = now
     moves = _moves(now, wanted) if _renames_help(now, wanted) else ()
     for move in moves:
-        now = _renamed(now, reference, move.change)
+        now = _renamed(now, target, move.change)
         steps.append(_step(move.pattern, move.code, now))
     return Comparison(
         checkpoint=checkpoint,

@@ -14,7 +14,8 @@ from ckptdoctor.late import late_dataclass
 class SameAsBase:
     """The tensors of a state dict by what became of those of the same name, shape and dtype in another checkpoint.
 
-    ``unknown`` are those that the other does not have, or has as something else, or that cannot be compared.
+    ``unknown`` are those that the other does not have, or has as something else, or that cannot be compared. A second
+    name of a tensor that the other tells once is in none of them.
     """
 
     comparison: Comparison
@@ -36,8 +37,9 @@ def same_as_base(
     found: dict[bool | None, list[Tensor]] = {True: [], False: [], None: []}
     done = 0
     for tensor in comparison.state_dict.tensors:
-        twin = theirs.get(comparison.final_name(tensor.key))
-        found[_compared(source, tensor, base, twin)].append(tensor)
+        name = comparison.final_name(tensor.key)
+        if name not in comparison.cured.twins:
+            found[_compared(source, tensor, base, theirs.get(name))].append(tensor)
         done += tensor.nbytes
         if not going(done):
             break

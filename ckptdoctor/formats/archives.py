@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.central import read_entries
@@ -78,7 +79,10 @@ def _read(source: Source) -> Archive:
     records = check_records(source, read_entries(source, end, remarks), end.offset, remarks)
     found = {record.name: record for record in records}
     if len(found) < len(records):
-        message = f"{len(records) - len(found):,} records have the name of another one: readers differ on which counts"
+        message = (
+            f"{counted(len(records) - len(found), 'record has', 'records have')} the name of another one: readers "
+            "differ on which counts"
+        )
         remarks.add(NoteKind.ZIP_AMBIGUOUS, message)
     notes = tuple([note for note in remarks.notes() if note.kind not in _FOR_TORCH_LOAD])
     return Archive(tuple(records), found, notes)
@@ -111,7 +115,7 @@ class RecordStorages:
         name = f"{self.folder}{key}"
         record = self._archive.found.get(name)
         if record is None:
-            message = f"{shown(name)} ({nbytes:,} bytes) is not in the archive: its values are lost"
+            message = f"{shown(name)} ({counted(nbytes, 'byte')}) is not in the archive: its values are lost"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, shown(name)))
             return Storage(f"{self._prefix}{key}", nbytes, dtype, device, None)
         if not is_whole(self._source, record):
@@ -119,7 +123,7 @@ class RecordStorages:
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, shown(name)))
             return Storage(f"{self._prefix}{key}", nbytes, dtype, device, None)
         if record.size != nbytes:
-            message = f"{shown(name)} should be {nbytes:,} bytes, but its record has {record.size:,}"
+            message = f"{shown(name)} should be {counted(nbytes, 'byte')}, but its record has {record.size:,}"
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, shown(name)))
         return stored(self._source.file, record, f"{self._prefix}{key}", nbytes, dtype, device)
 

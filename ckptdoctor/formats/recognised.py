@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind, Source
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.found import Found, container
 from ckptdoctor.formats.recognise.models import recognise_model
@@ -19,7 +20,8 @@ from ckptdoctor.formats.recognise.zeros import recognise_zeros
 from ckptdoctor.formats.recognise.zips import recognise_zip
 from ckptdoctor.formats.sniff import sniff
 
-_EMPTY = Found("", "It has no bytes at all.", (Note(NoteKind.EMPTY, "the file is empty", offset=0),))
+_NO_BYTES = "It has no bytes at all: download it again, or use the checkpoint that was saved before it."
+_EMPTY = Found("", _NO_BYTES, (Note(NoteKind.EMPTY, "the file is empty", offset=0),))
 
 
 def recognise(source: Source, head: bytes) -> Container:
@@ -47,6 +49,6 @@ def _recognisers(source: Source, head: bytes) -> Iterator[Callable[[], Found | N
 
 def _unknown(source: Source, head: bytes) -> str:
     if source.size < 16:
-        return f"It is only {source.size:,} bytes long; a checkpoint has more."
+        return f"It is only {counted(source.size, 'byte')} long; a checkpoint has more."
     first = " ".join(f"{byte:02x}" for byte in head[:8])
     return f"Its first bytes ({first}) belong to no known format: it is damaged, encrypted, or something else."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import FileIdentity, Source
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.errors import TruncatedError
 
 
@@ -27,7 +28,8 @@ class Window:
         """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when the window ends before."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise TruncatedError(
-                f"{length} bytes are wanted at offset {offset} of a file of {self.size} inside {self.path}.",
+                f"{counted(length, 'byte is', 'bytes are')} wanted at offset {offset} of a file of "
+                f"{self.size} inside {self.path}.",
                 offset=offset,
             )
         return self._outer.read(self._start + offset, length)
@@ -59,7 +61,9 @@ class Memory:
     def read(self, offset: int, length: int) -> bytes:
         """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when there are fewer."""
         if offset < 0 or length < 0 or offset + length > self.size:
-            raise TruncatedError(f"{length} bytes are wanted at offset {offset} of {self.size}.", offset=offset)
+            raise TruncatedError(
+                f"{counted(length, 'byte is', 'bytes are')} wanted at offset {offset} of {self.size}.", offset=offset
+            )
         return self.data[offset : offset + length]
 
     def part(self, file: str) -> Source:

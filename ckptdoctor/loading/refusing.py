@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ckptdoctor.checkpoint import show_path
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Alignment, Comparison
 from ckptdoctor.findings import Finding, Severity
@@ -25,8 +26,9 @@ def refusal(
             f"({', '.join(places[:_SHOWN])}): choose with root={places[0]!r} or another."
         )
     lines = [
-        f"{checkpoint.path} does not fit {reference.source}: {len(now.fits):,} of {len(reference.tensors):,} keys do "
-        f"({now.parameters:,} of {comparison.total_parameters:,} parameters)."
+        f"{checkpoint.path} does not fit {reference.source}: {len(now.fits):,} of "
+        f"{counted(len(reference.tensors), 'key')} do "
+        f"({now.parameters:,} of {counted(comparison.total_parameters, 'parameter')})."
     ]
     lines += _named("missing", now.missing)
     lines += _named("left over", now.unexpected)

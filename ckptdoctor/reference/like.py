@@ -13,6 +13,8 @@ from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.errors import UsageError
 from ckptdoctor.reference import Expected, Reference
 
+_SAFETENSORS = ".safetensors"
+
 
 def from_checkpoint(path: str, root: str | None = None) -> Reference:
     """What the checkpoint at ``path`` holds, as what another one is expected to hold.
@@ -25,9 +27,9 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     state_dict = _chosen(checkpoint, root)
     tensors = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in state_dict.tensors}
     extra = frozenset(filter(is_extra_state, (*tensors, *state_dict.others)))
-    ties = _ties(state_dict.tensors)
+    ties, once = _ties(state_dict.tensors), _once(state_dict.tensors)
     option = f"--like {shlex.quote(shown(path))}"
-    return Reference(shown(path), tensors, state_dict.path, option, ties, extra=extra, beside=checkpoint)
+    return Reference(shown(path), tensors, state_dict.path, option, ties, once=once, extra=extra, beside=checkpoint)
 
 
 def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:
@@ -38,6 +40,15 @@ def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:
             view = each.storage.key, each.offset, each.shape, each.stride, each.dtype.name
             groups.setdefault(view, []).append(each.key)
     return tuple([tuple(keys) for keys in groups.values() if len(keys) > 1])
+
+
+def _once(tensors: Iterable[Tensor]) -> bool:
+    """Whether all of them lie in safetensors files, which hold a tensor under one name only.
+
+    Source: ``safetensors.torch.save_file`` refuses shared memory; its ``save_model`` leaves further names out.
+    """
+    extents = [each.storage.extent if each.storage is not None else None for each in tensors]
+    return bool(extents) and all(each is not None and each.file.endswith(_SAFETENSORS) for each in extents)
 
 
 def _chosen(checkpoint: Checkpoint, root: str | None) -> StateDict:

@@ -20,5 +20,5 @@ def _lines(report: FileReport) -> Iterator[str]:
 
 
 def _line(finding: Finding) -> str:
-    cure = f" [fix: {escape(finding.fix.option)}]" if finding.fix is not None else ""
+    cure = f" [fix: {escape(' '.join(finding.fix.options))}]" if finding.fix is not None else ""
     return f"{finding.code} {finding.severity.value} {finding.name}: {escape(finding.message)}{cure}"

@@ -14,7 +14,7 @@ from ckptdoctor.report.contents import value
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.grouping import grouped, in_short
 from ckptdoctor.report.memory import order
-from ckptdoctor.report.numbers import shape
+from ckptdoctor.report.numbers import plural, shape
 from ckptdoctor.report.wrapping import abridged
 
 NAME = 64  # characters of a name or pattern
@@ -103,7 +103,8 @@ def _numbers(pair: Pair) -> Numbers:
 
 
 def _far(numbers: Numbers) -> float:
-    return numbers.relative if numbers.relative == numbers.relative else float("inf")
+    """How far apart they are, for an order; what no number tells comes first."""
+    return numbers.relative if numbers.relative == numbers.relative and not numbers.odd else float("inf")
 
 
 def _depth(name: str) -> int:
@@ -285,4 +286,4 @@ def _some(made: Iterable[Group]) -> Iterator[Group]:
     yield from every[:_MOST]
     rest = every[_MOST:]
     if rest:
-        yield Group(rest[0].label, sum(each.count for each in rest), f"… {len(rest):,} more lines: --all")
+        yield Group(rest[0].label, sum(each.count for each in rest), f"… {plural(len(rest), 'more line')}: --all")

@@ -100,7 +100,7 @@ def _odd(found: Difference) -> Iterator[str]:
     ]
     yield from told[:_ODD]
     if len(told) > _ODD:
-        yield f"  … and in {len(told) - _ODD:,} more tensors: --format json"
+        yield f"  … and in {plural(len(told) - _ODD, 'more tensor')}: --format json"
 
 
 def _ranks(found: Difference) -> Iterator[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, Proof, RepairReport
-from ckptdoctor.report.json import SCHEMA, dump
+from ckptdoctor.report.json import SCHEMA, dump, fix_of
+from ckptdoctor.report.left import left, left_at
 
 
 def render(report: RepairReport, version: str) -> str:
@@ -23,7 +24,7 @@ def render(report: RepairReport, version: str) -> str:
             "steps": [_step(step) for step in report.steps],
             "bytes": {"total": report.size, "new": report.new_bytes},
             "proof": _proof(report.proof) if report.proof is not None else None,
-            "left": [_finding(each) for each in (report.proof.findings if report.proof else report.left)],
+            "left": [_finding(each, left_at(report)) for each in left(report)],
             "seconds": round(report.seconds, 4),
         }
     )
@@ -66,11 +67,11 @@ def _proof(proof: Proof) -> dict[str, object]:
     }
 
 
-def _finding(finding: Finding) -> dict[str, object]:
+def _finding(finding: Finding, path: str) -> dict[str, object]:
     return {
         "code": finding.code,
         "name": finding.name,
         "severity": finding.severity.value,
         "message": finding.message,
-        "fix": None if finding.fix is None else {"safety": finding.fix.safety.value, "option": finding.fix.option},
+        "fix": fix_of(finding.fix, path) if finding.fix is not None else None,
     }

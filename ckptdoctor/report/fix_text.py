@@ -7,21 +7,23 @@ import os
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.edits import Safety, WriteIndex
+from ckptdoctor.edits import Safety
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, Proof, RepairReport, Severity
 from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.arranging import KINDS, arranged
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.grouping import grouped, in_short
+from ckptdoctor.report.left import index_name, left, left_at
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.renumbered import moves, renumbered
-from ckptdoctor.report.shell import quote
+from ckptdoctor.report.shell import fix_command, quote
 from ckptdoctor.report.wrapping import abridged, wrapped
 
 _NAMES = 90  # characters of what stands on either side of an arrow
 _SAFETENSORS = "safetensors"
+_UNREADABLE = "C105"  # as an error it says that torch cannot read what torch wrote in its old format
 _LISTED = 12  # names that --diff lists one by one
 _GROUPS = 60  # groups of more names that it shows
 
@@ -45,14 +47,16 @@ def refused(message: str, paint: Paint | None = None) -> str:
 def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
     if not report.steps:
         yield f"{escape(report.path)} · nothing to repair; nothing was written"
-        yield from _left([each for each in report.left if each.severity is not Severity.INFO or each.fix], paint, width)
+        worth = [each for each in left(report) if each.severity is not Severity.INFO or each.fix]
+        yield from _left(worth, left_at(report), paint, width)
         return
     yield from _plan(report, paint, width)
     if report.proof is None:
         return
     yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {kept(report)}"
     yield from wrapped(f"verified · {proven(report.proof)}", width, "", "  ")
-    yield from _left([each for each in report.proof.findings if each.severity is not Severity.INFO], paint, width)
+    worth = [each for each in left(report) if each.severity is not Severity.INFO]
+    yield from _left(worth, left_at(report), paint, width)
     yield f"next · {paint.accent(next_step(report))}"
 
 
@@ -60,14 +64,9 @@ def kept(report: RepairReport) -> str:
     """What became of the original."""
     if not report.replaces_original:
         return "the original is untouched"
-    if _index(report) is not None:
+    if index_name(report) is not None:
         return f"the old one is kept as {escape(report.output)}.bak"
     return "the original was replaced"
-
-
-def _index(report: RepairReport) -> str | None:
-    """The name of the index that was written for a folder."""
-    return next((each.name for step in report.steps for each in step.edits if isinstance(each, WriteIndex)), None)
 
 
 def _plan(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
@@ -198,20 +197,23 @@ def _codes(findings: Iterable[Finding]) -> str:
     return ", ".join(dict.fromkeys(f"{each.code} {each.name}" for each in findings))
 
 
-def _left(findings: Iterable[Finding], paint: Paint, width: int | None) -> Iterator[str]:
+def _left(findings: Iterable[Finding], path: str, paint: Paint, width: int | None) -> Iterator[str]:
+    """What is still wrong with the file at ``path``, each with the command that repairs it, on a line of its own."""
     for finding in findings:
         head = (
             f"left · {finding.severity.value} {finding.code} {finding.name} · {abridged(escape(finding.message), 200)}"
         )
-        if finding.fix is not None:
-            head += f" · {finding.fix.safety.value} repair: {escape(finding.fix.option)}"
         yield from (paint.dim(line) for line in wrapped(head, width, "", "  "))
+        if finding.fix is not None:
+            label, command = f"  repair, {finding.fix.safety.value}:", fix_command(path, finding.fix)
+            broken = width is not None and len(label) + 3 + len(command) > width
+            yield paint.dim(label) + ("\n    " if broken else "   ") + paint.accent(command)
 
 
 def next_step(report: RepairReport) -> str:
     """What loads the result."""
     name = _literal(report.output)
-    index = _index(report)
+    index = index_name(report)
     if index is not None:
         folder = _literal(os.path.join(report.path, ""))
         place = os.path.join(report.path, index)
@@ -221,7 +223,12 @@ def next_step(report: RepairReport) -> str:
         return f"safetensors.torch.load_file({name})"
     steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
     plain = all(isinstance(part, (str, int)) for part in report.weights or ())
-    return f"torch.load({name}){steps if plain else ''}"
+    loader = "ckptdoctor.load" if _UNREADABLE in {each.code for each in _errors(report)} else "torch.load"
+    return f"{loader}({name}){steps if plain else ''}"
+
+
+def _errors(report: RepairReport) -> list[Finding]:
+    return [each for each in left(report) if each.severity is Severity.ERROR]
 
 
 def _literal(text: str) -> str:

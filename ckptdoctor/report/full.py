@@ -138,7 +138,7 @@ def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None
     """How much fits before and after each cure."""
     best = coverage.steps[-1] if coverage.steps else None
     line = (
-        f"fit to {escape(coverage.reference)} · {count(coverage.keys)} of {count(coverage.total_keys)} keys as it is"
+        f"fit to {escape(coverage.reference)} · {count(coverage.keys)} of {plural(coverage.total_keys, 'key')} as it is"
         f" ({_percent(coverage.parameters, coverage.total_parameters)} of parameters)"
     )
     if best is not None:

@@ -93,9 +93,10 @@ def _likeness(report: GraftReport) -> str:
     if not likeness.compared:
         told = f"{escape(report.donor)} has no {other}tensor that could be compared"
     elif likeness.alike:
-        told = f"the copies agree in all {likeness.equal:,} {other}tensors that both have"
+        which = f"the one {other}tensor" if likeness.equal == 1 else f"all {likeness.equal:,} {other}tensors"
+        told = f"the copies agree in {which} that both have"
     else:
-        told = f"the copies agree in {likeness.equal:,} of {likeness.compared:,} {other}tensors that both have"
+        told = f"the copies agree in {likeness.equal:,} of {plural(likeness.compared, f'{other}tensor')} that both have"
         told += f": {_first(likeness.unlike)} differ{'s' if len(likeness.unlike) == 1 else ''}"
     if likeness.alone:
         told += f"; {plural(likeness.alone, 'tensor')} of the file {'is' if likeness.alone == 1 else 'are'} not there"

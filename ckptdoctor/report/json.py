@@ -74,7 +74,7 @@ def _finding(finding: Finding, path: str) -> dict[str, object]:
         "advice": finding.advice,
         "keys": [show_path(key) for key in finding.keys],
         "location": _location(finding.location),
-        "fix": _fix(finding.fix, path) if finding.fix is not None else None,
+        "fix": fix_of(finding.fix, path) if finding.fix is not None else None,
     }
 
 
@@ -87,7 +87,8 @@ def _location(location: Location) -> dict[str, object]:
     }
 
 
-def _fix(fix: Fix, path: str) -> dict[str, object]:
+def fix_of(fix: Fix, path: str) -> dict[str, object]:
+    """A cure of the file at ``path``, with the command that applies it."""
     return {"title": fix.title, "safety": fix.safety.value, "command": fix_command(path, fix), "option": fix.option}
 
 

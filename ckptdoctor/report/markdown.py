@@ -30,7 +30,7 @@ def _lines(report: Report, statistics: bool) -> Iterator[str]:
         yield from table(("severity", "file", "rule", "finding", "repair"), rows[:_MOST])
     if len(rows) > _MOST:
         yield ""
-        yield f"… and {len(rows) - _MOST:,} more findings: `--format json`"
+        yield f"… and {plural(len(rows) - _MOST, 'more finding')}: `--format json`"
     clean = [file for file in report.files if not file.findings and file.error is None]
     if clean and rows:
         named = ", ".join([code(escape(file.path)) for file in clean[:_CLEAN]])

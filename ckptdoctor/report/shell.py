@@ -6,7 +6,7 @@ import os
 import re
 from shlex import quote as posix_quote
 
-from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.edits import Fix
 from ckptdoctor.report.escape import escape
 
 STANDARD_INPUT = "-"
@@ -42,18 +42,8 @@ def with_path(text: str, path: str) -> str:
 def fix_command(path: str, *fixes: Fix) -> str:
     """The command that applies these fixes to the file, or every safe one when none is named."""
     target = "FILE" if path == STANDARD_INPUT else quote(path)
-    options = dict.fromkeys(option for fix in fixes for option in _options(fix))
+    options = dict.fromkeys(option for fix in fixes for option in fix.options)
     return " ".join(["ckptdoctor fix", target, *map(escape, options)])
-
-
-def _options(fix: Fix) -> tuple[str, ...]:
-    """A cure that is not safe takes a second word where its rule's code asks for it; none with its own option.
-
-    ``--auto`` knows the target, and what that confirms takes no second word.
-    """
-    by_code = fix.option.startswith("--select") and fix.safety is not Safety.SAFE
-    guessed = fix.option.startswith("--auto") and fix.safety is Safety.UNSAFE
-    return (fix.option, "--unsafe-fixes") if by_code or guessed else (fix.option,)
 
 
 def _ansi_c(byte: int) -> str:

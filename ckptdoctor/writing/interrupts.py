@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
+
+from ckptdoctor.checkpoint.process import is_ours
 
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+_last_things: list[Callable[[], None]] = []  # what is done before such a signal ends the process
 
 
 class _Ended(BaseException):
@@ -29,7 +34,8 @@ def cleaned_up() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    taken = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL]
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    taken = [number for number in _ENDING if before[number] in (signal.SIG_DFL, _at_once)]
     ended: list[int] = []
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -45,7 +51,33 @@ def cleaned_up() -> Iterator[None]:
         pass
     finally:
         for number in taken:
-            signal.signal(number, signal.SIG_DFL)
+            signal.signal(number, before[number])
         if ended:
-            os.kill(os.getpid(), ended[0])
-            raise SystemExit(128 + ended[0])  # where the signal does not end the process at once
+            _end(ended[0])
+
+
+def before_the_end(do: Callable[[], None]) -> None:
+    """Have ``do`` called before SIGTERM or SIGHUP ends the command line's process, which runs no exit handlers then.
+
+    Elsewhere it is called only where ``cleaned_up`` lasts: signals are the business of the program that uses us.
+    """
+    _last_things.append(do)
+    if is_ours() and threading.current_thread() is threading.main_thread():
+        for number in _ENDING:
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, _at_once)
+
+
+def _at_once(number: int, frame: FrameType | None) -> None:
+    _end(number)
+
+
+def _end(number: int) -> NoReturn:
+    """End the process by the signal, so that whoever waits for it knows."""
+    for each in _ENDING:
+        signal.signal(each, signal.SIG_IGN)  # a second one must not interrupt this
+    for do in _last_things:
+        do()
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    raise SystemExit(128 + number)  # where the signal does not end the process at once

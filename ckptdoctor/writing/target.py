@@ -11,6 +11,8 @@ from ckptdoctor.errors import WriteError
 # What the names of temporary files hold: one left behind by a crash is recognised, and may be deleted
 MARK = "ckptdoctor-tmp"
 
+_SLASHES = tuple(filter(None, (os.sep, os.altsep)))
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -30,7 +32,9 @@ def resolve(output: str, source: os.stat_result | None, *, force: bool = False, 
     path = os.path.realpath(output)
     directory = os.path.dirname(path)
     if not os.path.isdir(directory):
-        raise WriteError(f"{output} cannot be written: there is no directory {directory}.")
+        raise WriteError(f"{output} cannot be written: there is no folder {directory}. Make it first, or give another.")
+    if output.endswith(_SLASHES) and not os.path.isdir(path):  # one that is there was told from a file before
+        raise WriteError(f"{output} cannot be written: there is no such folder. Make it first, or name a file.")
     try:
         status = os.lstat(path)
     except FileNotFoundError:

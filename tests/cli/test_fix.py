@@ -9,9 +9,11 @@ from collections import OrderedDict
 from pathlib import Path, PurePosixPath
 
 import numpy
+import pytest
 import torch
 from safetensors.torch import save_file
 
+import ckptdoctor
 from tests.engine.checkpoints import load, save, training
 from tests.writing.helpers import leftovers
 
@@ -155,8 +157,9 @@ def test_what_is_asked_for_and_remains_is_status_one(tmp_path: Path):
     run = fix("ema.pt", "--select", "N411", cwd=tmp_path)
     assert run.returncode == 1
     assert "N411 swa-ema-prefix" in run.stdout
-    assert "unsafe repair: --select N411" in run.stdout
-    assert fix("ema.pt", "--select", "N411", "--unsafe-fixes", cwd=tmp_path).returncode == 0
+    command = next(line for line in run.stdout.splitlines() if line.startswith("  repair, unsafe:")).split(":   ")[1]
+    assert command == "ckptdoctor fix ema.pt --select N411 --unsafe-fixes"
+    assert fix(*command.split()[2:], cwd=tmp_path).returncode == 0
     assert list(load(tmp_path / "ema.fixed.pt")) == ["fc.weight", "fc.bias"]
 
 
@@ -170,6 +173,29 @@ def test_names_from_the_file_cannot_speak_to_the_terminal(tmp_path: Path):
         assert run.returncode in (0, 1)
         assert not set("\x1b\u202e") & set(run.stdout + run.stderr)
         assert "\nred" not in run.stdout
+
+
+def test_what_torch_cannot_read_is_told_how_to_be_loaded(tmp_path: Path):
+    """A file in torch's old format with storages that have no type: ckptdoctor's reader is named, which reads it."""
+    contents = OrderedDict({"module.a": torch.ones(2, 2).to(torch.float8_e4m3fn), "module.b": torch.ones(2)})
+    torch.save(contents, tmp_path / "m.pt", _use_new_zipfile_serialization=False)
+    run = fix("m.pt", "--strip-module", cwd=tmp_path)
+    assert run.stdout.splitlines()[-1] == 'next · ckptdoctor.load("m.fixed.pt")'
+    with pytest.raises(AttributeError):
+        torch.load(tmp_path / "m.fixed.pt")
+    assert list(ckptdoctor.load(tmp_path / "m.fixed.pt")) == ["a", "b"]
+
+
+def test_the_only_file_of_a_folder_is_named(tmp_path: Path):
+    """A model's folder with one file of weights is not said to have several."""
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    save_file({"module.a": torch.ones(2)}, tmp_path / "model" / "model.safetensors")
+    run = fix("model", "--dtype", "float16", cwd=tmp_path)
+    assert run.returncode == 1
+    assert run.stdout == (
+        "refused · model is a folder whose tensors are all in one file: name that one, model/model.safetensors.\n"
+    )
 
 
 def test_safetensors_are_told_how_to_be_loaded(tmp_path: Path):

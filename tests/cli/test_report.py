@@ -48,7 +48,7 @@ def test_an_existing_page_is_replaced_only_with_force(shelf):
         (("missing.pt",), b"missing.pt"),
         ((".",), b"a page is about one"),
         (("healthy.pt", "missing.pt"), b"missing.pt"),
-        (("healthy.pt", "-o", "nowhere/page.html"), b"no directory"),
+        (("healthy.pt", "-o", "nowhere/page.html"), b"no folder"),
         (("healthy.pt", "--root", "nowhere"), b"nowhere"),
         (("healthy.pt", "--like", "sick.pt", "--model", "a:b"), b"give one"),
         (("-", "healthy.pt"), b"standard input"),

@@ -192,7 +192,7 @@ def test_what_cannot_be_saved_is_said(tmp_path):
     torch.save({"w": torch.rand(1000)}, path)
     with pytest.raises(DamagedError, match=r"nothing says what the storages are"):
         salvage(str(cut(path, 100, tmp_path)), str(tmp_path / "b.pt"))
-    with pytest.raises(RefusedError, match="none of its 1 tensors is whole"):
+    with pytest.raises(RefusedError, match="its only tensor is not whole"):
         salvage(str(cut(path, 2000, tmp_path)), str(tmp_path / "b.pt"))
     (tmp_path / "x.pt").write_bytes(b"hello world, this is no checkpoint at all")
     with pytest.raises(NotACheckpointError):

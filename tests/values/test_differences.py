@@ -230,7 +230,7 @@ def test_an_expanded_view_takes_no_time(compared):
     huge = torch.zeros(1).expand(1 << 40)
     found = compared({"w": huge}, {"w": huge})
     assert only(found).verdict is Verdict.NOT_COMPARED and not found.same
-    assert found.summary == "1 of 1 tensors could not be compared"
+    assert found.summary == "1 of 1 tensor could not be compared"
 
 
 @pytest.mark.filterwarnings(
@@ -304,7 +304,7 @@ def test_optimizer_states(compared):
     a, b = state(), state()
     b["optimizer"]["state"][0]["exp_avg"] = b["optimizer"]["state"][0]["exp_avg"] + 1
     found = compared(a, b)
-    assert found.summary == "identical, bit for bit; 1 of 6 tensors beside the weights differ"
+    assert found.summary == "identical, bit for bit; 1 of 6 tensors beside the weights differs"
 
 
 def test_another_shape_with_the_same_values(compared):

@@ -11,6 +11,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from ckptdoctor.checkpoint import FileSource, Storage
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.elements import chunks
@@ -81,7 +82,9 @@ def inflated(storage: Storage) -> Iterator[bytes]:
                 break
             yield piece
     if done != storage.nbytes:
-        raise DamagedError(f"Storage {storage.key} does not inflate to the {storage.nbytes:,} bytes that it should be.")
+        raise DamagedError(
+            f"Storage {storage.key} does not inflate to the {counted(storage.nbytes, 'byte')} that it should be."
+        )
 
 
 def _cut(data: Iterator[bytes], begin: int, length: int) -> Iterator[bytes]:
@@ -108,7 +111,9 @@ def turned(data: Iterator[bytes], turn: int) -> Iterator[bytes]:
         left = left[whole:]
         yield values.tobytes()
     if left:
-        raise DamagedError(f"{len(left)} bytes are left over at the end of values of {turn} bytes each.")
+        raise DamagedError(
+            f"{counted(len(left), 'byte is', 'bytes are')} left over at the end of values of {turn} bytes each."
+        )
 
 
 class _Files:

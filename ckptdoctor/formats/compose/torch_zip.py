@@ -10,6 +10,7 @@ from hashlib import blake2b
 
 from ckptdoctor.checkpoint import Node, Storage, Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.checksums import checksums
 from ckptdoctor.formats.compose.pickling import pickled
@@ -76,7 +77,10 @@ class Storages:
         if storage.nbytes and (storage.extent is None or not storage.compressed):
             there = 0 if storage.extent is None else storage.extent.length
             if there != storage.nbytes:
-                message = f"Storage {storage.key} should have {storage.nbytes:,} bytes, but {there:,} are in the file"
+                message = (
+                    f"Storage {storage.key} should have {counted(storage.nbytes, 'byte')}, but {there:,} "
+                    f"{'is' if there == 1 else 'are'} in the file"
+                )
                 raise RefusedError(f"{message}; ckptdoctor salvage saves what is there.")
         return Stored(key, storage.nbytes, *self._copied(storage))
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from ckptdoctor.checkpoint.wording import counted
+
 Sizes = tuple[int, ...]
 
 # pairs of chunks that are held against each other for one tensor: a grid of 64 × 64 ranks has fewer
@@ -19,7 +21,10 @@ def uncovered(size: Sizes, chunks: Sequence[tuple[Sizes, Sizes]]) -> str:
     filled = [each for each in chunks if 0 not in each[1]]
     there = sum([prod(sizes) for _, sizes in filled])
     if there < prod(size):
-        return f"{prod(size) - there:,} of {prod(size):,} elements are in no chunk"
+        return (
+            f"{prod(size) - there:,} of {counted(prod(size), 'element')} "
+            f"{'is' if prod(size) - there == 1 else 'are'} in no chunk"
+        )
     if there > prod(size) or _overlap(filled):
         return "some of its chunks lie over each other"
     if not chunks and prod(size) == 0:

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import Checkpoint
+import os
+from collections.abc import Iterator
+from shlex import quote
+
+from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.errors import RefusedError
+
+# of files that are checkpoints by themselves; what others hold makes sense only with the rest of the folder
+_WHOLE = (".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 
 def refusal(checkpoint: Checkpoint) -> RefusedError:
-    """A repair makes one file: a folder must become one first."""
+    """A repair makes one file of one file: the one in the folder is named, and several must become one first."""
+    path = checkpoint.path
+    files = sorted({file for tensor in checkpoint.tensors for file in _files(tensor)})
+    if len(files) == 1 and files[0].endswith(_WHOLE):
+        file = os.path.join(path, os.path.relpath(files[0], path))
+        return RefusedError(f"{path} is a folder whose tensors are all in one file: name that one, {quote(file)}.")
+    kind = "a folder of several files" if len(files) > 1 else f"a folder ({checkpoint.format})"
     return RefusedError(
-        f"{checkpoint.path} is a folder of several files, which is not repaired in place: "
-        f"make one file of it first, with “ckptdoctor convert {checkpoint.path} model.safetensors”."
+        f"{path} is {kind}, which is not repaired in place: "
+        f"make one file of it first, with “ckptdoctor convert {quote(path)} model.safetensors”."
     )
+
+
+def _files(tensor: Tensor) -> Iterator[str]:
+    if tensor.storage is not None and tensor.storage.extent is not None:
+        yield tensor.storage.extent.file
+    for part in tensor.parts:
+        yield from _files(part)
+    for _, chunk in tensor.chunks:
+        yield from _files(chunk)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
+from shlex import quote
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import Container, FolderSource
 from ckptdoctor.errors import UnreadableError
 
-_UNKNOWN = "Nothing in it is called as the parts of a checkpoint are; name one of its files."
+_UNKNOWN = "Nothing in it is called as the parts of a checkpoint are; name one of its files"
+_SUFFIXES = (".safetensors", ".pt", ".pth", ".ckpt", ".bin")
 
 
 class _Folder(NamedTuple):
@@ -30,7 +32,9 @@ def recognise_folder(source: FolderSource) -> Container:
     for name, fits, guidance in _KINDS:
         if fits(folder):
             return Container(source.path, 0, name, b"", False, guidance)
-    return Container(source.path, 0, "", b"", False, _UNKNOWN)
+    file = next((name for suffix in _SUFFIXES for name in source.names if name.endswith(suffix)), None)
+    example = f", such as {quote(os.path.join(source.path, file))}" if file is not None else ""
+    return Container(source.path, 0, "", b"", False, f"{_UNKNOWN}{example}.")
 
 
 def _is_unpacked(folder: _Folder) -> bool:

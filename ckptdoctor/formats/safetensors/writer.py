@@ -13,6 +13,7 @@ from json import dumps
 from typing import Any
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, show_path
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.edits import (
     Cast,
     Clone,
@@ -100,7 +101,10 @@ def _insist_on_a_sound_header(source: Source, header: Header, edits: Sequence[Ed
         raise RefusedError(f"The last tensor ends at byte {header.end:,}: that is the only place to cut the file.")
     if source.size > header.end and not lengths:
         extra = source.size - header.end
-        raise RefusedError(f"{extra:,} bytes follow the last tensor, and a copy would lose them; cut them off first.")
+        raise RefusedError(
+            f"{counted(extra, 'byte follows', 'bytes follow')} the last tensor, which a copy would lose; cut the "
+            "file off there first."
+        )
 
 
 def _proven(text: str, header: Header) -> Cut:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.formats.torch_legacy.stream import Stream
 from ckptdoctor.formats.torch_objects.storages import Claim, claim_of
 from ckptdoctor.formats.torch_objects.sweep import storage_references
@@ -55,7 +56,10 @@ class LegacyStorages:
                 return
         if self.end < self._size:
             rest = self._size - self.end
-            message = f"{rest:,} bytes follow the last storage at byte {self.end:,}; torch never reads them"
+            message = (
+                f"{counted(rest, 'byte follows', 'bytes follow')} the last storage at byte {self.end:,}; torch "
+                f"never reads {'it' if rest == 1 else 'them'}"
+            )
             self.notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=self.end))
 
     def _take(self, source: Source, key: str | None, index: int, keys: list[str | None]) -> bool:
@@ -64,7 +68,7 @@ class LegacyStorages:
         if key is None or claim is None:
             message = (
                 f"entry {index:,} of the list of storages is none that the pickle names: torch refuses the file, and "
-                f"{len(keys) - index:,} storages cannot be found"
+                f"{counted(len(keys) - index, 'storage')} cannot be found"
             )
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, offset=self.end))
             return False
@@ -78,7 +82,10 @@ class LegacyStorages:
         stated = claim.numel if source.distant else None
         count = int.from_bytes(source.read(self.end, COUNT_BYTES), "little", signed=True) if stated is None else stated
         if count != claim.numel:
-            message = f"storage {key} should have {claim.numel:,} elements, but {count:,} follow: torch refuses this"
+            message = (
+                f"storage {key} should have {counted(claim.numel, 'element')}, but {count:,} "
+                f"follow{'s' if count == 1 else ''}: torch refuses this"
+            )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, offset=self.end))
         if count < 0:
             return False
@@ -100,7 +107,8 @@ class LegacyStorages:
             wanted += COUNT_BYTES + (claim.nbytes if claim is not None else 0)
         message = (
             f"the file ends at byte {self._size:,} and should have {wanted:,}: "
-            f"{index:,} of {len(keys):,} storages are complete, {wanted - self._size:,} bytes are missing"
+            f"{index:,} of {counted(len(keys), 'storage is', 'storages are')} complete, "
+            f"{counted(wanted - self._size, 'byte is', 'bytes are')} missing"
         )
         self.notes.append(Note(NoteKind.TRUNCATED, message, offset=self._size))
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ckptdoctor.checkpoint import KeyPath, Part, Special, show_part, show_path
 from ckptdoctor.edits import Drop, Rename, RenameModules, Replace, TakeRoot
-from ckptdoctor.edits.renaming import renamed_modules
+from ckptdoctor.edits.renaming import named_after, renamed_modules
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.plain_values import from_plain
 from ckptdoctor.formats.torch_objects.shapes import Kind, shape_of
-from ckptdoctor.formats.torch_objects.slots import Child, Children, children
+from ckptdoctor.formats.torch_objects.slots import Child, Children, Slot, children
 from ckptdoctor.formats.torch_objects.texts import NewText, replace_texts
 from ckptdoctor.formats.torch_objects.values import bare, text
 from ckptdoctor.pickles.graph import Made, Text, Value
@@ -20,7 +20,7 @@ _METADATA = Special("._metadata")
 
 
 def rename(graph: GraphEdit, edit: Rename) -> None:
-    """New keys for a state dict; its ``_metadata`` and the optimizers' ``param_names`` follow.
+    """New keys for a state dict; its ``_metadata`` and the names of parameters in optimizers follow.
 
     Raises RefusedError for keys that are not there, and when two keys would get one name.
     """
@@ -35,7 +35,7 @@ def rename(graph: GraphEdit, edit: Rename) -> None:
         prefixes = [part for part in inside if isinstance(part, str)]
         moves = renamed_modules(prefixes, {key: names.get(key, key) for key in old_keys})
         _rename_modules(graph, (*edit.state_dict, _METADATA), moves, changes)
-    changes += _param_names(graph, names)
+    changes += _in_optimizers(graph, names, frozenset(old_keys))
     replace_texts(graph, changes)
 
 
@@ -95,8 +95,8 @@ def rename_modules(graph: GraphEdit, edit: RenameModules) -> None:
     replace_texts(graph, changes)
 
 
-def _param_names(graph: GraphEdit, names: Mapping[str, str]) -> Iterator[NewText]:
-    """The names of renamed parameters in the ``param_groups`` of every optimizer of the file."""
+def _in_optimizers(graph: GraphEdit, names: Mapping[str, str], keys: frozenset[str]) -> Iterator[NewText]:
+    """The names of renamed parameters in every optimizer: what groups note, and what stands in place of numbers."""
     for node in graph.nodes():
         if not isinstance(node, Made) or not node.steps:
             continue
@@ -104,12 +104,33 @@ def _param_names(graph: GraphEdit, names: Mapping[str, str]) -> Iterator[NewText
         found = shape.found
         if shape.kind is not Kind.MAPPING or not {"state", "param_groups"} <= set(map(text, found.keys)):
             continue
-        for group in children(children(node)["param_groups"][-1].value.value).values():
-            listed = children(group[-1].value.value).get("param_names")
-            for name in children(listed[-1].value.value).values() if listed else ():
-                old = bare(name[-1].value.value)
-                if isinstance(old, Text) and isinstance(old.value, str) and old.value in names:
-                    yield NewText(name[-1].value, names[old.value])
+        groups = [group[-1].value.value for group in children(children(node)["param_groups"][-1].value.value).values()]
+        yield from _renamed(_listed(groups, "param_names"), names)
+        state = children(node)["state"][-1].value.value
+        inside = (
+            [each for each_of_key in children(state).values() for each in each_of_key] if _is_mapping(state) else []
+        )
+        places = [each.key for each in inside if each.key is not None] + _listed(groups, "params")
+        if named_after([_text(slot) for slot in places], keys):
+            yield from _renamed(places, names)
+
+
+def _listed(groups: Iterable[Value], which: str) -> list[Slot]:
+    """The places of what is listed under ``which`` in each parameter group."""
+    found = [children(group).get(which) for group in groups]
+    return [item[-1].value for each in found if each for item in children(each[-1].value.value).values()]
+
+
+def _renamed(places: Iterable[Slot], names: Mapping[str, str]) -> Iterator[NewText]:
+    for slot in places:
+        old = _text(slot)
+        if old is not None and names.get(old, old) != old:
+            yield NewText(slot, names[old])
+
+
+def _text(slot: Slot) -> str | None:
+    value = bare(slot.value)
+    return value.value if isinstance(value, Text) and isinstance(value.value, str) else None
 
 
 def drop(graph: GraphEdit, edit: Drop) -> None:

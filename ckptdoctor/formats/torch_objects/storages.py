@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.formats.torch_objects.contents import StorageTable
 from ckptdoctor.formats.torch_objects.values import bare, full_name, integer, items, text
 from ckptdoctor.pickles.folded import FoldedTensor
@@ -208,4 +209,4 @@ def _disagree(first: Claim, other: Claim) -> bool:
 
 
 def _shown(claim: Claim) -> str:
-    return f"{claim.numel:,} elements of {claim.class_name} on {claim.device}"
+    return f"{counted(claim.numel, 'element')} of {claim.class_name} on {claim.device}"

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Source
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Record, shown
@@ -61,7 +62,9 @@ def chunks(source: Source, record: Record) -> Iterator[bytes]:
 def _inflated(source: Source, record: Record) -> Iterator[bytes]:
     name = shown(record.name)
     if record.size > record.compressed * _DEFLATE_LIMIT:
-        message = f"{name} claims to inflate from {record.compressed:,} to {record.size:,} bytes, which cannot be."
+        message = (
+            f"{name} claims to inflate from {record.compressed:,} to {counted(record.size, 'byte')}, which cannot be."
+        )
         raise HostileError(message, member=name)
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
     done, at, rest = 0, record.data_offset, b""
@@ -81,5 +84,5 @@ def _inflated(source: Source, record: Record) -> Iterator[bytes]:
         message = f"{name} cannot be inflated near byte {at:,} of the file: {error}."
         raise DamagedError(message, member=name) from error
     if done != record.size:
-        message = f"{name} does not inflate to the {record.size:,} bytes that the directory states."
+        message = f"{name} does not inflate to the {counted(record.size, 'byte')} that the directory states."
         raise DamagedError(message, member=name)

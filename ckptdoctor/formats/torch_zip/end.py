@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import NoteKind, Source
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.remarks import Remarks
@@ -71,13 +72,19 @@ def find_end(source: Source, remarks: Remarks) -> End:
 def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after: int) -> int:
     """The byte after the archive's comment; remarks on a comment cut short and on bytes beyond it."""
     if comment > len(rest):
-        message = f"the end record announces a comment of {comment:,} bytes, but {len(rest):,} follow"
+        message = (
+            f"the end record announces a comment of {counted(comment, 'byte')}, but "
+            f"{counted(len(rest), 'follows', 'follow')}"
+        )
         remarks.add(NoteKind.ZIP_DAMAGED, message, offset=after)
         return source.size
     stop = after + comment
     if stop < source.size:
         count = source.size - stop
-        message = f"{count:,} bytes follow the end of the archive at byte {stop:,}; torch ignores them"
+        message = (
+            f"{counted(count, 'byte follows', 'bytes follow')} the end of the archive at byte {stop:,}; torch "
+            f"ignores {'it' if count == 1 else 'them'}"
+        )
         remarks.add(NoteKind.TRAILING_BYTES, message, offset=stop)
     return stop
 
@@ -170,7 +177,10 @@ def _resolve(source: Source, remarks: Remarks, claim: _Claim, tail: int, stop: i
         return End(claim.entries, claim.size, claim.offset, tail, stop)
     if claim.entries and beside >= 0 and _is_directory(source, beside, claim.entries):
         shift = shift if _first_record_at(source, beside, shift) else 0
-        message = f"{shift:,} bytes were put before the archive, so that its offsets are wrong: torch refuses it"
+        message = (
+            f"{counted(shift, 'byte was', 'bytes were')} put before the archive, so that its offsets are wrong: "
+            "torch refuses it"
+        )
         if not shift:
             message = f"the directory is at byte {beside:,}, not at {claim.offset:,} as its end says: torch refuses it"
         remarks.add(NoteKind.ZIP_DAMAGED, message, offset=0 if shift else beside)

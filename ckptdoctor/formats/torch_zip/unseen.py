@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.central import Entry
 from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, local_header
@@ -33,7 +34,9 @@ def records_unseen(entries: Sequence[Entry], directory_offset: int, remarks: Rem
         _, name, method, flags, crc, compressed, size, offset, directory = entry
         records.append(Record(name, method, flags, crc, size, compressed, offset, begin, directory))
     if records:
-        message = f"the headers in front of {len(records):,} records, each of which would be a request of its own"
+        message = (
+            f"the headers in front of {counted(len(records), 'record')}, each of which would be a request of its own"
+        )
         remarks.add(NoteKind.NOT_EXAMINED, message)
     return records
 

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source
+from ckptdoctor.checkpoint.wording import counted
 from ckptdoctor.edits import Cast, Edit
 from ckptdoctor.edits.kinds import Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
@@ -69,7 +70,10 @@ def _insist_on_one_reading(source: Source, directory: Directory) -> None:
         raise UnprovenError(f"Lossless repair cannot be proven, because readers may disagree on the archive: {reason}.")
     first = min(record.header_offset for record in directory.records)
     if first:
-        raise RefusedError(f"{first:,} bytes stand before the archive, and a copy would lose them; cut them off first.")
+        raise RefusedError(
+            f"{counted(first, 'byte stands', 'bytes stand')} before the archive, which a copy would lose; remove "
+            "what stands there first."
+        )
 
 
 def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:

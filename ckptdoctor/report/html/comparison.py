@@ -70,19 +70,25 @@ def _modules(found: Sequence[Row]) -> str:
         return ""
     finite = [row.numbers.relative for row in found if row.numbers.relative == row.numbers.relative]
     top = max(finite, default=0.0) or 1.0
-    body = "".join([_module(row, top) for row in found])
-    titles = ("changed", "max |Δ|", "mean |Δ|", "relative L2", "cosine")
+    odd = any(row.numbers.odd for row in found)
+    body = "".join([_module(row, top, odd) for row in found])
+    titles = ("changed", "max |Δ|", "mean |Δ|", "relative L2", "cosine", *(["NaN"] if odd else []))
     head = "".join([f'<th class="n">{text(title)}</th>' for title in titles])
     table = f"<thead><tr><th>module</th><th></th>{head}</tr></thead><tbody>{body}</tbody>"
     return f'<h3>How far values are apart</h3><div class="scroll"><table class="plain wide">{table}</table></div>'
 
 
-def _module(row: Row, top: float) -> str:
+def _module(row: Row, top: float, odd: bool) -> str:
+    """One row; with ``odd`` it also tells where values are NaN on one side only, which no other figure counts."""
     relative = row.numbers.relative
     wide = 120 * min(1.0, relative / top) if relative == relative else 0.0
     bar = element("rect", width=coordinate(max(wide, 1)), height=10, rx=2, class_="bin")
     drawing = element("svg", bar, viewBox="0 0 120 10", class_="meter", aria_hidden="true")
     cells = "".join([f'<td class="n">{text(each)}</td>' for each in figures(row.numbers)])
+    if odd:
+        numbers = row.numbers
+        told = f"{count(numbers.nan_a)} in A, {count(numbers.nan_b)} in B" if numbers.odd else ""
+        cells += f'<td class="n odd">{text(told)}</td>'
     changed = f'<td class="n">{row.changed:,} of {row.tensors:,}</td>'
     return f'<tr><th scope="row" class="key">{name(row.name, 80)}</th><td>{drawing}</td>{changed}{cells}</tr>'
 

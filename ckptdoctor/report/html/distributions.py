@@ -65,7 +65,7 @@ def distributions(examined: Examined) -> str:
 
 
 def _figure(dtype: str, found: _Sizes) -> str:
-    told = [f"{amount(found.values)} values in {plural(found.tensors, 'tensor')}"]
+    told = [f"{amount(found.values)} {'value' if found.values == 1 else 'values'} in {plural(found.tensors, 'tensor')}"]
     told += [f"{_percent(found.zeros, found.values)} zeros"] if found.zeros else []
     odd = [f"{count:,} {what}" for count, what in ((found.nan, "NaN"), (found.infinite, "infinite")) if count]
     warned = f' <b class="error">{text(", ".join(odd))}</b>' if odd else ""

@@ -7,7 +7,7 @@ from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.report.html.modules import Modules
 from ckptdoctor.report.html.payload import LEVELS, bars, kinds
-from ckptdoctor.report.numbers import count, plain, plural, size
+from ckptdoctor.report.numbers import plain, plural, size
 
 FIRST = 100  # rows that need no script
 
@@ -28,7 +28,8 @@ def table(examined: Examined, made: Modules) -> str:
     )
     rows = [_row(examined, made, number) for number in range(min(FIRST, len(examined.tensors)))]
     rest = len(examined.tensors) - FIRST
-    more = f"<noscript><p>{count(rest)} more rows need JavaScript.</p></noscript>" if rest > 0 else ""
+    told = plural(rest, "more row needs", "more rows need")
+    more = f"<noscript><p>{told} JavaScript.</p></noscript>" if rest > 0 else ""
     whole = f"<thead><tr>{head}</tr></thead><tbody>{lines(rows)}</tbody>"
     grid = f'<table id="grid" class="plain wide tensors">{whole}</table>'
     inside = [

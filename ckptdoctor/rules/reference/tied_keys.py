@@ -3,24 +3,27 @@
 What it means
     The language model's head is the embedding a second time (``lm_head.weight`` and ``wte.weight`` are one parameter),
     as in GPT-2, T5 or BERT. ``save_pretrained`` and ``safetensors.torch.save_model`` write such a tensor once, and a
-    base model has no head at all.
+    base model has no head at all. The other way round, a file of torch's has every name, and one that save_pretrained
+    wrote is the target.
 
 Why it matters
     ``load_state_dict`` asks for every name, and fails. ``from_pretrained`` ties them again and needs one; a target
-    named with ``--config`` is loaded so, and misses nothing.
+    named with ``--config`` is loaded so, and misses nothing. A name more does no harm: the model that was saved has it.
 
 What you see
     Missing key(s) in state_dict: "lm_head.weight".
 
 How it is found
     Only with a reference that tells what is tied: a module (the same parameter under two names), or a file of torch's
-    (the same view of one storage). One of the names is here in the right shape, and another is missing.
+    (the same view of one storage). One of the names is here in the right shape, and another is missing. With a target
+    in safetensors files, a name that it lacks is looked up here: whether it is one tensor with a name that fits, by the
+    same view of one storage, or for a head and its embedding by equal checksums.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` gives the tensor its other names as well: in torch's files as views of
     the same storage, which is how tied weights are saved; a safetensors file holds the values once for each. Confirmed:
     the reference says that they are one. Without it, ``model.load_state_dict(weights, strict=False)`` fills the one
-    parameter under all its names.
+    parameter under all its names. A name that only the checkpoint has is no fault, and stays.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
+from ckptdoctor.facts.twins import is_one
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
@@ -56,7 +60,9 @@ _SHOWN = 3  # pairs of names that a sentence gives
 
 @rule("R005", "tied-keys", Severity.ERROR)
 def tied_keys(comparison: Comparison) -> Iterator[Problem]:
-    """Missing names of tensors that are here under another one."""
+    """Missing names of tensors that are here under another one, and names that only the checkpoint has."""
+    if comparison.cured.twins:
+        yield _more_names(comparison)
     tied = leftovers(comparison).tied
     if not tied:
         return
@@ -78,6 +84,28 @@ def tied_keys(comparison: Comparison) -> Iterator[Problem]:
         keys=tuple([(*comparison.path, key) for key, _ in tied]),
         location=Location(path=comparison.path),
         fix=_fix(comparison, tied),
+    )
+
+
+def _more_names(comparison: Comparison) -> Problem:
+    cured, source = comparison.cured, comparison.reference.source
+    twins = tuple(cured.twins.items())
+    one = len(twins) == 1
+    same = all(is_one(cured.here[key], cured.here[partner]) for key, partner in twins)
+    what = "another name of" if one else "other names of"
+    what = what if same else "a copy of" if one else "copies of"
+    keys = wording.listed([key for key, _ in twins[:_SHOWN]]) if len(twins) <= _SHOWN else f"{len(twins):,} keys"
+    return Problem(
+        message=f"{keys} {'is' if one else 'are'} not in {source}, and {what} {_named(twins)}, "
+        f"{'which is' if one else 'which are'}",
+        cause="Tied weights are one tensor under several names. A safetensors file holds it under one of them, and the "
+        "model gives it the others when it is loaded; torch.save writes them all.",
+        advice="Nothing is to be repaired: the model that was saved there has this name as well."
+        if one
+        else "Nothing is to be repaired: the model that was saved there has these names as well.",
+        keys=tuple([cured.here[key].path for key, _ in twins]),
+        location=Location(path=comparison.path),
+        severity=Severity.INFO,
     )
 
 

@@ -87,6 +87,14 @@ def bin_shards(folder, total=24):
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
 
 
+@pytest.mark.parametrize(("total", "said"), [(1, "counts 1 byte of"), (2, "counts 2 bytes of")])
+def test_a_wrong_total_is_counted_in_words(total, said, tmp_path):
+    """One byte is not "1 bytes"."""
+    bin_shards(tmp_path, total)
+    [note] = formats.open_checkpoint(tmp_path).notes
+    assert note.message == f"pytorch_model.bin.index.json {said} tensors, and there are 16"
+
+
 @pytest.mark.parametrize("total", [16, 24])
 def test_shards_of_torch(total, tmp_path):
     """Shards may be pickles; storages of different files never mix, ties within one stay, and count once or twice."""

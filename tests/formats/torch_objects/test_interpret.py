@@ -122,7 +122,7 @@ def test_tensors_in_attributes_are_not_passed_over():
     marked.main_grad = torch.ones(3)
     got = contents_of([marked])
     assert len(got.storages) == 2
-    assert "1 storages belong to values that the tree does not show" in got.notes[0].message
+    assert "1 storage belongs to values that the tree does not show" in got.notes[0].message
 
 
 def test_sharing_is_kept():

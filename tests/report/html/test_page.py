@@ -6,7 +6,10 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
+from ckptdoctor.engine.events import Progress
+from ckptdoctor.engine.reporting import held_against
 from ckptdoctor.report.html.assets import embedded, policy, script, style
+from ckptdoctor.values.differences import compare_values
 from tests.report.html import pages
 
 VOID = {"meta", "link", "input", "wbr", "br", "img", "hr"}
@@ -71,6 +74,31 @@ def test_two_files_are_compared(shelf):
     states = [found["states"][number] for number in found["state"]]
     assert states.count("changed") == 1 and states.count("only in A") == 1 and states.count("equal") == 16
     assert found["change"][5] > 0.01
+
+
+def test_what_is_nan_on_one_side_is_counted(tmp_path):
+    """No other figure counts it, so that the module would seem to be the same; it comes before those that changed."""
+    weights = {f"part{number}.weight": torch.ones(2, 3) for number in range(30)}
+    torch.save(weights, tmp_path / "a.pt")
+    changed = {name: tensor.clone() + 0.5 for name, tensor in weights.items()}
+    changed["part29.weight"] = torch.tensor([[1.0, 1.0, float("nan")], [1.0, 1.0, 1.0]])
+    torch.save(changed, tmp_path / "b.pt")
+    text = pages.page(tmp_path / "a.pt", tmp_path / "b.pt")
+    table = text[text.index("How far values are apart") :].split("</table>")[0]
+    row = next(each for each in table.split("<tr>") if "0 in A, 1 in B" in each)
+    assert "part29" in row
+    assert ">NaN</th>" in table
+    same = pages.page(tmp_path / "a.pt", tmp_path / "a.pt")
+    assert ">NaN</th>" not in same
+
+
+def test_comparing_tells_how_far_it_is(shelf):
+    """As the examination does: whoever watches hears of bytes, up to the last one."""
+    told = []
+    held_against(str(shelf / "model.pt"), str(shelf / "tuned.pt"), None, compare_values, told.append)
+    steps = [each for each in told if isinstance(each, Progress)]
+    assert steps
+    assert steps[-1].done == steps[-1].total > 0
 
 
 def test_without_values_it_says_so(shelf):

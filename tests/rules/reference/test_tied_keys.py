@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import safetensors.torch
 import torch
@@ -12,8 +14,9 @@ from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.settings import Settings
-from ckptdoctor.findings import FileReport
+from ckptdoctor.findings import FileReport, Severity
 from ckptdoctor.loading.state_dict import load_state_dict
+from ckptdoctor.reference.like import from_checkpoint
 from ckptdoctor.reference.mapping import as_reference
 from tests.rules import nouns
 
@@ -85,6 +88,78 @@ def test_a_missing_bias_is_not_hidden(tmp_path) -> None:
     report = check(str(tmp_path / "model.pt"), reference=as_reference(Tied()))
     assert _codes(report) == ["R001", "R005"]
     assert report.findings[0].keys == (("layer.bias",),)
+
+
+def _as_a_folder(net: nn.Module, folder: Path) -> str:
+    """What ``safetensors.torch.save_model`` writes of a model, as the folder of a transformers model."""
+    folder.mkdir()
+    safetensors.torch.save_model(net, str(folder / "model.safetensors"))
+    (folder / "config.json").write_text("{}")
+    return str(folder)
+
+
+@pytest.mark.parametrize("prefix", ["", "module."])
+@pytest.mark.parametrize("clone", [False, True])
+def test_a_name_more_is_no_fault(tmp_path: Path, prefix: str, clone: bool) -> None:
+    """What safetensors left out is said to be here, is no error and not to be dropped; the model takes the file."""
+    net = Llm()
+    like = _as_a_folder(net, tmp_path / "like")
+    saved = {prefix + key: value.clone() if clone else value for key, value in net.state_dict().items()}
+    torch.save(saved, tmp_path / "model.pt")
+    report = check(str(tmp_path / "model.pt"), Settings(like=like))
+    assert not {"R001", "R002"} & set(_codes(report))
+    [found] = [each for each in report.findings if each.code == "R005"]
+    what = "a copy" if clone else "another name"
+    assert found.message == f"lm_head.weight is not in {like}, and {what} of embed_tokens.weight, which is"
+    assert found.keys == ((f"{prefix}lm_head.weight",),)
+    assert found.severity is Severity.INFO
+    assert found.fix is None
+    outcome = repair(plan(FixRequest(str(tmp_path / "model.pt"), auto=True, reference=from_checkpoint(like))))
+    assert bool(outcome.written) is bool(prefix)
+    net.load_state_dict(torch.load(outcome.report.output if prefix else tmp_path / "model.pt"), strict=True)
+
+
+def test_other_values_are_no_second_name(tmp_path: Path) -> None:
+    """A head with values of its own is not the embedding, whatever it is called; nor are two biases of zeros."""
+    net = Llm()
+    like = _as_a_folder(net, tmp_path / "like")
+    saved = {key: value.clone() for key, value in net.state_dict().items()}
+    torch.save({**saved, "lm_head.weight": torch.randn(8, 4)}, tmp_path / "model.pt")
+    assert "R002" in _codes(check(str(tmp_path / "model.pt"), Settings(like=like)))
+    torch.save({**net.state_dict(), "more.bias": torch.zeros(4)}, tmp_path / "model.pt")
+    report = check(str(tmp_path / "model.pt"), Settings(like=like))
+    assert [each.keys for each in report.findings if each.code == "R002"] == [(("more.bias",),)]
+
+
+def test_a_base_model_has_no_head(tmp_path: Path) -> None:
+    """Where the file's keys lose the name of the model in which the target is, the head is unexpected as ever."""
+    net = Llm()
+    like = _as_a_folder(net, tmp_path / "like")
+    saved = {key if key.startswith("lm_head") else f"model.{key}": value for key, value in net.state_dict().items()}
+    torch.save(saved, tmp_path / "model.pt")
+    codes = _codes(check(str(tmp_path / "model.pt"), Settings(like=like)))
+    assert {"R002", "N425"} & set(codes)
+    assert "R005" not in codes
+
+
+def test_a_file_of_torch_has_every_name(tmp_path: Path) -> None:
+    """What torch.save left out of the target was not in its model."""
+    torch.save(Tied().state_dict(), tmp_path / "model.pt")
+    _saved(str(tmp_path / "like.pt"), "head.weight")
+    report = check(str(tmp_path / "model.pt"), Settings(like=str(tmp_path / "like.pt")))
+    assert "N425" in _codes(report)
+    assert "R005" not in _codes(report)
+
+
+class Llm(nn.Module):
+    """A language model whose head is its embedding, with the names of transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(8, 4)
+        self.norm = nn.LayerNorm(4)
+        self.lm_head = nn.Linear(4, 8, bias=False)
+        self.lm_head.weight = self.embed_tokens.weight
 
 
 class Shared(nn.Module):

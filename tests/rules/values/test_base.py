@@ -9,6 +9,7 @@ import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from ckptdoctor.engine import deep
 from ckptdoctor.engine.diagnose import check
@@ -136,3 +137,14 @@ def test_without_deep_nothing_is_compared(net, tmp_path):
     torch.save(net.state_dict(), tmp_path / "tuned.pt")
     report = check(str(tmp_path / "tuned.pt"), Settings(like=str(tmp_path / "base.pt")))
     assert not {"V657", "V658"} & {each.code for each in report.findings}
+
+
+def test_a_folder_is_a_base_as_well_and_a_tied_head_counts_once(tmp_path):
+    """What save_pretrained leaves out is told by its other name: nothing was trained."""
+    config = GPT2Config(vocab_size=50, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    net = GPT2LMHeadModel(config)
+    net.save_pretrained(tmp_path / "base")
+    torch.save(net.state_dict(), tmp_path / "tuned.pt")
+    (finding,) = told(tmp_path / "tuned.pt", tmp_path / "base")
+    assert finding.code == "V657"
+    assert told(tmp_path / "base", tmp_path / "base") == []

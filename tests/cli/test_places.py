@@ -1,0 +1,110 @@
+"""Paths that cannot be read or written: one sentence says what is wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tests.writing.helpers import leftovers
+
+_LIMIT = 20_000  # bytes that a file may have where there is no more room
+
+
+def run(*arguments: str, cwd: Path, given: bytes = b"", limited: bool = False) -> tuple[int, str]:
+    """The exit status of a command and all that it said; ``limited``: its files cannot grow beyond the limit."""
+    done = subprocess.run(
+        [sys.executable, "-m", "ckptdoctor", *arguments],
+        cwd=cwd,
+        input=given,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(cwd)},
+        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (_LIMIT, _LIMIT))) if limited else None,
+        check=False,
+    )
+    said = done.stdout.decode()
+    assert "itself failed" not in said
+    assert leftovers(cwd) == []
+    return done.returncode, said
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A folder with a checkpoint of 40 kB, a link to it, an empty file, and a folder with a file of no known kind."""
+    torch.save({"module.w": torch.ones(100, 100)}, tmp_path / "m.pt")
+    (tmp_path / "link.pt").symlink_to("m.pt")
+    (tmp_path / "empty.pt").touch()
+    (tmp_path / "some").mkdir()
+    save_file({"w": torch.ones(2)}, tmp_path / "some" / "w.safetensors")
+    return tmp_path
+
+
+_MAKE = "Make it first, or give another."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("fix empty.pt", "It has no bytes at all: download it again, or use the checkpoint that was saved before it."),
+        ("fix some", "name one of its files, such as some/w.safetensors."),
+        ("fix m.pt -o link.pt", "link.pt is the original itself; give another output path"),
+        ("fix m.pt -o no/", "no/ cannot be written: there is no such folder. Make it first, or name a file."),
+        ("fix m.pt -o no/x.pt", f"no/x.pt cannot be written: there is no folder {{here}}/no. {_MAKE}"),
+        ("convert m.pt no/x --shard-size 9kB", f"no/x cannot be written: there is no folder {{here}}/no. {_MAKE}"),
+    ],
+)
+def test_what_is_not_there(place: Path, arguments: str, said: str):
+    """Exit status 1, and nothing is written."""
+    before = sorted(os.listdir(place))
+    status, text = run(*arguments.split(), cwd=place)
+    assert (status, said.format(here=place) in text) == (1, True), text
+    assert sorted(os.listdir(place)) == before
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is forbidden to root")
+def test_a_folder_that_is_not_ours_to_read(place: Path):
+    """Nothing is said of what it holds."""
+    (place / "some").chmod(0)
+    status, text = run("check", "some", cwd=place)
+    (place / "some").chmod(0o700)
+    assert (status, text) == (2, "error: some cannot be listed: Permission denied.\n")
+
+
+def test_a_disk_without_room(place: Path):
+    """Whatever is written: the output, a folder of shards by its own name, standard input, what was packed."""
+    most = "bytes are more than a file may have here. Give another output path"
+    assert most in run("fix", "m.pt", cwd=place, limited=True)[1]
+    status, text = run("convert", "m.pt", "shards", "--shard-size", "1MB", cwd=place, limited=True)
+    assert status == 1
+    assert text.startswith("refused · shards/model.safetensors cannot be written: ")
+    status, text = run("check", "-", cwd=place, given=(place / "m.pt").read_bytes(), limited=True)
+    assert status == 2
+    assert text.startswith(f"error: Standard input could not be kept in {place}: File too large. Let TMPDIR name")
+    subprocess.run(["gzip", "-k", "m.pt"], cwd=place, check=True)
+    status, text = run("check", "m.pt.gz", cwd=place, limited=True)
+    assert status == 2
+    assert text.startswith("error: Unpacking stopped in ")
+    assert "or let TMPDIR name a folder with more room" in text
+
+
+@pytest.mark.parametrize("name", ["new\nline.pt", "st*r.pt"])
+def test_odd_names(place: Path, name: str):
+    """A file of such a name is examined and repaired as any other, and not taken for a pattern."""
+    (place / "m.pt").rename(place / name)
+    (place / "stair.pt").touch()
+    status, text = run("check", name, cwd=place)
+    assert status == 1
+    assert "empty" not in text
+    command = next(line for line in text.splitlines() if "repair, safe" in line).split("ckptdoctor ")[1]
+    done = subprocess.run(
+        ["bash", "-c", f'"{sys.executable}" -m ckptdoctor {command}'], cwd=place, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(torch.load(place / name.replace(".pt", ".fixed.pt"))) == ["w"]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
 
 import click
 
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, reference_options
 from ckptdoctor.cli.served import is_served, require_serve, serve, serve_options
+from ckptdoctor.engine.leaving import abandon
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import UsageError
 
@@ -48,7 +53,10 @@ def command(
 
 
 def run(path: str, theme: str | None = None, settings: Settings | None = None, other: str | None = None) -> int:
-    """Browse, and end the process as soon as the terminal is as it was: threads that still read are not waited for."""
+    """Browse, and end the process as soon as the terminal is as it was: threads that still read are not waited for.
+
+    SIGTERM ends it in the same way, with status 143, and SIGHUP at once, with 129: the terminal is gone.
+    """
     from ckptdoctor import config
     from ckptdoctor.tui import keymap, turns
     from ckptdoctor.tui.app import BrowserApp
@@ -58,18 +66,27 @@ def run(path: str, theme: str | None = None, settings: Settings | None = None, o
     app = BrowserApp(path, settings, names.get(theme or "", theme), keys, other)
 
     async def browse() -> None:
+        _listen(lambda: app.exit(return_code=128 + signal.SIGTERM))
         await app.run_async()
         sys.stdout.flush()
         sys.stderr.flush()
-        _abandon()
-        os._exit(app.return_code or 0)
+        _leave(app.return_code or 0)
 
     turns.run(browse())
     return app.return_code or 0
 
 
-def _abandon() -> None:
-    """Leave no half a file behind, where one was being written."""
-    repair = sys.modules.get("ckptdoctor.engine.repair")
-    if repair is not None:
-        repair.abandon()
+def _listen(leave: Callable[[], None]) -> None:
+    """Have the signals that end a process leave no half a file behind, nor the terminal as the browser had it."""
+    from asyncio import get_running_loop
+
+    loop = get_running_loop()
+    with suppress(NotImplementedError):  # Windows has neither
+        loop.add_signal_handler(signal.SIGTERM, leave)
+        loop.add_signal_handler(signal.SIGHUP, _leave, 128 + signal.SIGHUP)
+
+
+def _leave(status: int) -> NoReturn:
+    """End the process now, whatever its threads are doing."""
+    abandon()
+    os._exit(status)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.engine.diagnose import findings_of, possible, read_reference
+from ckptdoctor.engine.diagnose import findings_of, possible
 from ckptdoctor.engine.offers import Offer, offers
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.settings import Settings
@@ -73,17 +73,6 @@ class Fit:
         return self.keys_after == self.total_keys and not self.unexpected
 
 
-def held(checkpoint: Checkpoint, settings: Settings) -> tuple[Fit, Reference]:
-    """Hold a checkpoint against the target that ``settings`` names; gives that, too.
-
-    ``settings.model`` runs the user's own code. Raises what ``engine.diagnose.read_reference`` does, and UsageError for
-    a root that is not there.
-    """
-    reference = read_reference(settings)
-    assert reference is not None
-    return fit_to(checkpoint, reference, settings.root), reference
-
-
 def fitting_offers(checkpoint: Checkpoint, settings: Settings, reference: Reference | None) -> list[Offer]:
     """What a repair screen offers for a target."""
     root = find_root(checkpoint.tree, settings.root) if settings.root is not None else None
@@ -96,7 +85,7 @@ def fitting_offers(checkpoint: Checkpoint, settings: Settings, reference: Refere
 
 
 def fit_to(checkpoint: Checkpoint, reference: Reference, root: str | None = None) -> Fit:
-    """Hold a checkpoint against a target that is known."""
+    """Hold a checkpoint against a target. Raises UsageError for a root that is not there."""
     path = find_root(checkpoint.tree, root) if root is not None else None
     found = compare(checkpoint, reference, path)
     if found.state_dict is None:  # a module that was pickled whole

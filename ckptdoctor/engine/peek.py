@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar, Union
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
+from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
 from ckptdoctor.facts.looks import Extreme, Extremes, Look, Number, Picture, Refused, Window
@@ -132,13 +132,24 @@ class Peek:
     def _open(self) -> Source:
         with self._lock:
             if self._source is None:
-                source, _ = self._opened.enter_context(formats.opened(self._path))
+                source = self._plain() or self._opened.enter_context(formats.opened(self._path))[0]
                 if source.identity != self._checkpoint.identity:
                     raise UnreadableError("The file has changed since it was opened: open it again.")
                 self._source = source
             elif _overwritten(self._source):
                 raise UnreadableError("The file has been overwritten since it was opened: open it again.")
             return self._source
+
+    def _plain(self) -> Union[Source, None]:
+        """The file, where it is the checkpoint itself and the same as then: a long header need not be read again."""
+        try:
+            source = FileSource(self._path)
+        except UnreadableError:  # an address, a folder, a member of an archive
+            return None
+        if (source.identity, source.size) == (self._checkpoint.identity, self._checkpoint.size):
+            return self._opened.enter_context(closing(source))
+        source.close()
+        return None
 
 
 def _overwritten(source: Source) -> bool:

@@ -24,21 +24,31 @@ from ckptdoctor.tui.messages import (
     Progressed,
 )
 from ckptdoctor.tui.models.book import Book, bind
+from ckptdoctor.tui.target import Target
 
 _PATIENCE = 3.0  # seconds that the rules wait for the first painting, which they would slow down
 # drawing leaves cycles behind, and collecting them must not be felt: often and little, where the command line, which
-# makes none, collects seldom and much
-_COLLECTOR = (5_000, 20, 100)
+# makes none, collects seldom and much. The second number is how many times so many objects are looked through at once
+# that outlived a first look: 20 times were 50 ms, which a key press waited for now and then
+_COLLECTOR = (5_000, 3, 700)
 
 
 class Examination:
     """One examination of a file. ``painted`` is set when the contents are on the screen."""
 
-    def __init__(self, screen: MessagePump, path: str, settings: Settings, book: Book | None = None) -> None:
+    def __init__(
+        self,
+        screen: MessagePump,
+        path: str,
+        settings: Settings,
+        book: Book | None = None,
+        target: Target | None = None,
+    ) -> None:
         self.screen = screen
         self.path = path
         self.settings = settings
         self.book = book
+        self.target = target or Target(settings)
         self.painted = Event()
         self._stop = Event()
         self._reading = False
@@ -66,7 +76,7 @@ class Examination:
             collect_again()
 
     def _examine(self, worker: Worker[None]) -> None:
-        with closing(diagnose(self.path, self.settings)) as happenings:
+        with closing(diagnose(self.path, self.settings, self.target.read())) as happenings:
             for event in happenings:
                 if worker.is_cancelled:
                     return

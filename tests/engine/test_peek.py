@@ -189,6 +189,16 @@ def test_a_large_tensor_is_sampled_and_little_is_read(tmp_path):
     assert peek.picture(tensors["w"], [range(size) for size in values.shape], 0, (20, 40), "mean", always).sampled
 
 
+def test_a_long_header_is_not_read_again(tmp_path):
+    """Of a file that is open already as far as its headers go, nothing but values is read."""
+    many = {f"layers.{number}.weight": torch.full((4,), float(number)) for number in range(2_000)}
+    safetensors.torch.save_file(many, tmp_path / "model.safetensors")
+    peek, tensors = opened(tmp_path / "model.safetensors")
+    window = peek.window(tensors["layers.7.weight"], [range(4)], always)
+    assert isinstance(window, Window)
+    assert peek._source.bytes_read == 16
+
+
 def test_a_look_that_nobody_waits_for_ends(tmp_path):
     """Stopped at once, and refused for no reason."""
     peek, tensors = saved(tmp_path, {"w": torch.randn(1000, 1000)})

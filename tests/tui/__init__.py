@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from contextlib import suppress
 
 from textual.events import Key
+from textual.worker import WorkerCancelled
 
 from ckptdoctor.tui.app import BrowserApp
 from tests.golden import golden
@@ -21,29 +23,64 @@ def text_of(app):
 
 
 async def settled(pilot):
-    """Wait until no thread works any more and everything is drawn."""
+    """Wait until no thread works, no timer is about to fire, every message is dealt with and everything is drawn.
+
+    It looks at these, and never waits for time to pass: how fast the machine is makes no difference.
+    """
     quiet = 0
-    while quiet < 3:  # what a thread has found may start another one
-        quiet = 0 if any(not each.is_finished for each in pilot.app.workers) else quiet + 1
-        await pilot.app.workers.wait_for_complete()
-        await pilot.pause()
+    for _ in range(_ROUNDS):
+        if quiet == 3 or pilot.app.return_code is not None:  # what a thread has found may start another one
+            return
+        working = [each for each in pilot.app.workers if not each.is_finished]
+        for each in working:
+            with suppress(WorkerCancelled):  # by what has taken its place
+                await each.wait()
+        about_to_fire = _timers(pilot.app)
+        await asyncio.gather(*about_to_fire, return_exceptions=True)  # one that is stopped is over as well
+        await pilot.pause(0)
+        await pilot.wait_for_animation()
+        quiet = 0 if working or about_to_fire or _at_work(pilot.app) else quiet + 1
+    raise AssertionError(f"it is never done: {text_of(pilot.app)}")
+
+
+_ROUNDS = 1000  # far more than anything takes
+
+
+def _timers(app):
+    """What waits for a moment and then does something once: the filter for the end of the typing, and so on."""
+    timers = [timer for each in (app, *app._registry) for timer in each._timers]
+    tasks = [each._task for each in timers if each._repeat == 0 and each._interval < 1]
+    return [task for task in tasks if task is not None and not task.done()]
+
+
+def _at_work(app):
+    """Whether a message waits anywhere, or something is still to be drawn or to be done once it is drawn."""
+    if any(each._next_callbacks or not each._message_queue.empty() for each in (app, *app._registry)):
+        return True
+    return any(getattr(app.screen, name, None) for name in _UNDRAWN)
+
+
+_UNDRAWN = (
+    *("_callbacks", "_dirty_widgets", "_bindings_updated"),
+    *("_layout_required", "_scroll_required", "_repaint_required", "_recompose_required"),
+)
 
 
 async def press(pilot, *keys):
     """Press keys, each when the one before is dealt with; ``"text:…"`` is typed."""
     for key in keys:
+        await press_at_once(pilot, key)
+
+
+async def press_at_once(pilot, *keys):
+    """Press keys without waiting between one and the next, as a slow line or the clipboard brings them."""
+    for key in keys:
         if key.startswith("text:"):
-            type_at_once(pilot.app, key[5:])
-            await pilot.pause(0.15)  # the filter waits for the end of the typing
+            for char in key[5:]:
+                pilot.app.post_message(Key(_NAMES.get(char, char), char))
         else:
-            await pilot.press(key)
-        await settled(pilot)
-
-
-def type_at_once(app, text):
-    """Type without waiting between one character and the next."""
-    for char in text:
-        app.post_message(Key(_NAMES.get(char, char), char))
+            pilot.app.post_message(Key(key, _SIGNS.get(key, key if len(key) == 1 else None)))
+    await settled(pilot)
 
 
 _NAMES = {
@@ -54,7 +91,9 @@ _NAMES = {
     ">": "greater_than_sign",
     "!": "exclamation_mark",
     "/": "slash",
+    ",": "comma",
 }
+_SIGNS = {name: sign for sign, name in _NAMES.items()}
 
 
 def browse(path, *keys, size=NORMAL, look=text_of, theme="ckptdoctor-dark", **options):

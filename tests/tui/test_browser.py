@@ -13,7 +13,7 @@ from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.tree_view import TreeView
-from tests.tui import NARROW, NORMAL, browse, settled, text_of, type_at_once
+from tests.tui import NARROW, NORMAL, browse, press_at_once, settled, text_of
 
 
 @pytest.mark.parametrize("name", ["hostile.pt", "empty.pt"])
@@ -78,9 +78,7 @@ def burst(path, keys, **options):
         app = BrowserApp(path, **options)
         async with app.run_test(size=NORMAL) as pilot:
             await settled(pilot)
-            type_at_once(app, keys)
-            await pilot.pause(0.2)
-            await settled(pilot)
+            await press_at_once(pilot, f"text:{keys}")
             return text_of(app).split("\n")
 
     return asyncio.run(run())

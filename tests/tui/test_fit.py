@@ -93,6 +93,22 @@ def test_a_model(tmp_path, monkeypatch):
     assert "hello there" not in text
 
 
+def test_a_model_is_built_once(tmp_path, monkeypatch):
+    """However often it is asked for: by the findings, the chain, the plan, the repaired file and --deep."""
+    import torch
+
+    (tmp_path / "counted_nets.py").write_text(
+        "import torch\n\ndef build():\n    open('built', 'a').write('x')\n    return torch.nn.Linear(3, 2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    torch.save({"module.weight": torch.ones(2, 3), "module.bias": torch.ones(2)}, "linear.pt")
+    keys = ("c", "escape", "c", "f", "enter", "enter", "enter", "c", "escape", "e")
+    path = browse("linear.pt", *keys, look=lambda app: app.screen.path, settings=Settings(model="counted_nets:build"))
+    assert path == "linear.fixed.pt"
+    assert (tmp_path / "built").read_text() == "x"
+
+
 def test_a_target_that_cannot_be_read_is_a_sentence():
     """The program ends with what is wrong, before anything is shown."""
     assert browse("whole.pt", look=lambda app: app.return_code, settings=Settings(like="nowhere.pt")) == 2

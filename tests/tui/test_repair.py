@@ -17,6 +17,7 @@ from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.cures import CureList
 from tests import builders
+from tests.golden import golden
 from tests.tui import NARROW, NORMAL, WIDE, browse, press, screen, settled, text_of
 
 SIZES = pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
@@ -36,28 +37,23 @@ def current(app):
     return type(app.screen)
 
 
-@pytest.mark.parametrize("size", [NARROW, NORMAL, WIDE], ids=str)
-def test_offers(size):
+def test_offers():
     """Safe repairs are chosen, and the plan says what they do."""
-    screen("repair", "resnet.pt", "f", size=size)
+    screen("repair", "resnet.pt", "f", size=WIDE)
 
 
 @SIZES
-def test_an_unsafe_one(size):
-    """What is dropped is in the plan."""
-    screen("repair_unsafe", "resnet.pt", "f", "end", "space", "tab", "end", size=size)
-
-
-@SIZES
-def test_question(size):
-    """It names the file, and says what is new in it and what is not in it any more."""
-    screen("repair_question", "resnet.pt", "f", "end", "space", "enter", size=size)
-
-
-@SIZES
-def test_proof(size):
-    """Afterwards: what was proven, and how to load it."""
-    screen("repair_proof", "resnet.pt", "f", "enter", "enter", size=size)
+def test_from_offers_to_proof(size):
+    """Plan, question with what is new and what goes, an unsafe repair with what it drops, and what was proven."""
+    stages = {
+        "repair": ("f",),
+        "repair_question": ("end", "space", "enter"),
+        "repair_unsafe": ("escape", "tab", "end"),
+        "repair_proof": ("shift+tab", "a", "home", "enter", "enter"),
+    }
+    texts = walk("resnet.pt", *stages.values(), look=text_of, size=size)
+    for name, text in zip(stages, texts, strict=True):
+        golden(f"tui/{name}_{size[0]}x{size[1]}.txt", text)
 
 
 def test_nothing_is_chosen():
@@ -83,8 +79,8 @@ def test_refusal(monkeypatch):
 
 def test_hostile_names():
     """Nothing of a file reaches the terminal that could move the cursor, whatever is asked and written."""
-    for keys in (("f",), ("f", "end", "space", "tab", "end"), ("f", "end", "space", "enter"), ("f", "enter", "enter")):
-        text = browse("hostile.pt", *keys)
+    stages = (("f",), ("end", "space", "enter"), ("escape", "tab", "end"), ("shift+tab", "a", "enter", "enter"))
+    for text in walk("hostile.pt", *stages, look=text_of):
         assert all(line.isprintable() for line in text.split("\n"))
 
 
@@ -130,10 +126,11 @@ def test_nothing_is_written_without_an_answer(folder):
 
 def test_a_name_of_ones_own(folder):
     """The field takes a name; enter in it goes on to the question. Left empty it is the usual one again."""
-    stages = (("f", "n", "ctrl+u", "text:mine.pt", "enter"), ("enter",))
-    assert walk("resnet.pt", *stages, look=current) == [ConfirmScreen, WritingScreen]
+    stages = (("f", "n", "ctrl+u", "escape"), ("n", "ctrl+u", "text:mine.pt", "enter"), ("enter",))
+    screens = walk("resnet.pt", *stages, look=lambda app: (current(app), text_of(app)))
+    assert [shown for shown, _ in screens] == [RepairScreen, ConfirmScreen, WritingScreen]
+    assert "│ resnet.fixed.pt" in screens[0][1]
     assert (folder / "mine.pt").exists()
-    assert "resnet.fixed.pt" in browse("resnet.pt", "f", "n", "ctrl+u", "escape")
 
 
 def test_names_that_will_not_do(folder):
@@ -157,10 +154,9 @@ def test_names_that_will_not_do(folder):
 def test_a_name_that_is_taken_gets_a_number(folder):
     """What was written before is not replaced."""
     (folder / "resnet.fixed.pt").write_bytes(b"precious")
-    text = browse("resnet.pt", "f")
+    text, _ = walk("resnet.pt", ("f",), ("enter", "enter"), look=text_of)
     assert "resnet.fixed-2.pt" in text
     assert "resnet.fixed.pt exists already" in text
-    browse("resnet.pt", "f", "enter", "enter")
     assert (folder / "resnet.fixed.pt").read_bytes() == b"precious"
     assert (folder / "resnet.fixed-2.pt").exists()
 
@@ -172,8 +168,10 @@ def test_failure_is_one_sentence(folder, monkeypatch):
         raise WriteError("There is no room for it.")
 
     monkeypatch.setattr("ckptdoctor.engine.repair.repair", fail)
-    screen("repair_failed", "resnet.pt", "f", "enter", "enter", size=NARROW)
-    assert browse("resnet.pt", "f", "enter", "enter", "escape", look=current) is RepairScreen
+    stages = (("f", "enter", "enter"), ("escape",))
+    (_, said), (back, _) = walk("resnet.pt", *stages, look=lambda app: (current(app), text_of(app)), size=NARROW)
+    golden("tui/repair_failed_80x24.txt", said)
+    assert back is RepairScreen
 
 
 def test_stopping(folder, monkeypatch):

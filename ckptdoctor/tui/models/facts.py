@@ -79,7 +79,7 @@ def _layout(tensor: Tensor) -> str:
 
 def _tied(book: Book, row: int) -> Iterator[Fact]:
     others = book.table.tied_to(row)
-    names = [abridged(escape(book.table.names[other]), 80) for other in others[:_NAMED]]
+    names = [abridged(escape(book.table.name(other)), 80) for other in others[:_NAMED]]
     more = len(others) - len(names)
     if names:
         yield "tied to", ", ".join(names) + (f" and {more} more" if more else "")
@@ -93,7 +93,7 @@ def _branch(book: Book, branch: Branch) -> Iterator[Fact]:
     if figures.tensors:
         pieces = [plural(figures.tensors, "tensor"), f"{amount(figures.elements)} elements", size(figures.nbytes)]
         yield "", " · ".join(pieces)
-        kinds = book.table.kinds_of(branch.rows)
+        kinds = book.lines.tree.kinds(branch)
         yield "dtypes", _few([dtype for dtype, _ in kinds])
         yield "devices", _few([device for _, device in kinds])
     elif not branch.is_module:

@@ -33,7 +33,14 @@ def ordered(table: Table, rows: Rows, column: Column, backwards: bool = False) -
         return rows
     falling = (column in _DESCENDING) is not backwards
     key = _key(table, column)
-    return sorted(rows, key=key, reverse=falling)
+    if column is Column.NAME:  # of which there is one for each row
+        return sorted(rows, key=key, reverse=falling)
+    # by value first: few of them are different, and a loop in Python lets the screen have its turn, which sorting all
+    # of them at once does not
+    alike: dict[Any, list[int]] = {}
+    for row in rows:
+        alike.setdefault(key(row), []).append(row)
+    return [row for value in sorted(alike, reverse=falling) for row in alike[value]]
 
 
 def following(column: Column) -> Column:

@@ -12,6 +12,7 @@ from ckptdoctor.tui.models.tree import Item
 
 _SEVERITIES = {severity.rank + 1: severity for severity in Severity}
 _WORST = sorted(_SEVERITIES, reverse=True)
+_AT_LEAST = {rank: bytes([max(rank, each) for each in range(256)]) for rank in _SEVERITIES}
 Touched = array  # the rows that a finding speaks of, ascending
 
 
@@ -35,9 +36,13 @@ class Marks:
         self.findings.append(finding)
         self._rows.append(rows)
         rank = finding.severity.rank + 1
-        for row in rows:
-            if self._ranks[row] < rank:
-                self._ranks[row] = rank
+        if rows and rows[-1] - rows[0] + 1 == len(rows):  # neighbours: all at once, however many
+            begin, end = rows[0], rows[-1] + 1
+            self._ranks[begin:end] = self._ranks[begin:end].translate(_AT_LEAST[rank])
+        else:
+            for row in rows:
+                if self._ranks[row] < rank:
+                    self._ranks[row] = rank
         for path in finding.keys if len(rows) < len(finding.keys) else ():
             if path not in self.table.row_of:
                 self._mark_place(path, rank)

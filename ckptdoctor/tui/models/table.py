@@ -7,16 +7,19 @@ file, as the tensors of a module nearly always are, so that sums over them are t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
 from math import prod
-from typing import Any, Union
+from typing import Any, TypeVar, Union
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_path
 
 Rows = Union[range, list[int]]
+K = TypeVar("K")
+V = TypeVar("V")
+
+_BLOCK = 4_096  # rows that are dealt with in one step, so that the screen has its turn between two
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +36,39 @@ class Table:
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self.tensors = tensors
-        self.elements = [prod(each.shape) for each in tensors]
-        self.nbytes = [
-            each.nbytes if each.parts else (count * each.dtype.bits + 7) >> 3
-            for each, count in zip(tensors, self.elements, strict=True)
-        ]
+        self.elements: list[int] = []
+        self.nbytes: list[int] = []
         # dtype and device tag together: a file has few such kinds, however many tensors
-        numbers: dict[tuple[str, str], int] = {}
-        self.kinds = [numbers.setdefault((each.dtype.name, each.device), len(numbers)) for each in tensors]
-        self.kind_names = list(numbers)
-        self._elements_before = [0, *accumulate(self.elements)]
-        self._nbytes_before = [0, *accumulate(self.nbytes)]
-        self._steps: dict[int, list[Any]] = {}
-        self.twins = _twins(tensors)
+        self.kinds: list[int] = []
+        self.kind_names: list[tuple[str, str]] = []
+        self._steps: dict[int, list[Any]] = {0: []}
+        self.twins = _twins(tensors, self._fill())
         self._repeated = sorted([row for rows in self.twins for row in rows[1:]])
         self._first_twin = {row: rows[0] for rows in self.twins for row in rows}
+
+    def _fill(self) -> list[str | None]:
+        """Fill the columns, and give the storage of each tensor.
+
+        All in one pass: most of the time is spent waiting for the memory in which a tensor lies.
+        """
+        elements, nbytes, kinds, steps = self.elements, self.nbytes, self.kinds, self._steps[0]
+        numbers: dict[tuple[str, str], int] = {}
+        counted: _Once[tuple[int, ...], int] = _Once(prod)
+        sizes: _Once[int, _Once[int, int]] = _Once(lambda bits: _Once(lambda number: (number * bits + 7) >> 3))
+        storages: list[str | None] = []
+        dtype = device = None
+        for each in self.tensors:
+            if each.dtype is not dtype or each.device is not device:
+                dtype, device = each.dtype, each.device
+                kind, sized = numbers.setdefault((dtype.name, device), len(numbers)), sizes[dtype.bits]
+            number, path, storage = counted[each.shape], each.path, each.storage
+            elements.append(number)
+            nbytes.append(each.nbytes if each.parts else sized[number])
+            kinds.append(kind)
+            steps.append(path[0] if path else None)
+            storages.append(None if storage is None else storage.key)
+        self.kind_names.extend(numbers)
+        return storages
 
     def __len__(self) -> int:
         return len(self.tensors)
@@ -55,10 +76,11 @@ class Table:
     @cached_property
     def names(self) -> list[str]:
         """Every key path as text, not yet escaped for a terminal."""
-        return [
-            path[0] if len(path := each.path) == 1 and isinstance(path[0], str) else show_path(path)
-            for each in self.tensors
-        ]
+        return [_name(each.path) for each in self.tensors]
+
+    def name(self, row: int) -> str:
+        """The key path of one of them as text, without waiting for those of all."""
+        return _name(self.tensors[row].path)
 
     @cached_property
     def folded(self) -> list[str]:
@@ -68,8 +90,11 @@ class Table:
     @cached_property
     def row_of(self) -> dict[KeyPath, int]:
         """The row of each key path; of the first, where a damaged file has two."""
-        tensors = self.tensors
-        return {tensors[row].path: row for row in range(len(tensors) - 1, -1, -1)}
+        found: dict[KeyPath, int] = {}
+        for start in range(len(self) - 1, -1, -_BLOCK):
+            rows = range(start, max(start - _BLOCK, -1), -1)
+            found.update(zip([self.tensors[row].path for row in rows], rows, strict=True))
+        return found
 
     def steps(self, at: int) -> list[Any]:
         """The step that every key path takes at this depth; None where it is not so long."""
@@ -93,12 +118,8 @@ class Table:
 
     def figures(self, rows: Rows) -> Figures:
         """How many tensors, elements and bytes these rows are."""
-        if isinstance(rows, range):
-            elements = self._elements_before[rows.stop] - self._elements_before[rows.start]
-            nbytes = self._nbytes_before[rows.stop] - self._nbytes_before[rows.start]
-        else:
-            elements = sum([self.elements[row] for row in rows])
-            nbytes = sum([self.nbytes[row] for row in rows])
+        elements = sum(_taken(self.elements, rows))
+        nbytes = sum(_taken(self.nbytes, rows))
         for row in self._counted_twice(rows):
             elements -= self.elements[row]
             nbytes -= self.nbytes[row]
@@ -123,9 +144,7 @@ class Table:
 
     def kinds_of(self, rows: Rows) -> list[tuple[str, str]]:
         """The different (dtype, device tag) of these rows."""
-        kinds = (
-            set(self.kinds[rows.start : rows.stop]) if isinstance(rows, range) else {self.kinds[row] for row in rows}
-        )
+        kinds = set(_taken(self.kinds, rows)) if len(self.kind_names) > 1 else range(bool(rows))
         return [self.kind_names[kind] for kind in sorted(kinds)]
 
 
@@ -139,9 +158,28 @@ def of(checkpoint: Checkpoint) -> Table:
     return Table(checkpoint.tensors)
 
 
-def _twins(tensors: Sequence[Tensor]) -> list[tuple[int, ...]]:
-    """Rows of tensors that are the same view of the same storage, in groups of two or more."""
-    keys = [None if each.storage is None else each.storage.key for each in tensors]
+class _Once(dict[K, V]):
+    """What a function gives, worked out once for each different argument."""
+
+    def __init__(self, work: Callable[[K], V]) -> None:
+        super().__init__()
+        self._work = work
+
+    def __missing__(self, key: K) -> V:
+        value = self[key] = self._work(key)
+        return value
+
+
+def _taken(column: Sequence[V], rows: Rows) -> Sequence[V]:
+    return column[rows.start : rows.stop] if isinstance(rows, range) else [column[row] for row in rows]
+
+
+def _name(path: KeyPath) -> str:
+    return path[0] if len(path) == 1 and isinstance(path[0], str) else show_path(path)
+
+
+def _twins(tensors: Sequence[Tensor], keys: Sequence[str | None]) -> list[tuple[int, ...]]:
+    """Rows of tensors that are the same view of the same storage (``keys``), in groups of two or more."""
     if len(set(keys)) == len(keys):
         return []
     return [tuple(rows) for rows in _grouped(tensors, _on_one_storage(keys)).values() if len(rows) > 1]

@@ -71,6 +71,8 @@ class Branch:
     role: str = ""
     parent: Branch | None = None
     index: int = 0
+    figures: Figures | None = None  # these two once somebody has asked for them
+    kinds: list[tuple[str, str]] | None = None
     children: list[Item] | None = None
     is_open: bool = False
     open_at: list[int] = field(default_factory=list)
@@ -146,7 +148,15 @@ class Tree:
 
     def figures(self, branch: Branch) -> Figures:
         """How many tensors, elements and bytes are at and below a level."""
-        return self.table.figures(branch.rows)
+        if branch.figures is None:
+            branch.figures = self.table.figures(branch.rows)
+        return branch.figures
+
+    def kinds(self, branch: Branch) -> list[tuple[str, str]]:
+        """The different (dtype, device tag) at and below a level."""
+        if branch.kinds is None:
+            branch.kinds = self.table.kinds_of(branch.rows)
+        return branch.kinds
 
     def name(self, parent: Branch, item: Item) -> str:
         """What a child of ``parent`` is called there, not yet escaped."""
@@ -203,36 +213,30 @@ class Tree:
     def _modules(self, branch: Branch, rows: Rows) -> Iterator[Item]:
         """The rows by the next token of their keys: a module, or a tensor where that is all there is of it."""
         for name, runs in self._runs(rows, len(branch.path), len(branch.prefix)).items():
-            found = runs[0] if len(runs) == 1 else as_rows([row for run in runs for row in run])
+            first = runs[0].rows
+            found = first if len(runs) == 1 else as_rows([row for run in runs for row in run.rows])
             if len(found) == 1:
                 yield found[0]
             else:
-                yield self._module(branch, str(name), found)
+                shared = _tokens(min([run.low for run in runs]), max([run.high for run in runs]))
+                name = shared[len(branch.prefix) : -1]
+                yield Branch(name, branch.path, found, prefix=shared, parent=branch)
 
-    def _runs(self, rows: Rows, at: int, begin: int) -> dict[str | int, list[Rows]]:
+    def _runs(self, rows: Rows, at: int, begin: int) -> dict[str | int, list[_Run]]:
         """Neighbours whose keys have the same token at ``begin``, by the token; a tensor without one by its row."""
         steps = self.table.steps(at)
-        groups: dict[str | int, list[Rows]] = {}
+        groups: dict[str | int, list[_Run]] = {}
         place = 0
         while place < len(rows):
             start, key = place, steps[rows[place]]
             end = key.find(".", begin) if isinstance(key, str) else -1
             if end < 0 or not isinstance(key, str):
-                groups[rows[place]] = [rows[place : place + 1]]
                 place += 1
+                groups[rows[start]] = [_Run(rows[start:place], "", "")]
             else:
-                place = _past(steps, rows, place + 1, key[: end + 1])
-                groups.setdefault(key[begin:end], []).append(rows[start:place])
+                place, low, high = _past(steps, rows, place, key[: end + 1])
+                groups.setdefault(key[begin:end], []).append(_Run(rows[start:place], low, high))
         return groups
-
-    def _module(self, branch: Branch, name: str, rows: Rows) -> Branch:
-        """The module of these rows, with all that their keys have in common as its name."""
-        begin = f"{branch.prefix}{name}."
-        keys: list[str] = _taken(self.table.steps(len(branch.path)), rows)
-        # what the first and the last of them in the alphabet begin with, all do
-        shared = _tokens(min(keys), max(keys))
-        shared = keys[0][: max(len(shared), len(begin))]
-        return Branch(shared[len(branch.prefix) : -1], branch.path, rows, prefix=shared, parent=branch)
 
     def _nested(self, branch: Branch, entries: Iterable[tuple[Part, Node]], rows: Rows) -> Iterator[Item]:
         below = self._by_step(rows, len(branch.path))
@@ -293,30 +297,45 @@ def _child_towards(branch: Branch, path: KeyPath) -> int | None:
     return None
 
 
-def _past(steps: list[Any], rows: Rows, place: int, lead: str) -> int:
-    """The first place from this one on whose key does not begin with ``lead``.
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Neighbours whose keys begin alike, with the first and the last of these keys in the alphabet."""
 
-    Where the first and the last key of a block in the alphabet begin with it, all keys of the block do: finding these
-    two is one step in C for a block, and the blocks grow as long as that goes well.
+    rows: Rows
+    low: str
+    high: str
+
+
+def _past(steps: list[Any], rows: Rows, place: int, lead: str) -> tuple[int, str, str]:
+    """The first place behind this one whose key does not begin with ``lead``, and the extremes of those that do.
+
+    Blocks grow until one has such a key, and are then halved until it is found.
     """
-    size = _BLOCK
-    while place < len(rows):
-        block = _taken(steps, rows[place : place + size])
-        if _all_begin(block, lead):
-            place += len(block)
-            size *= 2
-        elif size > _BLOCK:
-            size = _BLOCK
-        else:
-            return place + next(i for i, key in enumerate(block) if not (isinstance(key, str) and key.startswith(lead)))
-    return place
+    low = high = steps[rows[place]]
+    place, size, grows = place + 1, _BLOCK, True
+    while size and place < len(rows):
+        ends = _ends(steps, rows[place : place + size], lead)
+        if ends is not None:
+            low, high, place = min(low, ends[0]), max(high, ends[1]), min(place + size, len(rows))
+        grows = grows and ends is not None
+        size = size * 2 if grows else size // 2
+    return place, low, high
 
 
-def _all_begin(block: list[Any], lead: str) -> bool:
+def _ends(steps: list[Any], rows: Rows, lead: str) -> tuple[str, str] | None:
+    """The first and the last key in the alphabet; None where one does not begin with ``lead``.
+
+    Where these two do, all do: finding them is two steps in C, however many keys there are.
+    """
+    nearest = steps[rows[-1]]
+    if not (isinstance(nearest, str) and nearest.startswith(lead)):
+        return None
+    keys = _taken(steps, rows)
     try:
-        return bool(min(block).startswith(lead) and max(block).startswith(lead))
-    except (TypeError, AttributeError):  # a damaged file may have other keys than texts
-        return False
+        low, high = min(keys), max(keys)
+    except TypeError:  # a damaged file may have other keys than texts
+        return None
+    return (low, high) if low.startswith(lead) and high.startswith(lead) else None
 
 
 def _taken(steps: list[Any], rows: Rows) -> list[Any]:

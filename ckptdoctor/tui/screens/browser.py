@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from textual.containers import Container
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import ContentSwitcher, Footer
+from textual.widgets import ContentSwitcher
 
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.engine.diagnose import worst_first
@@ -35,9 +35,11 @@ from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.tensor import TensorScreen
 from ckptdoctor.tui.sizes import STACKED, WIDTHS
+from ckptdoctor.tui.target import Target
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.filter_bar import FilterBar, FilterInput
 from ckptdoctor.tui.widgets.findings import FindingsView
+from ckptdoctor.tui.widgets.key_bar import KeyBar
 from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.title_bar import TitleBar, counted
 from ckptdoctor.tui.widgets.tree_view import TreeView
@@ -45,7 +47,6 @@ from ckptdoctor.tui.widgets.tree_view import TreeView
 if TYPE_CHECKING:
     from ckptdoctor.engine.offers import Offer
 
-TARGETS = ("like", "model", "config")  # the fields of Settings that name what it should fit
 # why something was not read that reading every byte is not about
 _NEVER_READ = ("--model, --like", "there are none")
 
@@ -74,10 +75,11 @@ class BrowserScreen(Screen[None], Background):
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
 
-    def __init__(self, path: str, settings: Settings) -> None:
+    def __init__(self, path: str, settings: Settings, target: Target | None = None) -> None:
         super().__init__()
         self.path = path
         self.settings = settings
+        self.target = target or Target(settings)
         self.book: Book | None = None
         self.examination: Examination | None = None
         self.findings: list[Finding] = []
@@ -94,7 +96,7 @@ class BrowserScreen(Screen[None], Background):
                 yield ListView(id="list")
             yield Detail(id="detail")
         yield FindingsView(id="findings")
-        yield Footer(compact=False, show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Begin to read."""
@@ -107,7 +109,7 @@ class BrowserScreen(Screen[None], Background):
         """Examine the file, again where that was done before; its contents stay on the screen."""
         self.findings = []
         self.query_one(FindingsView).say_nothing("Nothing so far.")
-        self.examination = Examination(self, self.path, settings, self.book)
+        self.examination = Examination(self, self.path, settings, self.book, self.target)
         self.run_worker(self.examination.run, group="examination", exclusive=True, thread=True)
 
     # what the examination says
@@ -131,6 +133,7 @@ class BrowserScreen(Screen[None], Background):
         self.query_one(ListView).say_nothing("It has no tensors.")
         self.query_one(TitleBar).say(state="examining…")
         self._tell_order()
+        self.refresh()  # now: only what the screen itself knows of is drawn before what is to come after a refresh
         self.call_after_refresh(self._painted)
 
     def _painted(self) -> None:
@@ -164,7 +167,7 @@ class BrowserScreen(Screen[None], Background):
             self.query_one("#findings").border_title = Content(f"findings · {fits(report.coverage)} · c")
         self.query_one(TitleBar).say(what=message.what, state="" if self.findings else "nothing found")
         if self.book is None:
-            self.app.switch_screen(DamagedScreen(report, self.path, lambda path: BrowserScreen(path, self.settings)))
+            self.app.switch_screen(DamagedScreen(report, self.path, self._of))
 
     def on_examination_failed(self, message: messages.ExaminationFailed) -> None:
         """Nothing can be shown, or nothing more."""
@@ -299,21 +302,25 @@ class BrowserScreen(Screen[None], Background):
         elif self.is_current:
             view = self.query_one(FindingsView)
             at = view.findings[view.cursor].code if view.has_focus and view.findings else None
-            self.app.push_screen(RepairScreen(self.path, offered, self.settings, at), self._repaired)
+            self.app.push_screen(RepairScreen(self.path, offered, self.settings, at, self.target), self._repaired)
 
     def action_fit(self) -> None:
         """Hold it against what the options name."""
         if self.book is None:
             return
-        if any(getattr(self.settings, name) is not None for name in TARGETS):
-            self.app.push_screen(FitScreen(self.path, self.book.checkpoint, self.settings))
+        if self.target.is_named:
+            self.app.push_screen(FitScreen(self.path, self.book.checkpoint, self.settings, self.target))
         else:
             self.app.notify("What should it fit? Open it with --model, --config or --like.", markup=False)
 
     def _repaired(self, output: str | None) -> None:
         """Open what was written."""
         if output is not None:
-            self.app.switch_screen(BrowserScreen(output, self.settings))
+            self.app.switch_screen(self._of(output))
+
+    def _of(self, path: str) -> BrowserScreen:
+        """The screen of another file, which should fit the same."""
+        return BrowserScreen(path, self.settings, self.target)
 
     def command(self) -> str:
         """The equal command line, of what has the focus."""

@@ -35,6 +35,7 @@ from ckptdoctor.tui.screens.difference import DifferenceScreen
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
+from ckptdoctor.tui.target import Target
 from ckptdoctor.tui.widgets.cells import fit_middle
 from ckptdoctor.tui.widgets.compare_detail import CompareDetail
 from ckptdoctor.tui.widgets.compare_view import CompareView
@@ -73,6 +74,8 @@ class CompareScreen(Screen[None], Background):
         self.path = path
         self.other = other
         self.settings = settings
+        named = Target(settings)
+        self.target = named if named.is_named else Target(replace(settings, like=other))
         self.request = DiffRequest(path, other, settings.root)
         self.comparing = Comparing(self, self.request)
         self.comparison: Comparison | None = None
@@ -274,9 +277,8 @@ class CompareScreen(Screen[None], Background):
         """Hold A against what the options name, or else against B."""
         if self.comparison is None:
             return
-        named = any(getattr(self.settings, name) is not None for name in ("like", "model", "config"))
-        settings = self.settings if named else replace(self.settings, like=self.other)
-        self.app.push_screen(FitScreen(self.path, self.comparison.found.a.checkpoint, settings))
+        target = self.target
+        self.app.push_screen(FitScreen(self.path, self.comparison.found.a.checkpoint, target.settings, target))
 
     def action_help(self) -> None:
         """All keys, and the language of the filter."""

@@ -12,8 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from ckptdoctor.checkpoint import Checkpoint, addresses
-from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.engine.fit import Fit, fitting_offers, held
+from ckptdoctor.engine.fit import Fit, fit_to, fitting_offers
 from ckptdoctor.engine.offers import Offer
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.settings import Settings
@@ -27,6 +26,7 @@ from ckptdoctor.tui.models.fitted import Listed, Row, headline, listed
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
+from ckptdoctor.tui.target import Target
 from ckptdoctor.tui.widgets.fit_view import FitView, NamesView
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
@@ -44,13 +44,13 @@ class FitScreen(Screen[None], Background):
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(self, path: str, checkpoint: Checkpoint, settings: Settings) -> None:
+    def __init__(self, path: str, checkpoint: Checkpoint, settings: Settings, target: Target | None = None) -> None:
         super().__init__()
         self.path = path
         self.checkpoint = checkpoint
         self.settings = settings
+        self.target = target or Target(settings)
         self.fit: Fit | None = None
-        self._reference: Reference | None = None
 
     def compose(self) -> ComposeResult:
         """A sentence, the steps, and the names that the chosen one is about."""
@@ -65,14 +65,15 @@ class FitScreen(Screen[None], Background):
     def on_mount(self) -> None:
         """Compare, which runs the user's own code where the target is a model."""
         self.query_one("#fit").border_title = "coverage in keys and in parameters"
-        checkpoint, settings = self.checkpoint, self.settings
-        self.compute(lambda: held(checkpoint, settings), self._show, "fit")
+        self.compute(self._held, self._show, "fit")
 
-    def _show(self, found: tuple[Fit, Reference]) -> None:
-        self.fit, self._reference = found
-        self._say(self.fit)
+    def _held(self) -> Fit:
+        reference = self.target.read()
+        assert reference is not None  # this screen is opened for what is named
+        return fit_to(self.checkpoint, reference, self.settings.root)
 
-    def _say(self, found: Fit) -> None:
+    def _show(self, found: Fit) -> None:
+        self.fit = found
         self.query_one(TitleBar).say(what=[*self.query_one(TitleBar).what, f"fit to {escape(found.target)}"], state="")
         text = Text(headline(found), "bold")
         if found.rivals:
@@ -111,12 +112,12 @@ class FitScreen(Screen[None], Background):
         if addresses.is_address(self.path):
             self.app.notify("It is not on this machine, and is not repaired where it is: download it.", markup=False)
             return
-        checkpoint, settings, reference = self.checkpoint, self.settings, self._reference
-        self.compute(lambda: fitting_offers(checkpoint, settings, reference), self._offer, "offers")
+        checkpoint, settings, target = self.checkpoint, self.settings, self.target
+        self.compute(lambda: fitting_offers(checkpoint, settings, target.read()), self._offer, "offers")
 
     def _offer(self, offered: list[Offer]) -> None:
         if offered:
-            self.app.push_screen(RepairScreen(self.path, offered, self.settings), self._repaired)
+            self.app.push_screen(RepairScreen(self.path, offered, self.settings, target=self.target), self._repaired)
         else:
             self.app.notify("Nothing was found that could be repaired.", markup=False)
 
@@ -125,7 +126,7 @@ class FitScreen(Screen[None], Background):
         if output is not None:
             from ckptdoctor.tui.screens.browser import BrowserScreen
 
-            self.app.switch_screen(BrowserScreen(output, self.settings))
+            self.app.switch_screen(BrowserScreen(output, self.settings, self.target))
 
     def command(self) -> str:
         """The repair, where it makes everything fit; else the examination."""

@@ -13,6 +13,7 @@ from textual.widgets import Input, Static
 from ckptdoctor.report.numbers import plural, shape
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.models.slices import Index, parse_index
+from ckptdoctor.tui.widgets.line_input import LineInput
 
 
 class IndexScreen(ModalScreen[Index]):
@@ -27,7 +28,7 @@ class IndexScreen(ModalScreen[Index]):
     def compose(self) -> ComposeResult:
         """The line, and what it must hold."""
         with Vertical(id="index"):
-            yield Input(placeholder=", ".join(["0"] * len(self.sizes)), compact=True)
+            yield LineInput(placeholder=", ".join(["0"] * len(self.sizes)), compact=True)
             yield Static(self._hint(), markup=False, id="index-said")
 
     def on_mount(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from asyncio import Event
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -15,7 +16,6 @@ from textual.timer import Timer
 from textual.widgets import Footer, Input, Static
 
 from ckptdoctor.checkpoint import addresses
-from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.engine.offers import Offer, planned, request_of
 from ckptdoctor.engine.output_names import free, objection
 from ckptdoctor.engine.request import FixRequest
@@ -32,7 +32,9 @@ from ckptdoctor.tui.screens.confirm import ConfirmScreen
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
+from ckptdoctor.tui.target import Target
 from ckptdoctor.tui.widgets.cures import CureList
+from ckptdoctor.tui.widgets.line_input import LineInput
 from ckptdoctor.tui.widgets.plan import PlanView
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
@@ -65,25 +67,31 @@ class RepairScreen(Screen[str], Background):
     AUTO_FOCUS = "CureList"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),
-        key("n", "name", "name", "Give the new file another name", show=True),
+        key("n", "name", "name", "Give the new file another name", show=True, now=True),
         *PANES,
         key("escape", "back", "back", "Back to the contents; nothing is written", show=True, display="esc"),
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
     def __init__(
-        self, path: str, offered: Sequence[Offer], settings: Settings | None = None, at: str | None = None
+        self,
+        path: str,
+        offered: Sequence[Offer],
+        settings: Settings | None = None,
+        at: str | None = None,
+        target: Target | None = None,
     ) -> None:
         super().__init__()
         self.path = path
         self.offered = offered
         self.settings = settings or Settings()
+        self.target = target or Target(self.settings)
         self._at = at
         self._sight: _Sight | None = None
         self._waiting: Timer | None = None
         self._named = False  # whether somebody has given the output its name
         self._wanted = False  # whether it is to be written as soon as it is planned
-        self._reference: Reference | None = None
+        self._given = ""  # the name that was put into the field last, and not typed
 
     def compose(self) -> ComposeResult:
         """Repairs, what they do, and the name of the new file."""
@@ -92,7 +100,7 @@ class RepairScreen(Screen[str], Background):
             yield CureList(self.offered, id="cures")
             yield PlanView(id="plan")
         with Horizontal(id="output"):
-            yield Input(compact=True, id="output-name")
+            yield LineInput(compact=True, id="output-name")
             yield Static("", markup=False, id="output-said")
         yield Footer(compact=False, show_command_palette=False)
 
@@ -153,8 +161,7 @@ class RepairScreen(Screen[str], Background):
             self.workers.cancel_group(self, "plan")
             self._show_nothing()
             return
-        settings = self.settings
-        self.compute(lambda: _seen(request, settings), self._show, "plan")
+        self.compute(lambda: _seen(request, self.target), self._show, "plan")
 
     def _request(self) -> FixRequest | None:
         """What is chosen, as a request; None where that is nothing."""
@@ -162,8 +169,7 @@ class RepairScreen(Screen[str], Background):
         if not chosen:
             return None
         name = os.path.expanduser(self.query_one(Input).value.strip()) if self._named else None
-        request = request_of(self.path, self.offered, chosen, self.settings, name)
-        return replace(request, reference=self._reference) if request.auto else request
+        return request_of(self.path, self.offered, chosen, self.settings, name)
 
     def _show_nothing(self) -> None:
         any_at_all = any(offer.safety is not None for offer in self.offered)
@@ -173,8 +179,9 @@ class RepairScreen(Screen[str], Background):
         self._say("")
 
     def _show(self, sight: _Sight) -> None:
+        if sight.request != self._request():  # something else has been chosen or typed meanwhile
+            return
         self._sight = sight
-        self._reference = sight.plan.request.reference if sight.plan is not None else self._reference
         self.query_one(TitleBar).say(state="")
         self._tell(sight)
         if self._wanted:
@@ -193,10 +200,17 @@ class RepairScreen(Screen[str], Background):
         self.query_one(PlanView).show(sight.rows)
         pane.border_subtitle = summary(report) if report.steps else ""
         if not self._named:
-            with self.prevent(Input.Changed):
-                self.query_one(Input).value = report.output if sight.plan is not None and sight.plan.recipe else ""
+            self._give(report.output if sight.plan is not None and sight.plan.recipe else "")
         said = [sight.remark, amount(report)] if sight.plan is not None and sight.plan.recipe is not None else []
         self._say(sight.objection or " · ".join(filter(None, said)), wrong=bool(sight.objection))
+
+    def _give(self, usual: str) -> None:
+        """Put the usual name into the field, unless something has been typed there."""
+        name = self.query_one(Input)
+        if name.value == self._given:
+            with self.prevent(Input.Changed):
+                name.value = self._given = usual
+            name.action_end()
 
     def _say(self, text: str, *, wrong: bool = False) -> None:
         said = self.query_one("#output-said", Static)
@@ -204,6 +218,10 @@ class RepairScreen(Screen[str], Background):
         said.set_class(wrong, "-wrong")
 
     # keys
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The key of the name is typed like any other where the name is typed."""
+        return action != "name" or not isinstance(self.focused, Input)
 
     def action_write(self) -> None:
         """Ask, then write."""
@@ -219,7 +237,7 @@ class RepairScreen(Screen[str], Background):
             self.app.notify("What is chosen changes nothing: there is nothing to write.", markup=False)
         elif sight.objection:
             self.app.notify(sight.objection, severity="error", markup=False)
-            self.action_name()
+            self._to_name()
         else:
             plan, question = sight.plan, ConfirmScreen(sight.report, sight.dropped)
             self.app.push_screen(question, lambda yes: self._write(plan) if yes else None)
@@ -233,10 +251,16 @@ class RepairScreen(Screen[str], Background):
         else:
             self._plan_anew()  # the name is taken now
 
-    def action_name(self) -> None:
-        """To the name of the new file, or from there back."""
+    async def action_name(self) -> None:
+        """To the name of the new file, once the pane with the keys has dealt with those that came before this one."""
+        dealt_with = Event()
+        if self.focused is not None and self.focused.call_later(dealt_with.set):
+            await dealt_with.wait()
+        self._to_name()
+
+    def _to_name(self) -> None:
         name = self.query_one(Input)
-        name.focus()
+        self.set_focus(name)  # now: what is typed next belongs there
         name.action_end()
 
     def action_back(self) -> None:
@@ -247,7 +271,7 @@ class RepairScreen(Screen[str], Background):
             return
         self.query_one(CureList).focus()
         if not name.value.strip():  # nothing given: the usual name again
-            self._named = False
+            self._named, self._given = False, name.value
             self._plan_anew()
 
     def action_help(self) -> None:
@@ -255,12 +279,12 @@ class RepairScreen(Screen[str], Background):
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 
-def _seen(request: FixRequest, settings: Settings) -> _Sight:
+def _seen(request: FixRequest, target: Target) -> _Sight:
     """Make the plan, and look whether its output may be written; for a thread."""
     from ckptdoctor.engine.repair import preview
 
     try:
-        plan = planned(request, settings)
+        plan = planned(replace(request, reference=target.read()) if request.auto else request, target.settings)
     except CkptDoctorError as error:
         return _Sight(request, refusal=error.message)
     own, remark = plan.output, ""

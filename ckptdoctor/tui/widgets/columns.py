@@ -50,10 +50,10 @@ def of_tensor(book: Book, row: int, columns: dict[str, int]) -> Pieces:
 
 def of_branch(book: Book, branch: Branch, columns: dict[str, int]) -> Pieces:
     """The columns of a level: sums, and the dtypes and devices that all its tensors have."""
-    figures = book.table.figures(branch.rows)
+    figures = book.lines.tree.figures(branch)
     texts = {}
     if figures.tensors:
-        kinds = book.table.kinds_of(branch.rows)
+        kinds = book.lines.tree.kinds(branch)
         counted = plural(figures.tensors, "tensor")
         if "elements" not in columns:
             counted = f"{count(figures.tensors)} · {amount(figures.elements)}"

@@ -107,5 +107,10 @@ class Detail(VerticalScroll):
     def _say(self, text: Text) -> None:
         self.query_one(Glance).forget()
         text.rstrip()
-        self.query_one("#facts", Static).update(text)
+        facts = self.query_one("#facts", Static)
+        facts.update(text, layout=False)
+        room = facts.content_size
+        # as many lines as before need no other places for all that is on the screen, which take most of a key's time
+        if not room.width or facts.visual.get_height(facts.styles.get_render_rules(), room.width) != room.height:
+            facts.refresh(layout=True)
         self.scroll_home(animate=False)

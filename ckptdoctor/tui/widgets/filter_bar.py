@@ -14,13 +14,14 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import FilterChanged
 from ckptdoctor.tui.models.filtering import parse
+from ckptdoctor.tui.widgets.line_input import LineInput
 
 _PAUSE = 0.08  # seconds without a key before the filter is applied
 _SIGNS = ("slash", "question_mark", "colon", "asterisk")  # keys that are signs without being called so
 HINT = "name, *.weight, dtype:bf16, shape:64x*, >1MB, finding:N401, is:tied, !not"
 
 
-class FilterInput(Input):
+class FilterInput(LineInput):
     """A line to type in, which says so of every key that is a sign: what it takes, the footer does not offer."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:

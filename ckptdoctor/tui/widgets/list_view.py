@@ -61,7 +61,7 @@ class ListView(LineView):
         row = self.rows[number]
         shown, left = columns.chosen(width, _NAME)
         tied = " =" if self.book.table.tied_to(row) else ""
-        name = escape(self.book.table.names[row])
+        name = escape(self.book.table.name(row))
         lent, pieces = columns.lent(columns.of_tensor(self.book, row, shown), cell_len(name + tied) - left + 1)
         yield " " + marked(name, tied, left - 1 + lent), "plain"
         yield from pieces

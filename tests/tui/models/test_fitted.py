@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ckptdoctor.engine.fit import FitStep, Misfit, held
+from ckptdoctor.engine.diagnose import read_reference
+from ckptdoctor.engine.fit import FitStep, Misfit, fit_to
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.tui.models.fitted import headline, listed, rows, share
@@ -14,8 +15,8 @@ def fit(tmp_path, contents, target):
     """Both as files, and how one fits the other."""
     torch.save(contents, tmp_path / "a.pt")
     torch.save(target, tmp_path / "b.pt")
-    found, _ = held(open_checkpoint(str(tmp_path / "a.pt")), Settings(like=str(tmp_path / "b.pt")))
-    return found
+    reference = read_reference(Settings(like=str(tmp_path / "b.pt")))
+    return fit_to(open_checkpoint(str(tmp_path / "a.pt")), reference)
 
 
 def state(*names, size=2):

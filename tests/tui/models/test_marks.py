@@ -50,3 +50,12 @@ def test_models_do_not_know_textual():
     code = f"import sys; from ckptdoctor.tui.models import {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"textual", "rich", "torch", "numpy"} & set(loaded)
+
+
+def test_neighbours_are_marked_like_others():
+    """Marking many tensors at once leaves what is worse, and touches no other."""
+    keys = [("m", f"a.{name}") for name in "xyz"]
+    marks = marked(finding(Severity.ERROR, keys[1]), finding(Severity.WARNING, *keys[:2]))
+    assert [marks.worst(row) for row in range(3)] == [Severity.WARNING, Severity.ERROR, None]
+    marks = marked(finding(Severity.INFO, *keys), finding(Severity.WARNING, keys[0], keys[2]))
+    assert [marks.worst(row) for row in range(3)] == [Severity.WARNING, Severity.INFO, Severity.WARNING]

@@ -19,7 +19,7 @@ from ckptdoctor.tui.widgets.tensor.extremes import ExtremesView
 from ckptdoctor.tui.widgets.tensor.grid import ValueGrid
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
 from ckptdoctor.tui.widgets.tree_view import TreeView
-from tests.tui import NARROW, NORMAL, browse, press, settled, text_of
+from tests.tui import NARROW, NORMAL, browse, press, press_at_once, settled, text_of
 
 MATRIX = ("enter",)
 CONV = ("down", "enter")
@@ -30,52 +30,61 @@ def here(app):
     return app.screen.query_one(ValueGrid).index
 
 
-@pytest.mark.parametrize(
-    ("keys", "index"),
-    [
-        ((), (0, 0)),
-        (("j", "l", "right", "down", "h", "k"), (1, 1)),
-        (("end", "G"), (39, 63)),
-        (("end", "G", "home", "g"), (0, 0)),
-        (("pagedown", "pageup"), (0, 0)),
-        (("left", "up"), (0, 0)),
-        (("i", "4", "comma", "1", "7", "enter"), (4, 17)),
-        (("i", "4", "comma", "1", "7", "escape"), (0, 0)),
-        (("4", "enter"), (3, 5)),
-        (("4", "down", "down", "enter"), (21, 0)),
-        (("l", "r", "j"), (0, 2)),
-    ],
-    ids=str,
-)
-def test_moving(keys, index):
+def looks(stages, look, *opening, size=NORMAL):
+    """One session: what is seen of a tensor after each of these rows of keys, every one on a screen opened anew."""
+    found = []
+
+    async def run():
+        app = BrowserApp("values.pt")
+        async with app.run_test(size=size) as pilot:
+            await settled(pilot)
+            for number, keys in enumerate(stages):
+                await press(pilot, *(("enter",) if number else opening), *keys)  # the cursor of the tree stays there
+                found.append(look(app))
+                await press(pilot, *["escape"] * (len(app.screen_stack) - 2))
+
+    asyncio.run(run())
+    return dict(zip(stages, found, strict=True))
+
+
+def test_moving():
     """Every key goes where it says."""
-    assert browse("values.pt", *MATRIX, *keys, look=here) == index
+    places = {
+        (): (0, 0),
+        ("j", "l", "right", "down", "h", "k"): (1, 1),
+        ("end", "G"): (39, 63),
+        ("end", "G", "home", "g"): (0, 0),
+        ("pagedown", "pageup"): (0, 0),
+        ("left", "up"): (0, 0),
+        ("i", "text:4,17", "enter"): (4, 17),
+        ("i", "text:4,17", "escape"): (0, 0),
+        ("4", "enter"): (3, 5),
+        ("4", "down", "down", "enter"): (21, 0),
+        ("l", "r", "j"): (0, 2),
+    }
+    assert looks(places, here, *MATRIX) == places
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ((), "[↓, →, 0, 0]"),
-        (("]",), "[↓, →, 0, 1]"),
-        (("[",), "[↓, →, 2, 2]"),
-        (("}",), "[↓, →, 1, 0]"),
-        (("]", "{"), "[↓, →, 2, 1]"),
-        (("c",), "[↓, 0, →, 0]"),
-        (("r", "c"), "[↓, →, 0, 0]"),
-        (("r", "r"), "[→, 0, ↓, 0]"),
-        (("i", "1", "space", "2", "space", "1", "space", "2", "enter"), "[↓, →, 1, 2]"),
-    ],
-    ids=str,
-)
-def test_slices(keys, said):
+def test_slices():
     """Other slices, and other dimensions as rows and columns; all views show the same."""
-    names = {"]": "right_square_bracket", "[": "left_square_bracket", "}": "right_curly_bracket"}
-    names["{"] = "left_curly_bracket"
+    after, before = "right_square_bracket", "left_square_bracket"
+    far, far_before = "right_curly_bracket", "left_curly_bracket"
+    titles = {
+        (): "[↓, →, 0, 0]",
+        (after,): "[↓, →, 0, 1]",
+        (before,): "[↓, →, 2, 2]",
+        (far,): "[↓, →, 1, 0]",
+        (after, far_before): "[↓, →, 2, 1]",
+        ("c",): "[↓, 0, →, 0]",
+        ("r", "c"): "[↓, →, 0, 0]",
+        ("r", "r"): "[→, 0, ↓, 0]",
+        ("i", "text:1 2 1 2", "enter"): "[↓, →, 1, 2]",
+    }
 
-    def titles(app):
+    def seen(app):
         return {str(app.screen.query_one(each).border_title).split(" ", 1)[1] for each in (ValueGrid, Heatmap)}
 
-    assert browse("values.pt", *CONV, *[names.get(each, each) for each in keys], look=titles) == {said}
+    assert looks(titles, seen, *CONV) == {keys: {title} for keys, title in titles.items()}
 
 
 def test_escape_goes_back_to_the_same_line():
@@ -83,19 +92,15 @@ def test_escape_goes_back_to_the_same_line():
     assert browse("values.pt", *CONV, "escape", look=lambda app: app.screen.query_one(TreeView).cursor) == 1
 
 
-@pytest.mark.parametrize("keys", [("3",), ("tab", "tab"), ("4", "tab", "shift+tab", "shift+tab")], ids=str)
-@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_views_by_number_and_in_turn(keys, size):
+@pytest.mark.parametrize(("size", "many"), [(NARROW, 1), (NORMAL, 4)], ids=str)
+def test_views_by_number_and_in_turn(size, many):
     """On a small screen the one with the keys is the only one."""
 
     def shown(app):
         return app.screen.focused.id, len([each for each in app.screen.query("#views > *") if each.display])
 
-    focused, many = browse("values.pt", *MATRIX, *keys, size=size, look=shown)
-    order = ["values", "heatmap", "histogram", "extremes"]
-    wanted = {"3": "histogram", "tab": order[2], "4": order[2]}[keys[0]]
-    assert focused == wanted
-    assert many == (1 if size == NARROW else 4)
+    stages = (("3",), ("tab", "tab"), ("4", "tab", "shift+tab", "shift+tab"))
+    assert set(looks(stages, shown, *MATRIX, size=size).values()) == {("histogram", many)}
 
 
 def test_every_tensor_can_be_looked_at():
@@ -106,12 +111,11 @@ def test_every_tensor_can_be_looked_at():
         async with app.run_test(size=NORMAL) as pilot:
             await settled(pilot)
             for _ in range(8):
-                await pilot.press("enter")
-                await settled(pilot)
+                await press(pilot, "enter")
                 assert isinstance(app.screen, TensorScreen)
-                await pilot.press("c", "s", "end", "pagedown", "4", "enter")
+                await press_at_once(pilot, "text:cs", "end", "pagedown", "text:4", "enter")
                 assert all(line.isprintable() for line in text_of(app).split("\n"))
-                await pilot.press("escape", "down")
+                await press(pilot, "escape", "down")
 
     asyncio.run(run())
 
@@ -166,7 +170,7 @@ def test_scales_go_round():
             await press(pilot, *MATRIX)
             for _ in range(4):
                 found.append(app.screen.query_one(Distribution).scale)
-                await pilot.press("s")
+                await press(pilot, "s")
         return found
 
     scales = asyncio.run(run())

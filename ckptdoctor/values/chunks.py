@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cache
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING
 
@@ -201,6 +202,7 @@ def _not_finite(values: torch.Tensor, partial: Partial) -> torch.Tensor:
     return values[torch.isfinite(values)]
 
 
+@cache
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 

@@ -44,8 +44,9 @@ def sum_of_squares(values: torch.Tensor) -> float:
         rows = values.numpy()[:done].reshape(-1, _ROW)
         with numpy.errstate(over="ignore"):  # infinity is an answer
             total = float(numpy.vecdot(rows, rows).sum(dtype=numpy.float64))
-    rest: list[float] = [piece.dot(piece).item() for piece in values[done:].split(_PIECE)]
-    return total + sum(rest)
+    if done < values.numel():
+        total += sum([piece.dot(piece).item() for piece in values[done:].split(_PIECE)])
+    return total
 
 
 @cache

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 
+@cache
 def is_counted(dtype: torch.dtype) -> bool:
     """Whether a dtype is one of these."""
     return str(dtype).startswith("torch.float8")

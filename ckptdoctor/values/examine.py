@@ -21,7 +21,7 @@ from ckptdoctor.values.chunks import Measure
 from ckptdoctor.values.narrowing import Narrowing
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.rows import duplicated_rows
-from ckptdoctor.values.strips import CHUNK, Strip, UnreadError, strips
+from ckptdoctor.values.strips import CHUNK, LARGEST_CHUNK, Strip, UnreadError, strips
 from ckptdoctor.values.summing_up import step_of, summed_up
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class _Examination:
         import torch
 
         torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
-        measure = Measure(CHUNK)
+        measure = Measure(LARGEST_CHUNK)
         try:
             while not self.stopped:
                 with self.lock:

@@ -15,7 +15,9 @@ from ckptdoctor.values.bytes import Bytes
 if TYPE_CHECKING:
     import torch
 
-CHUNK = 1 << 20  # values at a time: the second pass finds them in the cache, and calls into torch are few
+# values at a time: the second pass finds them in the cache, and calls into torch are few
+CHUNK = 1 << 20
+LARGEST_CHUNK = 2 * CHUNK  # of floats of 16 bits, which take half of the room
 _PACKED = ("float4_e2m1fn_x2", "float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn", "quint4x2", "quint2x4")
 _WHOLE = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as
 _SHELLS = 8  # bits of the smallest integer that torch computes with
@@ -117,13 +119,14 @@ def _in_memory_order(tensor: Tensor) -> Tensor | None:
 def _flat(tensor: Tensor, source: Bytes, weight: int) -> Strip:
     """Elements without gaps; a complex number is two real ones."""
     parts = 2 if tensor.dtype.kind == "complex" else 1
+    size = LARGEST_CHUNK if tensor.dtype.kind == "float" and tensor.dtype.bits == 16 else CHUNK
     whole = source.mapped(tensor)
 
     def read(start: int, stop: int) -> Iterator[torch.Tensor]:
         if whole is not None:
             real = _real(whole)
-            for at in range(start, stop, CHUNK):
-                yield real[at : min(stop, at + CHUNK)]
+            for at in range(start, stop, size):
+                yield real[at : min(stop, at + size)]
             return
         for piece in source.pieces(tensor, start // parts, stop // parts, CHUNK // parts):
             yield _real(piece)

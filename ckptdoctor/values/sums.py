@@ -20,11 +20,14 @@ _FEW = 1 << 13  # values that are added up faster in other ways
 
 def sums_by_rows(values: torch.Tensor) -> tuple[float, float, int] | None:
     """The sum and the sum of squares of the first values, and how many those are; None where this is not the way."""
+    import torch
+
     if values.element_size() != 2 or values.numel() < _FEW or not _is_right(values.dtype):
         return None
     count = values.numel() // _ROW
     total, squares = _by_rows(values[: count * _ROW].view(1, count, _ROW))
-    return total.double().sum().item(), squares.double().sum().item(), count * _ROW
+    both = [each.sum(dtype=torch.float64).item() for each in (total, squares)]
+    return both[0], both[1], count * _ROW
 
 
 def _by_rows(table: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -10,6 +10,8 @@ import asyncio
 import selectors
 import sys
 from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -17,6 +19,7 @@ T = TypeVar("T")
 
 _WAITING = 0.0005  # seconds that the screen waits for a thread that computes; Python's own 5 ms add up to a felt delay
 _DRAWING = 0.05  # seconds that such a thread waits for the screen
+_THREADS = 8  # more than the browser has work for at a time
 _UNASKED = 0.005  # seconds in which the screen, while it has things to do, does not look for news: that gives way too
 
 
@@ -36,6 +39,15 @@ class _Turns(selectors.DefaultSelector):
         return found
 
 
+def _started_threads() -> ThreadPoolExecutor:
+    """Threads that run already: to start one, the screen would wait for it, and it for one that computes."""
+    threads = ThreadPoolExecutor(_THREADS)
+    together = Barrier(_THREADS)
+    for _ in range(_THREADS):
+        threads.submit(together.wait)
+    return threads
+
+
 def run(program: Coroutine[Any, Any, T]) -> T:
     """Run a program of the screen from start to end, as ``asyncio.run`` does."""
     if sys.platform == "win32":  # whose own loop is no loop of selectors
@@ -44,6 +56,7 @@ def run(program: Coroutine[Any, Any, T]) -> T:
     before = sys.getswitchinterval()
     try:
         asyncio.set_event_loop(loop)
+        loop.set_default_executor(_started_threads())
         return loop.run_until_complete(program)
     finally:
         sys.setswitchinterval(before)

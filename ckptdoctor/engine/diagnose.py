@@ -235,7 +235,7 @@ class _Examination:
             yield from self._skip([Skipped("all keys of the model", "the error text is cut short")])
         if told.left_out:
             yield from self._skip(
-                [Skipped(f"{counted(len(told.left_out), 'missing key')}", "the error does not tell their shapes")]
+                [Skipped(counted(len(told.left_out), "missing key"), "the error does not tell their shapes")]
             )
 
     def _run(self, *subjects: object) -> Iterator[Event]:

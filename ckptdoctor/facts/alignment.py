@@ -255,9 +255,8 @@ def _compared(
     prefix = best_prefix(now.here, wanted, len(now.fits)) if now.covered < len(wanted) else None
     if prefix is not None:
         if not prefix.added and any(prefix.change(key) == key for key in now.here):
-            target = replace(
-                reference, once=False
-            )  # a part of the saved model: what lies outside is no name of its own
+            # a part of the saved model is wanted: what lies outside is no other name of what is inside
+            target = replace(reference, once=False)
         now = _renamed(now, target, prefix.change)
         steps.append(_step(f'{"add" if prefix.added else "strip"} "{prefix.text}"', prefix_code(prefix), now))
     after_prefix = now

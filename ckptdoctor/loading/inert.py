@@ -26,6 +26,6 @@ class Inert:
         shown = [f"{len(self.arguments)} arguments"] if self.arguments else []
         if isinstance(self.state, dict):
             shown += [f"state {', '.join(map(str, list(self.state)[:6]))}"]
-        shown += [f"{counted(len(self.items), 'item')}"] if self.items else []
-        shown += [f"{counted(len(self.entries), 'entry', 'entries')}"] if self.entries else []
+        shown += [counted(len(self.items), "item")] if self.items else []
+        shown += [counted(len(self.entries), "entry", "entries")] if self.entries else []
         return f"<inert {self.class_name}{': ' if shown else ''}{'; '.join(shown)}>"

@@ -37,8 +37,13 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that ``args`` begin with; for an existing path that of ``for_paths``."""
-        if args and args[0] not in self.modules and os.path.exists(args[0]):
+        """The command that ``args`` begin with; for a path that of ``for_paths``, which says what is wrong with it."""
+        if args and args[0] not in self.modules and _is_path(args[0]):
             name = self.for_paths()
             return name, self.get_command(ctx, name), args
         return super().resolve_command(ctx, args)
+
+
+def _is_path(word: str) -> bool:
+    """Whether it is one or, mistyped, was meant for one: no command has a dot or a slash in it."""
+    return os.path.exists(word) or any(mark in word for mark in "./\\")

@@ -62,6 +62,15 @@ def test_a_bare_path_is_checked(shelf):
     assert result.stdout.split(b"\nRead ")[0] == run("check", "sick.pt", cwd=shelf).stdout.split(b"\nRead ")[0]
 
 
+def test_a_mistyped_path_is_no_unknown_command(shelf):
+    """A word that looks like a path or an address is missed as one."""
+    result = run("sikc.pt", cwd=shelf)
+    assert result.returncode == 2
+    assert result.stderr == run("check", "sikc.pt", cwd=shelf).stderr
+    assert b"No such file" in result.stderr and b"ommand" not in result.stderr
+    assert b"http" in run("http://127.0.0.1:9/m.pt", cwd=shelf).stderr
+
+
 def test_an_unknown_command_is_refused(shelf):
     """A word that is neither command nor path is a usage error."""
     result = run("chekc", "sick.pt", cwd=shelf)

@@ -93,7 +93,7 @@ class CompareScreen(Screen[None], Background):
         yield FilterBar(id="filter", check=check, hint=HINT)
         yield CompareView(id="compare")
         yield CompareDetail(id="compare-detail")
-        yield Footer(compact=False, show_command_palette=False)
+        yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Begin to read."""
@@ -113,7 +113,7 @@ class CompareScreen(Screen[None], Background):
         self.comparison.measuring = again
         self.query_one(TitleBar).say(state="" if again else "values not compared")
         self._say_sides()
-        self._arrange()
+        self._put_in_lines()
         if self.settings.deep and not again:
             self.action_values()
 
@@ -132,9 +132,9 @@ class CompareScreen(Screen[None], Background):
         if message.ended:
             self._stopped("values compared" if comparison.found.compared else "stopped: v goes on")
             self._say_sides()
-            self._arrange()
+            self._put_in_lines()
         elif self._pause is None:
-            self._pause = self.set_timer(_PAUSE, self._arrange)
+            self._pause = self.set_timer(_PAUSE, self._put_in_lines)
 
     def on_comparing_failed(self, message: messages.ComparingFailed) -> None:
         """Nothing can be shown, or nothing more."""
@@ -150,7 +150,7 @@ class CompareScreen(Screen[None], Background):
 
     # what is shown
 
-    def _arrange(self) -> None:
+    def _put_in_lines(self) -> None:
         if self._pause is not None:
             self._pause.stop()
             self._pause = None
@@ -199,7 +199,7 @@ class CompareScreen(Screen[None], Background):
     def on_lines_wanted(self, message: messages.LinesWanted) -> None:
         """Open or close a line."""
         self.wanted = replace(self.wanted, turned={**self.wanted.turned, message.key: message.is_open})
-        self._arrange()
+        self._put_in_lines()
 
     def on_line_activated(self, message: messages.LineActivated) -> None:
         """Show how the values of a tensor differ."""
@@ -225,7 +225,7 @@ class CompareScreen(Screen[None], Background):
     def on_filter_changed(self, message: messages.FilterChanged) -> None:
         """Show only what fits."""
         self.wanted = replace(self.wanted, text=message.text)
-        self._arrange()
+        self._put_in_lines()
 
     def command(self) -> str:
         """The equal command line."""
@@ -265,13 +265,13 @@ class CompareScreen(Screen[None], Background):
         while show in _KINDS and not self._counts.get(_KINDS[show]):
             show = following(show)
         self.wanted = replace(self.wanted, show=show)
-        self._arrange()
+        self._put_in_lines()
 
     def action_order(self) -> None:
         """By module, or the largest change first."""
         by_module = self.wanted.order is Order.MODULES
         self.wanted = replace(self.wanted, order=Order.MAGNITUDE if by_module else Order.MODULES)
-        self._arrange()
+        self._put_in_lines()
 
     def action_fit(self) -> None:
         """Hold A against what the options name, or else against B."""

@@ -64,7 +64,7 @@ class DifferenceScreen(Screen[None], Background):
         yield bar
         yield Static(id="apart", markup=False)
         yield DifferenceMap(self.peeks, (self.pair.a, self.pair.b), self.pair.transposed, id="difference")
-        yield Footer(compact=False, show_command_palette=False)
+        yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Say what is known; find out which tensor is looked at."""

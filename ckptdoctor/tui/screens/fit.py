@@ -60,7 +60,7 @@ class FitScreen(Screen[None], Background):
         yield Static(id="fit-summary", markup=False)
         yield FitView(id="fit")
         yield NamesView(id="names")
-        yield Footer(compact=False, show_command_palette=False)
+        yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Compare, which runs the user's own code where the target is a model."""

@@ -102,7 +102,7 @@ class RepairScreen(Screen[str], Background):
         with Horizontal(id="output"):
             yield LineInput(compact=True, id="output-name")
             yield Static("", markup=False, id="output-said")
-        yield Footer(compact=False, show_command_palette=False)
+        yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Make the plan of what is usual."""

@@ -91,7 +91,7 @@ class TensorScreen(Screen[None], Background):
             yield Distribution(id="histogram")
             yield Heatmap(self.book, self.row, id="heatmap")
             yield ExtremesView(id="extremes")
-        yield Footer(compact=False, show_command_palette=False)
+        yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
         """Begin to read."""

@@ -51,12 +51,12 @@ class CureList(LineView, InOrder):
 
     def on_mount(self) -> None:
         """Make the lines."""
-        self._arrange()
+        self._put_in_lines()
 
     def on_resize(self, event: Resize) -> None:
         """Lines are as long as there is room."""
         at = self.at
-        self._arrange()
+        self._put_in_lines()
         if self._stops:
             self.cursor = self._stops[at or 0]
         super().on_resize(event)
@@ -126,10 +126,10 @@ class CureList(LineView, InOrder):
     def _choose(self, chosen: frozenset[int]) -> None:
         if chosen != self.chosen:
             self.chosen = chosen
-            self._arrange()
+            self._put_in_lines()
             self.post_message(ChoiceChanged())
 
-    def _arrange(self) -> None:
+    def _put_in_lines(self) -> None:
         width = room(self)
         if width <= 0:
             return

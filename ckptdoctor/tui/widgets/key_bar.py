@@ -31,7 +31,7 @@ class KeyBar(Footer):
     """
 
     def __init__(self) -> None:
-        super().__init__(compact=False, show_command_palette=False)
+        super().__init__(show_command_palette=False)
 
     def compose(self) -> ComposeResult:
         """The keys that work now; none before that is known."""

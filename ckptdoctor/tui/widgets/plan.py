@@ -29,7 +29,7 @@ class PlanView(LineView):
     def show(self, rows: Sequence[Row]) -> None:
         """Show another plan."""
         self.rows = rows
-        self._arrange()
+        self._put_in_lines()
         self.cursor = 0
 
     def count(self) -> int:
@@ -49,10 +49,10 @@ class PlanView(LineView):
 
     def on_resize(self, event: Resize) -> None:
         """Lines are as long as there is room."""
-        self._arrange()
+        self._put_in_lines()
         super().on_resize(event)
 
-    def _arrange(self) -> None:
+    def _put_in_lines(self) -> None:
         width = room(self)
         if width <= 0:
             return

@@ -65,16 +65,16 @@ class ExtremesView(LineView):
             said = sampled(seen)
             self.border_title = f"extremes · {said}" if said else "extremes"
             self._seen, self._slice = seen, slice_
-            self._arrange()
+            self._put_in_lines()
         self.redraw()
         self.cursor = 1
 
     def on_resize(self, event: Resize) -> None:
         """As many of each as there is room for."""
-        self._arrange()
+        self._put_in_lines()
         super().on_resize(event)
 
-    def _arrange(self) -> None:
+    def _put_in_lines(self) -> None:
         if self._seen is not None and self._slice is not None and self._dtype is not None:
             room = self.scrollable_content_region.height
             self._lines = list(_lines(self._seen, self._slice, max(_FEWEST, (room - 3) // 3)))

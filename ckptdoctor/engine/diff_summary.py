@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.wording import counted
@@ -87,7 +88,7 @@ def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequen
     names = [pair.name for pair in changed]
     rest = "the rest is bit-equal" if _exact(weights, changed) else "the rest is the same"
     if len(changed) < len(weights):
-        if all(is_head(name) for name in names) and len(_modules(names)) <= _NAMED:
+        if all(map(_is_of_the_head, names)) and len(_modules(names)) <= _NAMED:
             return f"identical but for the head ({_listed(_modules(names))})"
         if all(name.rpartition(".")[2] in _STATISTICS for name in names):
             return f"identical but for running statistics and counters ({counted(len(names), 'tensor')})"
@@ -101,6 +102,11 @@ def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequen
     if whole is not None and len(whole) <= _NAMED:
         return f"all of {_listed(whole)} changed; {rest}"
     return f"{len(changed):,} of {len(weights):,} tensors changed (in {_where(names)}); {rest}"
+
+
+def _is_of_the_head(name: str) -> bool:
+    """Whether it is called so outside of any numbered block: ``h.1.mlp.c_fc`` is a part of a block."""
+    return is_head(".".join([*takewhile(lambda part: not part.isdigit(), name.split(".")[:-1]), "weight"]))
 
 
 def _how_far(changed: Sequence[Pair]) -> str:

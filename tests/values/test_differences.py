@@ -126,6 +126,16 @@ def test_another_dtype(compared):
     assert found.summary.startswith("identical but for the head (head)")
 
 
+def test_a_layer_of_a_block_is_no_head(compared):
+    """GPT-2 calls a layer of every block c_fc, which is also what heads are called."""
+    state = {f"h.{block}.mlp.{name}.weight": torch.randn(4, 4) for block in (0, 1) for name in ("c_fc", "c_proj")}
+    found = compared(state, changed(state, lambda key: key == "h.1.mlp.c_fc.weight", 0.5))
+    assert "head" not in found.summary and "h.1.mlp" in found.summary
+    state = {"features.0.weight": torch.randn(4, 4), "classifier.6.weight": torch.randn(4, 4)}
+    found = compared(state, changed(state, lambda key: key.startswith("classifier"), 0.5))
+    assert found.summary == "identical but for the head (classifier.6)"
+
+
 def test_the_head_alone(compared):
     """Fine-tuning of the head alone is told in a sentence, also where it has another shape."""
     state = transformer()

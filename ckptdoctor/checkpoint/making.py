@@ -34,7 +34,8 @@ def make_extent(file: str, offset: int, length: int) -> Extent:
     made.offset = offset
     made.length = length
     made.__class__ = Extent
-    return made  # type: ignore[no-any-return]  # it has just become one
+    done: Extent = made
+    return done
 
 
 def make_storage(
@@ -56,7 +57,8 @@ def make_storage(
     made.crc32 = crc32
     made.compressed = compressed
     made.__class__ = Storage
-    return made  # type: ignore[no-any-return]  # it has just become one
+    done: Storage = made
+    return done
 
 
 def make_tensor(
@@ -89,4 +91,5 @@ def make_tensor(
     made.values = None
     made.chunks = ()
     made.__class__ = Tensor
-    return made  # type: ignore[no-any-return]  # it has just become one
+    done: Tensor = made
+    return done

@@ -81,7 +81,7 @@ def _listen(leave: Callable[[], None]) -> None:
     from asyncio import get_running_loop
 
     loop = get_running_loop()
-    with suppress(NotImplementedError):  # Windows has neither
+    with suppress(NotImplementedError):  # the event loop of Windows hears of no signals
         loop.add_signal_handler(signal.SIGTERM, leave)
         loop.add_signal_handler(signal.SIGHUP, _leave, 128 + signal.SIGHUP)
 

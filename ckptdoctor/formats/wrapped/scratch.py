@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 _PREFIX = "ckptdoctor-unpacked-"
 _LOCK = ".lock"
@@ -98,11 +99,7 @@ def remove() -> None:
 
 def _can_lock() -> bool:
     """Whether the system has locks that end with their process. Windows has others, and removes no open files."""
-    try:
-        import fcntl  # noqa: F401 - to know whether it is there
-    except ImportError:
-        return False
-    return True
+    return find_spec("fcntl") is not None
 
 
 def _locked(handle: int) -> bool:

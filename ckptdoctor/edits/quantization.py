@@ -14,7 +14,7 @@ from math import isfinite, prod
 
 from ckptdoctor.checkpoint import DType, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits.elements import Dequantized, Elements, Shape, reshaped
 from ckptdoctor.edits.kinds import Dequantize
 from ckptdoctor.errors import RefusedError
@@ -63,7 +63,7 @@ def _shape_of_four(edit: Dequantize, kinds: tuple[str, ...], parts: tuple[Elemen
     if kinds != wanted[: len(kinds)] or len(parts) == 5 or values != 16 or not 0 < state <= _LONGEST:
         raise _refused(edit, "and what belongs to it are not as bitsandbytes keeps them")
     if edit.shape is None or packed != (prod(edit.shape) + 1) // 2 or (nested and prod(parts[5].shape) != 256):
-        raise _refused(edit, f"has {counted(packed, 'byte')}, not those of {list(edit.shape or ())}")
+        raise _refused(edit, f"has {plural(packed, 'byte')}, not those of {list(edit.shape or ())}")
     return edit.shape
 
 
@@ -77,7 +77,7 @@ def _runs(edit: Dequantize, shape: Shape, scales: Shape) -> tuple[int, int, int,
         if not scales:
             return 1, total, 1, max(1, total)
         if not 0 <= axis < len(shape) or count != shape[axis]:
-            raise _refused(edit, f"is {list(shape)}, and has {counted(count, 'scale')}")
+            raise _refused(edit, f"is {list(shape)}, and has {plural(count, 'scale')}")
         return total // max(1, prod(shape[axis + 1 :])), prod(shape[axis + 1 :]), 1, max(1, prod(shape[axis + 1 :]))
     columns = shape[-1] if shape else 1
     rows = total // columns if columns else 0

@@ -8,7 +8,7 @@ from math import gcd
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.keypath import KeyPath
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Edit, Fuse, Split, Transpose
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.alignment import Comparison, compare
@@ -40,7 +40,7 @@ def _ranges(found: Fused, layout: str, heads: int | None) -> dict[str, Ranges]:
         size = gcd(queries, keys)
         return rows(layout, queries // size, keys // size, size)
     if queries % heads or keys % (queries // heads):
-        raise RefusedError(f"{heads:,} heads do not divide the {counted(queries, 'row')} of queries of {found.key}.")
+        raise RefusedError(f"{heads:,} heads do not divide the {plural(queries, 'row')} of queries of {found.key}.")
     return rows(layout, heads, keys // (queries // heads), queries // heads)
 
 

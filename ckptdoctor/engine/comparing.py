@@ -20,7 +20,7 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.reshaping import nodes_below
 
 # what must agree of two tensors, with the word for it; storages and parts are compared on their own
@@ -67,7 +67,7 @@ class _Ties:
     def unlike(self, wanted: Checkpoint, got: Checkpoint) -> str | None:
         """The storages that no tensor views must be as many, too."""
         if len(wanted.storages) != len(got.storages):
-            return f"it has {counted(len(got.storages), 'storage')} instead of {len(wanted.storages)}"
+            return f"it has {plural(len(got.storages), 'storage')} instead of {len(wanted.storages)}"
         return None
 
 
@@ -141,7 +141,7 @@ def _keys_difference(wanted: list[Part], got: list[Part]) -> str | None:
     for one, other in zip(wanted, got, strict=False):
         if one != other or type(one) is not type(other):
             return f"there is the key “{show_part(other)}” instead of “{show_part(one)}”"
-    return f"it has {counted(len(got), 'key')} instead of {len(wanted)}"
+    return f"it has {plural(len(got), 'key')} instead of {len(wanted)}"
 
 
 def _tensor_difference(wanted: Tensor, got: Tensor, ties: _Ties) -> str | None:
@@ -154,7 +154,7 @@ def _tensor_difference(wanted: Tensor, got: Tensor, ties: _Ties) -> str | None:
     if not ties.agree(wanted.storage, got.storage):
         return "the tensor lies on another storage, or one of another size or device"
     if len(wanted.parts) != len(got.parts):
-        return f"the tensor has {counted(len(got.parts), 'part')} instead of {len(wanted.parts)}"
+        return f"the tensor has {plural(len(got.parts), 'part')} instead of {len(wanted.parts)}"
     for one, other in zip(wanted.parts, got.parts, strict=True):
         found = _tensor_difference(one, other, ties)
         if found is not None:
@@ -168,7 +168,7 @@ def _state_dict_difference(wanted: Checkpoint, got: Checkpoint) -> str | None:
     if mine != its:
         return f"its state dicts are {_named(got)} instead of {_named(wanted)}"
     if len(wanted.tensors) != len(got.tensors):
-        return f"it has {counted(len(got.tensors), 'tensor')} instead of {len(wanted.tensors)}"
+        return f"it has {plural(len(got.tensors), 'tensor')} instead of {len(wanted.tensors)}"
     return None
 
 

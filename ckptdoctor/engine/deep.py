@@ -10,7 +10,7 @@ from typing import get_args
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.watching import Going, Watched, watched
 from ckptdoctor.facts.alignment import Comparison
@@ -96,7 +96,7 @@ def unread(values: Values | None) -> Iterator[Skipped]:
         yield Skipped("the rest of the values", "interrupted")
     reasons = Counter([each.reason for each in values.skipped])
     for reason, count in reasons.most_common(_REASONS):
-        yield Skipped(f"the values of {counted(count, 'tensor')}", reason.rstrip("."))
+        yield Skipped(f"the values of {plural(count, 'tensor')}", reason.rstrip("."))
     rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_REASONS))
     if rest:
-        yield Skipped(f"the values of {counted(rest, 'more tensor')}", "for other reasons")
+        yield Skipped(f"the values of {plural(rest, 'more tensor')}", "for other reasons")

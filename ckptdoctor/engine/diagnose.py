@@ -11,7 +11,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.coverage import CureStep
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.cures import of_index, outside
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
 from ckptdoctor.engine.roots import find_root
@@ -235,7 +235,7 @@ class _Examination:
             yield from self._skip([Skipped("all keys of the model", "the error text is cut short")])
         if told.left_out:
             yield from self._skip(
-                [Skipped(counted(len(told.left_out), "missing key"), "the error does not tell their shapes")]
+                [Skipped(plural(len(told.left_out), "missing key"), "the error does not tell their shapes")]
             )
 
     def _run(self, *subjects: object) -> Iterator[Event]:
@@ -282,7 +282,7 @@ class _Examination:
             yield from self._run(integrity.result)
             unchecked = integrity.result.without_checksum
             if unchecked:
-                yield from self._skip([Skipped(f"checksums of {counted(unchecked, 'storage')}", "there are none")])
+                yield from self._skip([Skipped(f"checksums of {plural(unchecked, 'storage')}", "there are none")])
         if self.interrupted:
             yield from self._skip([Skipped("checksums and values", "interrupted")])
             return

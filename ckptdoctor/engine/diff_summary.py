@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.differences import Difference, Numbers, Pair, Verdict
 from ckptdoctor.facts.parameters import BUFFERS
 from ckptdoctor.facts.shapes.kinds import is_head
@@ -66,7 +66,7 @@ def _told(found: Difference, weights: Sequence[Pair]) -> str:
     if not apart:
         return _same(weights, ways)
     if unknown:
-        text = f"{len(unknown):,} of {counted(len(weights), 'tensor')} could not be compared"
+        text = f"{len(unknown):,} of {plural(len(weights), 'tensor')} could not be compared"
         changed = len(apart) - len(unknown)
         return f"{text}, {changed:,} changed" if changed else text
     tail = f" ({_listed(ways)} as well)" if ways else ""
@@ -91,7 +91,7 @@ def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequen
         if all(map(_is_of_the_head, names)) and len(_modules(names)) <= _NAMED:
             return f"identical but for the head ({_listed(_modules(names))})"
         if all(name.rpartition(".")[2] in _STATISTICS for name in names):
-            return f"identical but for running statistics and counters ({counted(len(names), 'tensor')})"
+            return f"identical but for running statistics and counters ({plural(len(names), 'tensor')})"
     low = _low_rank(found, names)
     if low:
         return low if len(changed) == len(weights) else f"{low}; {rest}"
@@ -116,7 +116,7 @@ def _how_far(changed: Sequence[Pair]) -> str:
         return ""
     numbers = sum(measured, Numbers())
     if numbers.odd:
-        return f" ({counted(numbers.odd, 'value is', 'values are')} NaN on one side only)"
+        return f" ({plural(numbers.odd, 'value is', 'values are')} NaN on one side only)"
     return f" (relative L2 {numbers.relative:.3g}, cosine {numbers.cosine:.6f})"
 
 
@@ -176,8 +176,7 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
     apart = [pair for pair in rest if not pair.alike]
     if apart:
         yield (
-            f"{len(apart):,} of {counted(len(rest), 'tensor')} beside the weights "
-            f"differ{'s' if len(apart) == 1 else ''}"
+            f"{len(apart):,} of {plural(len(rest), 'tensor')} beside the weights differ{'s' if len(apart) == 1 else ''}"
         )
     if found.others:
         yield "other contents differ"

@@ -7,7 +7,7 @@ from shlex import quote
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import foreign
 from ckptdoctor.facts.alignment import Comparison, compare
@@ -34,7 +34,7 @@ def require_one_choice(checkpoint: Checkpoint, reference: Reference) -> None:
     if len(best) > 1:
         total = len(reference.tensors)
         lines = [f"more than one set of weights fits {reference.source}: choose one."]
-        lines += [f"  --root {quote(show_path(path))}   {fits[path]:,} of {counted(total, 'key')}" for path in best]
+        lines += [f"  --root {quote(show_path(path))}   {fits[path]:,} of {plural(total, 'key')}" for path in best]
         raise RefusedError("\n".join(lines))
 
 
@@ -61,7 +61,7 @@ def _why(comparison: Comparison, unsafe: bool) -> str:
     plain, source = comparison.plain, comparison.reference.source
     total = len(comparison.reference.tensors)
     lines = [
-        f"no chain of repairs makes this file fit {source}: {len(plain.fits):,} of {counted(total, 'key')} would fit."
+        f"no chain of repairs makes this file fit {source}: {len(plain.fits):,} of {plural(total, 'key')} would fit."
     ]
     lines += _lines("missing", plain.missing) + _lines("left over", plain.unexpected)
     lines += _lines("another shape", plain.mismatched)

@@ -16,7 +16,7 @@ from typing import Union
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_path
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.engine.diff import held_against
@@ -283,7 +283,7 @@ def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterat
         names = ", ".join(map(show_path, likeness.unlike[:_NAMED]))
         more = ", …" if len(likeness.unlike) > _NAMED else ""
         yield (
-            f"{copy}: of the {counted(likeness.compared, 'other tensor')} that both have, {len(likeness.unlike):,} "
+            f"{copy}: of the {plural(likeness.compared, 'other tensor')} that both have, {len(likeness.unlike):,} "
             f"differ{'s' if len(likeness.unlike) == 1 else ''} ({names}{more}){_as_what(likeness, one_file)}."
         )
     elif not likeness.equal:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ckptdoctor.checkpoint import KeyPath, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.checksums import Bytes
 from ckptdoctor.formats.compose.reading import of_storage
@@ -88,7 +88,7 @@ class Views:
             at += patch.nbytes
         if at != storage.nbytes:
             raise RefusedError(
-                f"{counted(storage.nbytes - at, 'byte')} of its storage in no tensor: the other copy does not have them"
+                f"{plural(storage.nbytes - at, 'byte')} of its storage in no tensor: the other copy does not have them"
             )
         return patches
 

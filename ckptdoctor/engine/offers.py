@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor.checkpoint import Checkpoint, Container
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Safety
 from ckptdoctor.engine.diagnose import read_reference
 from ckptdoctor.engine.request import FixRequest
@@ -182,14 +182,14 @@ def _fit(coverage: Coverage, towards: Sequence[Finding]) -> list[Offer]:
     unsafe = any(each.fix is not None and each.fix.safety is Safety.UNSAFE for each in towards)
     whole = after + coverage.retied >= coverage.total_keys
     steps = [*dict.fromkeys([*[step.title for step in coverage.steps], *_titles(towards)])]
-    fits = f"{coverage.keys:,} of {counted(coverage.total_keys, 'key fits', 'keys fit')}"
+    fits = f"{coverage.keys:,} of {plural(coverage.total_keys, 'key fits', 'keys fit')}"
     return [
         Offer(
             AUTO,
             f"fit {coverage.reference}",
             Severity.INFO if whole else Severity.WARNING,
             Safety.UNSAFE if unsafe else Safety.CONFIRMED,
-            fits if not coverage.steps else f"{fits}, {after:,} after {counted(len(coverage.steps), 'step')}",
+            fits if not coverage.steps else f"{fits}, {after:,} after {plural(len(coverage.steps), 'step')}",
             title="; ".join(steps),
             usual=whole and not unsafe,
         )

@@ -121,8 +121,7 @@ def _with_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) -> Node:
     path = (*optimizer, "state")
     state = at(tree, path)
     if isinstance(state, Mapping):
-        made = replace(state, entries=_entries(state, path, names))
-        tree = changed_at(tree, path, lambda _: made)
+        tree = _replaced(tree, path, replace(state, entries=_entries(state, path, names)))
     return _with_lists(tree, optimizer, PARAMS, names)
 
 
@@ -137,5 +136,10 @@ def _with_lists(tree: Node, optimizer: KeyPath, which: str, names: Table[str, st
         if isinstance(listed, Sequence) and any(isinstance(item, str) and item in names for item in listed.items):
             items = [names.get(item, item) if isinstance(item, str) else item for item in listed.items]
             made = Sequence(listed.kind, tuple(items))
-            tree = changed_at(tree, (*optimizer, "param_groups", index, which), lambda _, made=made: made)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+            tree = _replaced(tree, (*optimizer, "param_groups", index, which), made)
     return tree
+
+
+def _replaced(tree: Node, path: KeyPath, made: Node) -> Node:
+    """The tree with ``made`` at ``path``."""
+    return changed_at(tree, path, lambda _: made)

@@ -10,7 +10,7 @@ from functools import partial
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FolderSource, NoteKind
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.convert_folder import publish_folder
 from ckptdoctor.engine.salvage import Salvage, plan_salvage
 from ckptdoctor.engine.verify import verify
@@ -86,7 +86,7 @@ def salvage_folder(path: str, output: str | None = None, *, force: bool = False)
     if not where:
         reasons = "; ".join(list(folder.failed.values())[:3]) or "no tensor in them is whole"
         raise RefusedError(
-            f"{path}: nothing can be saved of its {counted(len(folder.weights.files), 'file')}: {reasons}."
+            f"{path}: nothing can be saved of its {plural(len(folder.weights.files), 'file')}: {reasons}."
         )
     files: dict[str, str] = {}
     kept = [name for name in folder.saved if name in where.values()]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
 from ckptdoctor.checkpoint.addresses import is_address, path_of
 from ckptdoctor.checkpoint.collecting import collector_paused
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Edit, SetSuffix, Truncate
 from ckptdoctor.errors import (
     CkptDoctorError,
@@ -237,7 +237,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
         return format_named(checkpoint.format).rewrite(source, checkpoint, held)
     for length in lengths:
         if not 0 <= length <= source.size:
-            raise RefusedError(f"The file has {counted(source.size, 'byte')}: it cannot be cut after {length:,}.")
+            raise RefusedError(f"The file has {plural(source.size, 'byte')}: it cannot be cut after {length:,}.")
     return Recipe(source.file, (Copy(0, min(lengths, default=source.size)),))
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.central import read_entries
@@ -80,7 +80,7 @@ def _read(source: Source) -> Archive:
     found = {record.name: record for record in records}
     if len(found) < len(records):
         message = (
-            f"{counted(len(records) - len(found), 'record has', 'records have')} the name of another one: readers "
+            f"{plural(len(records) - len(found), 'record has', 'records have')} the name of another one: readers "
             "differ on which counts"
         )
         remarks.add(NoteKind.ZIP_AMBIGUOUS, message)
@@ -115,7 +115,7 @@ class RecordStorages:
         name = f"{self.folder}{key}"
         record = self._archive.found.get(name)
         if record is None:
-            message = f"{shown(name)} ({counted(nbytes, 'byte')}) is not in the archive: its values are lost"
+            message = f"{shown(name)} ({plural(nbytes, 'byte')}) is not in the archive: its values are lost"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, shown(name)))
             return Storage(f"{self._prefix}{key}", nbytes, dtype, device, None)
         if not is_whole(self._source, record):
@@ -123,7 +123,7 @@ class RecordStorages:
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, shown(name)))
             return Storage(f"{self._prefix}{key}", nbytes, dtype, device, None)
         if record.size != nbytes:
-            message = f"{shown(name)} should be {counted(nbytes, 'byte')}, but its record has {record.size:,}"
+            message = f"{shown(name)} should be {plural(nbytes, 'byte')}, but its record has {record.size:,}"
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, shown(name)))
         return stored(self._source.file, record, f"{self._prefix}{key}", nbytes, dtype, device)
 

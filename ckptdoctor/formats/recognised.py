@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.found import Found, container
 from ckptdoctor.formats.recognise.models import recognise_model
@@ -49,6 +49,6 @@ def _recognisers(source: Source, head: bytes) -> Iterator[Callable[[], Found | N
 
 def _unknown(source: Source, head: bytes) -> str:
     if source.size < 16:
-        return f"It is only {counted(source.size, 'byte')} long; a checkpoint has more."
+        return f"It is only {plural(source.size, 'byte')} long; a checkpoint has more."
     first = " ".join(f"{byte:02x}" for byte in head[:8])
     return f"Its first bytes ({first}) belong to no known format: it is damaged, encrypted, or something else."

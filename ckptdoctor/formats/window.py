@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import FileIdentity, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import TruncatedError
 
 
@@ -28,7 +28,7 @@ class Window:
         """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when the window ends before."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise TruncatedError(
-                f"{counted(length, 'byte is', 'bytes are')} wanted at offset {offset} of a file of "
+                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset} of a file of "
                 f"{self.size} inside {self.path}.",
                 offset=offset,
             )
@@ -62,7 +62,7 @@ class Memory:
         """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when there are fewer."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise TruncatedError(
-                f"{counted(length, 'byte is', 'bytes are')} wanted at offset {offset} of {self.size}.", offset=offset
+                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset} of {self.size}.", offset=offset
             )
         return self.data[offset : offset + length]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 
 
 @dataclass(slots=True)
@@ -26,6 +26,6 @@ class Inert:
         shown = [f"{len(self.arguments)} arguments"] if self.arguments else []
         if isinstance(self.state, dict):
             shown += [f"state {', '.join(map(str, list(self.state)[:6]))}"]
-        shown += [counted(len(self.items), "item")] if self.items else []
-        shown += [counted(len(self.entries), "entry", "entries")] if self.entries else []
+        shown += [plural(len(self.items), "item")] if self.items else []
+        shown += [plural(len(self.entries), "entry", "entries")] if self.entries else []
         return f"<inert {self.class_name}{': ' if shown else ''}{'; '.join(shown)}>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Alignment, Comparison
 from ckptdoctor.findings import Finding, Severity
@@ -27,8 +27,8 @@ def refusal(
         )
     lines = [
         f"{checkpoint.path} does not fit {reference.source}: {len(now.fits):,} of "
-        f"{counted(len(reference.tensors), 'key')} do "
-        f"({now.parameters:,} of {counted(comparison.total_parameters, 'parameter')})."
+        f"{plural(len(reference.tensors), 'key')} do "
+        f"({now.parameters:,} of {plural(comparison.total_parameters, 'parameter')})."
     ]
     lines += _named("missing", now.missing)
     lines += _named("left over", now.unexpected)

@@ -7,7 +7,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.loading.runs import Runs
 
@@ -62,7 +62,7 @@ class StorageReader:
         if extent is None or (not storage.compressed and extent.length < storage.nbytes):
             there = 0 if extent is None else extent.length
             raise DamagedError(
-                f"Storage {storage.key} of {self._source.path} should have {counted(storage.nbytes, 'byte')}, "
+                f"Storage {storage.key} of {self._source.path} should have {plural(storage.nbytes, 'byte')}, "
                 f"but {there:,} are in"
                 " the file; ckptdoctor check says what is damaged.",
                 offset=None if extent is None else extent.offset,
@@ -128,6 +128,6 @@ def _inflated(source: Source, storage: Storage) -> bytearray:
         raise DamagedError(f"The compressed record of storage {storage.key} is damaged: {error}.") from error
     if len(data) != storage.nbytes:
         raise DamagedError(
-            f"The compressed record of storage {storage.key} does not unpack to its {counted(storage.nbytes, 'byte')}."
+            f"The compressed record of storage {storage.key} does not unpack to its {plural(storage.nbytes, 'byte')}."
         )
     return bytearray(data)

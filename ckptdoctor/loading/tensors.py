@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Tensor, show_path
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.loading.inert import Inert
 
@@ -82,7 +82,7 @@ def _assembled(tensor: Tensor, storages: StorageReader) -> torch.Tensor:
     there = sum([chunk.numel for _, chunk in tensor.chunks])
     if there != tensor.numel:
         raise DamagedError(
-            f"{show_path(tensor.path)} has {counted(tensor.numel, 'element')}, but its pieces hold {there:,};"
+            f"{show_path(tensor.path)} has {plural(tensor.numel, 'element')}, but its pieces hold {there:,};"
             " ckptdoctor check says what is missing."
         )
     made = torch.empty(tensor.shape, dtype=_dtype(tensor))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, show_path
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.messages.explanation import Verdict
 from ckptdoctor.messages.load_error import LoadError
@@ -51,18 +51,18 @@ def _about_keys(report: FileReport, error: LoadError | None) -> Verdict | None:
         there = max([len(absent.intersection(each.keys)) for each in sets], default=0)
         if there:
             return Verdict(
-                False, f"not in {report.path}: it has {there:,} of the {counted(len(absent), 'key')} called missing"
+                False, f"not in {report.path}: it has {there:,} of the {plural(len(absent), 'key')} called missing"
             )
-        return Verdict(True, f"{report.path} has none of the {counted(len(absent), 'key')} called missing")
+        return Verdict(True, f"{report.path} has none of the {plural(len(absent), 'key')} called missing")
     best = max(sets, key=lambda each: len(named.intersection(each.keys)), default=None)
     there = len(named.intersection((*best.keys, *best.others))) if best is not None else 0
     if named <= names_at_top(report.checkpoint):
         return Verdict(
-            True, f"{report.path} has all of the {counted(len(named), 'key')} that the error names at its top"
+            True, f"{report.path} has all of the {plural(len(named), 'key')} that the error names at its top"
         )
     kind = "calls unexpected" if error.unexpected else "names"
     if best is None or 2 * there < len(named):
-        has = f"{'none' if not there else f'only {there:,}'} of the {counted(len(named), 'key')} that the error {kind}"
+        has = f"{'none' if not there else f'only {there:,}'} of the {plural(len(named), 'key')} that the error {kind}"
         return Verdict(
             False,
             f"not in {report.path}: it has {has}{_prefix(error, best)}",
@@ -75,9 +75,7 @@ def _about_keys(report: FileReport, error: LoadError | None) -> Verdict | None:
         return Verdict(
             False, f"not in {report.path}: its {key} is {list(shapes[key])}, not {list(wrong[0].checkpoint)}"
         )
-    return Verdict(
-        True, f"{report.path} has {there:,} of the {counted(len(named), 'key')} that the error {kind}{place}"
-    )
+    return Verdict(True, f"{report.path} has {there:,} of the {plural(len(named), 'key')} that the error {kind}{place}")
 
 
 def _finds(finding: Finding, path: str) -> str:

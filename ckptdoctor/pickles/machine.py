@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.pickles.budgets import Budgets, exceeded
 from ckptdoctor.pickles.folded import FoldedTensor
@@ -93,8 +93,8 @@ class Machine:
         end = at + count
         if end > self.size:
             raise TruncatedError(
-                f"the pickle says that {what} of {counted(count, 'byte')} follows at byte {at}, but only "
-                f"{counted(self.size - at, 'remains', 'remain')}: the file is cut off or damaged; get a complete copy",
+                f"the pickle says that {what} of {plural(count, 'byte')} follows at byte {at}, but only "
+                f"{plural(self.size - at, 'remains', 'remain')}: the file is cut off or damaged; get a complete copy",
                 offset=at,
             )
         return end

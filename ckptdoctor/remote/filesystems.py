@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 
 _DELAYS = (0.5, 1.0)
@@ -46,7 +46,7 @@ class FilesystemFile:
         data: bytes = self._asked(lambda: self._system.cat_file(self._file, start=start, end=stop))
         if len(data) != stop - start:
             raise UnreadableError(
-                f"{self._path}: {counted(stop - start, 'byte was', 'bytes were')} asked for and {len(data):,} "
+                f"{self._path}: {plural(stop - start, 'byte was', 'bytes were')} asked for and {len(data):,} "
                 "came: it changed while it was "
                 "read, or its server does not serve parts of files."
             )

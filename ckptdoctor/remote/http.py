@@ -10,7 +10,7 @@ import time
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote import answers
 from ckptdoctor.remote.connection import Connection, basic
@@ -166,7 +166,7 @@ class HttpFile:
             data = b"" if (length or 0) > SMALL else _body(response, SMALL + 1 if length is None else length)
         if (length or 0) > SMALL or len(data) > SMALL:
             self._connection.close()
-            size = "of a size that it does not tell" if length is None else f"of {counted(length, 'byte')}"
+            size = "of a size that it does not tell" if length is None else f"of {plural(length, 'byte')}"
             raise UnreadableError(
                 f"{self._path}: its server does not serve parts of files, and this is one {size}: "
                 f"{download_first(self._path)}"

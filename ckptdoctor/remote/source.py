@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import TruncatedError, UnreadableError
 from ckptdoctor.remote.downloading import download_first
 
@@ -67,7 +67,7 @@ class RemoteSource:
         stop = offset + length
         if offset < 0 or length < 0 or stop > self.size:
             raise TruncatedError(
-                f"{counted(length, 'byte is', 'bytes are')} wanted at offset {offset}, but the file has {self.size}.",
+                f"{plural(length, 'byte is', 'bytes are')} wanted at offset {offset}, but the file has {self.size}.",
                 offset=offset,
             )
         data = self._kept(offset, stop)

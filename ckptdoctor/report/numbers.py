@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# Beyond this many bits an integer is described instead of printed: ``str`` refuses more than 4,300 digits
-_PRINTABLE_BITS = 256
-
-
-def count(number: int) -> str:
-    """``1,124``; what is too long to print becomes its order of magnitude."""
-    if number.bit_length() > _PRINTABLE_BITS:
-        return f"{'-' if number < 0 else ''}2^{number.bit_length() - 1}"
-    return f"{number:,}"
+from ckptdoctor.checkpoint.wording import PRINTABLE_BITS
+from ckptdoctor.checkpoint.wording import count as count
+from ckptdoctor.checkpoint.wording import plural as plural
 
 
 def size(nbytes: int) -> str:
@@ -23,11 +17,6 @@ def size(nbytes: int) -> str:
 def amount(number: int) -> str:
     """``25.6 M``, ``75.0 k``, ``812``: how many elements, to three digits."""
     return _scaled(number, ("", " k", " M", " B", " T"), fraction_below=100)
-
-
-def plural(number: int, noun: str, many: str | None = None) -> str:
-    """``1 tensor``, ``1,124 tensors``."""
-    return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
 
 
 def shape(sizes: Sequence[int]) -> str:
@@ -41,7 +30,7 @@ def plain(number: int) -> str:
 
 
 def _scaled(number: int, units: Sequence[str], fraction_below: int = 10) -> str:
-    if abs(number) < 1000 or number.bit_length() > _PRINTABLE_BITS:
+    if abs(number) < 1000 or number.bit_length() > PRINTABLE_BITS:
         return count(number) + units[0]
     power = 1
     while power < len(units) - 1 and abs(number) >= 999.5 * 1000**power:

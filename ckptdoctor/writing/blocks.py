@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint.descriptors import read_at
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Copy, Literal, Segment
@@ -88,6 +88,6 @@ def _parts(segment: Segment, original: Reading) -> Iterator[bytes | memoryview]:
             yield from (chunk[at : at + BLOCK] for at in range(0, len(chunk), BLOCK))
         if made != segment.length:
             raise WriteError(
-                f"{counted(made, 'byte was', 'bytes were')} made where {segment.length} were planned; the "
+                f"{plural(made, 'byte was', 'bytes were')} made where {segment.length} were planned; the "
                 "original is untouched."
             )

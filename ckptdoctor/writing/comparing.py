@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ckptdoctor.checkpoint.descriptors import read_at
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.blocks import Reading, blocks
 from ckptdoctor.writing.filling import Done
@@ -17,13 +17,13 @@ def compare(recipe: Recipe, files: Originals, target: int, done: Done | None = N
     """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
     if os.fstat(target).st_size != recipe.size:
         raise WriteError(
-            f"The output has {counted(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was thrown away."
+            f"The output has {plural(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was thrown away."
         )
     at = 0
     for block in blocks(recipe.segments, Reading(files)):
         if _read(target, len(block), at) != block:
             raise WriteError(
-                f"The output differs from what was meant within {counted(len(block), 'byte')} from byte {at};"
+                f"The output differs from what was meant within {plural(len(block), 'byte')} from byte {at};"
                 " it was thrown away. The disk or the memory may be faulty.",
                 offset=at,
             )
@@ -32,7 +32,7 @@ def compare(recipe: Recipe, files: Originals, target: int, done: Done | None = N
             done(at)
     if at != recipe.size:
         raise WriteError(
-            f"{counted(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was thrown away."
+            f"{plural(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was thrown away."
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.attributes import restore
 from ckptdoctor.writing.comparing import compare
@@ -230,7 +230,7 @@ def _sentence(error: OSError, output: str, recipe: Recipe) -> str:
     if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
         free = free_bytes(os.path.dirname(os.path.realpath(output)))
         room = "" if free is None else f" and {free:,} are free"
-        needed = counted(recipe.size, "byte is", "bytes are")
+        needed = plural(recipe.size, "byte is", "bytes are")
         return f"There is no room for {output}: {needed} needed{room}. Nothing was written; give another path."
     if error.errno == errno.EFBIG:
         most = f"{recipe.size:,} bytes are more than a file may have here"

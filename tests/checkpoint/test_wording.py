@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 
 
 @pytest.mark.parametrize(
@@ -13,9 +13,9 @@ from ckptdoctor.checkpoint.wording import counted
 )
 def test_one_is_not_several(number: int, said: str) -> None:
     """Noun and verb agree, and thousands are told apart."""
-    assert counted(number, "byte follows", "bytes follow") == said
+    assert plural(number, "byte follows", "bytes follow") == said
 
 
 def test_an_s_is_enough_for_most() -> None:
     """Only what takes more is named."""
-    assert (counted(1, "tensor"), counted(3, "tensor")) == ("1 tensor", "3 tensors")
+    assert (plural(1, "tensor"), plural(3, "tensor")) == ("1 tensor", "3 tensors")

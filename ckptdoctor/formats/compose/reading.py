@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from ckptdoctor.checkpoint import FileSource, Storage
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.elements import chunks
@@ -83,7 +83,7 @@ def inflated(storage: Storage) -> Iterator[bytes]:
             yield piece
     if done != storage.nbytes:
         raise DamagedError(
-            f"Storage {storage.key} does not inflate to the {counted(storage.nbytes, 'byte')} that it should be."
+            f"Storage {storage.key} does not inflate to the {plural(storage.nbytes, 'byte')} that it should be."
         )
 
 
@@ -112,7 +112,7 @@ def turned(data: Iterator[bytes], turn: int) -> Iterator[bytes]:
         yield values.tobytes()
     if left:
         raise DamagedError(
-            f"{counted(len(left), 'byte is', 'bytes are')} left over at the end of values of {turn} bytes each."
+            f"{plural(len(left), 'byte is', 'bytes are')} left over at the end of values of {turn} bytes each."
         )
 
 

@@ -7,7 +7,7 @@ from math import prod
 
 from ckptdoctor.checkpoint import Storage, Tensor, show_path
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous, storage_span
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits.elements import Elements, Joined, View
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.reading import Made, Place, of_storage
@@ -179,6 +179,6 @@ def _others(part: Elements, dim: int) -> tuple[tuple[int, ...], tuple[int, ...]]
 def _uneven(tensor: Tensor) -> RefusedError:
     pieces = sum(prod(chunk.shape) for _, chunk in tensor.chunks)
     return RefusedError(
-        f"{show_path(tensor.path)} was saved in {counted(len(tensor.chunks), 'piece')} with {pieces:,} of its "
-        f"{counted(tensor.numel, 'element')}, which do not fit together without gaps and overlaps."
+        f"{show_path(tensor.path)} was saved in {plural(len(tensor.chunks), 'piece')} with {pieces:,} of its "
+        f"{plural(tensor.numel, 'element')}, which do not fit together without gaps and overlaps."
     )

@@ -10,7 +10,7 @@ from hashlib import blake2b
 
 from ckptdoctor.checkpoint import Node, Storage, Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.checksums import checksums
 from ckptdoctor.formats.compose.pickling import pickled
@@ -78,7 +78,7 @@ class Storages:
             there = 0 if storage.extent is None else storage.extent.length
             if there != storage.nbytes:
                 message = (
-                    f"Storage {storage.key} should have {counted(storage.nbytes, 'byte')}, but {there:,} "
+                    f"Storage {storage.key} should have {plural(storage.nbytes, 'byte')}, but {there:,} "
                     f"{'is' if there == 1 else 'are'} in the file"
                 )
                 raise RefusedError(f"{message}; ckptdoctor salvage saves what is there.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 
 Sizes = tuple[int, ...]
 
@@ -22,7 +22,7 @@ def uncovered(size: Sizes, chunks: Sequence[tuple[Sizes, Sizes]]) -> str:
     there = sum([prod(sizes) for _, sizes in filled])
     if there < prod(size):
         return (
-            f"{prod(size) - there:,} of {counted(prod(size), 'element')} "
+            f"{prod(size) - there:,} of {plural(prod(size), 'element')} "
             f"{'is' if prod(size) - there == 1 else 'are'} in no chunk"
         )
     if there > prod(size) or _overlap(filled):

@@ -7,7 +7,7 @@ from math import prod
 
 from ckptdoctor.checkpoint import Elided, GlobalName, KeyPath, Node, NoteKind, Storage, Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.formats.directories.coverage import uncovered
 from ckptdoctor.formats.directories.gathering import Gathering
@@ -141,7 +141,7 @@ class Pieces:
     def _cut(self, item: Item, size: int) -> None:
         if item.file not in self._lost:
             self._lost.add(item.file)
-            message = f"{item.file} was cut off: it has {counted(size, 'byte')}, and .metadata looks for more"
+            message = f"{item.file} was cut off: it has {plural(size, 'byte')}, and .metadata looks for more"
             self._gathering.note(NoteKind.FILE_DAMAGED, message, item.file, size)
 
     def _overlapping(self, item: Item) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Note, NoteKind, Part, Tensor
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.directories.gathering import Gathering
 from ckptdoctor.formats.directories.grafting import Graft
 from ckptdoctor.formats.directories.index import Index
@@ -25,7 +25,7 @@ def union(
         if rest > 0:
             gathering.note(
                 NoteKind.FILE_MISSING,
-                f"{counted(rest, 'more shard', 'more shards')} of {shards.total:,} {'is' if rest == 1 else 'are'} "
+                f"{plural(rest, 'more shard', 'more shards')} of {shards.total:,} {'is' if rest == 1 else 'are'} "
                 "missing",
             )
     parts = Parts(gathering, files, index, shards)
@@ -52,7 +52,7 @@ class Parts:
         before = len(gathering.notes)
         for file in files:
             count = wanted.get(file, 0)
-            self._open(file, f", with {counted(count, 'tensor')} of the index" if count else "")
+            self._open(file, f", with {plural(count, 'tensor')} of the index" if count else "")
         self.troubles: list[Note] = gathering.notes[before:]
 
     def _open(self, file: str, what: str) -> None:
@@ -151,7 +151,7 @@ class Parts:
         once = sum([named[key].nbytes for key in self.map if key in named])
         if index.total_size not in (each, stored, once):
             message = (
-                f"{index.name} counts {counted(index.total_size, 'byte')} of tensors, and there "
+                f"{index.name} counts {plural(index.total_size, 'byte')} of tensors, and there "
                 f"{'is' if stored == 1 else 'are'} {stored:,}"
             )
             self.gathering.note(NoteKind.INDEX_SIZE, message, index.name)

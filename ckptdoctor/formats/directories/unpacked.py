@@ -16,7 +16,7 @@ from ckptdoctor.checkpoint import (
     Source,
     Storage,
 )
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Edit
 from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError, UnreadableError
 from ckptdoctor.formats.directories.gathering import folder_of, known, unread
@@ -134,11 +134,11 @@ class _Records:
         try:
             source = self._folder.open(name)
         except CkptDoctorError:
-            message = f"storage {_short(key)} ({counted(nbytes, 'byte')}) has no file: its values are not in the folder"
+            message = f"storage {_short(key)} ({plural(nbytes, 'byte')}) has no file: its values are not in the folder"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, _short(name)))
             return Storage(key, nbytes, dtype, device, None)
         if source.size != nbytes:
-            message = f"storage {_short(key)} should be {counted(nbytes, 'byte')}, but its file has {source.size:,}"
+            message = f"storage {_short(key)} should be {plural(nbytes, 'byte')}, but its file has {source.size:,}"
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, _short(name)))
         return Storage(key, nbytes, dtype, device, Extent(source.file, 0, source.size))
 

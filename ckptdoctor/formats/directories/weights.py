@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import FolderSource, Mapping, Node, NoteKind, Part
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.directories.gathering import Gathering
 from ckptdoctor.formats.directories.index import Index, read_index
@@ -89,7 +89,7 @@ def gather_weights(gathering: Gathering, weights: Weights, path: tuple[str, ...]
         gathering.note(NoteKind.NOT_EXAMINED, f"{name}, beside the weights that were read", name)
     rest = len(weights.others) - _NAMED
     if rest > 0:
-        gathering.note(NoteKind.NOT_EXAMINED, f"{counted(rest, 'more file')} beside the weights that were read")
+        gathering.note(NoteKind.NOT_EXAMINED, f"{plural(rest, 'more file')} beside the weights that were read")
     if weights.single:
         node = gathering.branch(weights.single, path)
         return Mapping("dict", ()) if node is None else node

@@ -20,7 +20,7 @@ from ckptdoctor.checkpoint import (
     Storage,
     Tensor,
 )
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.archives import Archive, archive_of, insisted, is_whole, stored
 from ckptdoctor.formats.numpy_files.header import PREFIX, Header, header_size, parse
@@ -129,7 +129,7 @@ class _Reader:
         assert header.element is not None
         wanted = header.size + header.nbytes
         if record.size != wanted:
-            message = f"{shown(record.name)} should be {counted(wanted, 'byte')}, but its record has {record.size:,}"
+            message = f"{shown(record.name)} should be {plural(wanted, 'byte')}, but its record has {record.size:,}"
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, shown(record.name)))
         return stored(self._source.file, record, key, wanted, header.element.dtype)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Extent, Node, Note, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.numpy_files.header import MAGIC, PREFIX, Header, header_size, parse
 from ckptdoctor.formats.numpy_files.pickled import is_pickled, names_in_file
 from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, left_out, opaque, reason, tensor
@@ -62,7 +62,7 @@ def _storage(source: Source, header: Header) -> tuple[Storage | None, list[Note]
         notes.append(Note(NoteKind.TRUNCATED, message, offset=source.size))
     elif end < source.size:
         message = (
-            f"{counted(source.size - end, 'byte follows', 'bytes follow')} the array at byte {end:,}; numpy.load "
+            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the array at byte {end:,}; numpy.load "
             "never looks there"
         )
         notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=end))

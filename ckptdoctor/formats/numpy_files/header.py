@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.numpy_files.elements import Element, element
 
@@ -63,7 +63,7 @@ def header_size(prefix: bytes) -> int:
         raise DamagedError("This does not begin as an array of NumPy does (versions 1 to 3).", offset=0)
     length = int.from_bytes(prefix[8 : 8 + width], "little")
     if length > MAX_HEADER_BYTES:
-        raise DamagedError(f"The header of the array claims to be {counted(length, 'byte')} long.", offset=8)
+        raise DamagedError(f"The header of the array claims to be {plural(length, 'byte')} long.", offset=8)
     return 8 + width + length
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Container, GlobalName, Note, NoteKind, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.plain_pickle.reader import PickleReader, storages_of
 from ckptdoctor.formats.plain_pickle.storages import LOADER
 from ckptdoctor.formats.plain_pickle.stream import Stream, read_stream
@@ -54,7 +54,7 @@ def _stream_notes(source: Source, stream: Stream) -> list[Note]:
     end = stream.pickle.end
     if end < source.size:
         message = (
-            f"{counted(source.size - end, 'byte follows', 'bytes follow')} the end of the pickle at byte "
+            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the end of the pickle at byte "
             f"{end:,}; pickle.load never looks there"
         )
         notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=end))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import BY_SAFETENSORS
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.safetensors.strict_json import MAX_DEPTH, Pairs
 
 # the largest number that the crate can hold (usize)
@@ -91,7 +91,7 @@ def info_from(value: object) -> Info | str:
 
 def _from_list(values: list[object]) -> Info | str:
     if len(values) != len(FIELDS):
-        return f"is a list of {counted(len(values), 'value')} where a description of a tensor should be"
+        return f"is a list of {plural(len(values), 'value')} where a description of a tensor should be"
     return _sound(*values)
 
 

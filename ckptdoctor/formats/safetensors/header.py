@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Note, NoteKind, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.safetensors.entries import Info, info_from, make_object
 from ckptdoctor.formats.safetensors.layout import check_layout
@@ -60,8 +60,8 @@ def header_bytes(source: Source) -> bytes:
         raise DamagedError(message, offset=0)
     if length > have:
         message = (
-            f"the file ends within its header, which should have {counted(length, 'byte')}, but only "
-            f"{counted(have, 'is', 'are')} there"
+            f"the file ends within its header, which should have {plural(length, 'byte')}, but only "
+            f"{plural(have, 'is', 'are')} there"
         )
         raise TruncatedError(message, offset=source.size)
     return source.read(LENGTH_BYTES, length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.safetensors.entries import MAX_NUMBER, Info
 from ckptdoctor.formats.safetensors.remarks import Remarks, quoted
 
@@ -65,9 +65,9 @@ def _misplaced(name: str, begin: int, end: int, at: int, data: int, complete: bo
     if end < begin:
         message = f"{quoted(name)} ends (at {end:,}) before it begins (at {begin:,})"
     elif begin < at:
-        message = f"{quoted(name)} begins {counted(at - begin, 'byte')} before the end of the tensor in front of it"
+        message = f"{quoted(name)} begins {plural(at - begin, 'byte')} before the end of the tensor in front of it"
     elif complete:
-        message = f"no tensor has the {counted(begin - at, 'byte')} in front of {quoted(name)}"
+        message = f"no tensor has the {plural(begin - at, 'byte')} in front of {quoted(name)}"
     else:
         return
     remarks.add(NoteKind.OFFSETS_INVALID, message, where)
@@ -92,7 +92,7 @@ def _fault(info: Info, bits: int | None) -> str:
         return "has a shape of more bytes than can be counted"
     if bits % 8:
         return f"has {bits:,} bits ({info.dtype.safetensors}), which fill no whole number of bytes"
-    return f"needs {counted(bits // 8, 'byte')} for its shape and dtype, but its place has {info.end - info.begin:,}"
+    return f"needs {plural(bits // 8, 'byte')} for its shape and dtype, but its place has {info.end - info.begin:,}"
 
 
 def _check_end(ends: list[tuple[str, int]], end: int, size: int, complete: bool, remarks: Remarks) -> None:
@@ -101,9 +101,9 @@ def _check_end(ends: list[tuple[str, int]], end: int, size: int, complete: bool,
         lost = [name for name, stop in ends if stop > size]
         message = (
             f"the file ends after {size:,} bytes, but its tensors end at {end:,}: {len(ends) - len(lost):,} of "
-            f"{counted(len(ends), 'tensor is', 'tensors are')} whole, the first that is not is {quoted(lost[0])}"
+            f"{plural(len(ends), 'tensor is', 'tensors are')} whole, the first that is not is {quoted(lost[0])}"
         )
         remarks.add(NoteKind.TRUNCATED, message, size)
     elif end < size and complete:
-        message = f"{counted(size - end, 'byte follows', 'bytes follow')} the end of the last tensor at byte {end:,}"
+        message = f"{plural(size - end, 'byte follows', 'bytes follow')} the end of the last tensor at byte {end:,}"
         remarks.add(NoteKind.TRAILING_BYTES, message, end)

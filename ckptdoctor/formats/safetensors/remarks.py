@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ckptdoctor.checkpoint import Note, NoteKind
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 
 # notes of one kind that are told; the others are counted
 MOST = 20
@@ -35,7 +35,7 @@ class Remarks:
         more = [
             Note(
                 kind,
-                f"{counted(count - MOST, 'more place of this kind is', 'more places of this kind are')} not listed",
+                f"{plural(count - MOST, 'more place of this kind is', 'more places of this kind are')} not listed",
             )
             for kind, count in self._counts.items()
             if count > MOST

@@ -13,7 +13,7 @@ from json import dumps
 from typing import Any
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, show_path
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import (
     Cast,
     Clone,
@@ -102,7 +102,7 @@ def _insist_on_a_sound_header(source: Source, header: Header, edits: Sequence[Ed
     if source.size > header.end and not lengths:
         extra = source.size - header.end
         raise RefusedError(
-            f"{counted(extra, 'byte follows', 'bytes follow')} the last tensor, which a copy would lose; cut the "
+            f"{plural(extra, 'byte follows', 'bytes follow')} the last tensor, which a copy would lose; cut the "
             "file off there first."
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_legacy.stream import Stream
 from ckptdoctor.formats.torch_objects.storages import Claim, claim_of
 from ckptdoctor.formats.torch_objects.sweep import storage_references
@@ -57,7 +57,7 @@ class LegacyStorages:
         if self.end < self._size:
             rest = self._size - self.end
             message = (
-                f"{counted(rest, 'byte follows', 'bytes follow')} the last storage at byte {self.end:,}; torch "
+                f"{plural(rest, 'byte follows', 'bytes follow')} the last storage at byte {self.end:,}; torch "
                 f"never reads {'it' if rest == 1 else 'them'}"
             )
             self.notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=self.end))
@@ -68,7 +68,7 @@ class LegacyStorages:
         if key is None or claim is None:
             message = (
                 f"entry {index:,} of the list of storages is none that the pickle names: torch refuses the file, and "
-                f"{counted(len(keys) - index, 'storage')} cannot be found"
+                f"{plural(len(keys) - index, 'storage')} cannot be found"
             )
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, offset=self.end))
             return False
@@ -83,7 +83,7 @@ class LegacyStorages:
         count = int.from_bytes(source.read(self.end, COUNT_BYTES), "little", signed=True) if stated is None else stated
         if count != claim.numel:
             message = (
-                f"storage {key} should have {counted(claim.numel, 'element')}, but {count:,} "
+                f"storage {key} should have {plural(claim.numel, 'element')}, but {count:,} "
                 f"follow{'s' if count == 1 else ''}: torch refuses this"
             )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, offset=self.end))
@@ -107,8 +107,8 @@ class LegacyStorages:
             wanted += COUNT_BYTES + (claim.nbytes if claim is not None else 0)
         message = (
             f"the file ends at byte {self._size:,} and should have {wanted:,}: "
-            f"{index:,} of {counted(len(keys), 'storage is', 'storages are')} complete, "
-            f"{counted(wanted - self._size, 'byte is', 'bytes are')} missing"
+            f"{index:,} of {plural(len(keys), 'storage is', 'storages are')} complete, "
+            f"{plural(wanted - self._size, 'byte is', 'bytes are')} missing"
         )
         self.notes.append(Note(NoteKind.TRUNCATED, message, offset=self._size))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import GlobalName, Note, NoteKind
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_objects.contents import Contents, StorageTable
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.storages import Registry
@@ -26,7 +26,7 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
     notes = [*builder.notes, *reader.notes, *registry.notes]
     if unseen:
         message = (
-            f"{counted(unseen, 'storage belongs', 'storages belong')} to values that the tree does not show, such "
+            f"{plural(unseen, 'storage belongs', 'storages belong')} to values that the tree does not show, such "
             "as attributes of tensors"
         )
         notes.append(Note(NoteKind.NOT_EXAMINED, message, member))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_objects.contents import StorageTable
 from ckptdoctor.formats.torch_objects.values import bare, full_name, integer, items, text
 from ckptdoctor.pickles.folded import FoldedTensor
@@ -209,4 +209,4 @@ def _disagree(first: Claim, other: Claim) -> bool:
 
 
 def _shown(claim: Claim) -> str:
-    return f"{counted(claim.numel, 'element')} of {claim.class_name} on {claim.device}"
+    return f"{plural(claim.numel, 'element')} of {claim.class_name} on {claim.device}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.torch_objects.slots import children
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT, storage_key
@@ -97,7 +97,7 @@ class Cursor:
         """Little-endian integers. Raises TruncatedError where the member ends before."""
         if count * width > self.size - self.at:
             raise TruncatedError(
-                f"{self._where()} {counted(count * width, 'byte is', 'bytes are')} missing.", member=self.name
+                f"{self._where()} {plural(count * width, 'byte is', 'bytes are')} missing.", member=self.name
             )
         raw = self._window.read(self.at, count * width)
         self.at += len(raw)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import NoteKind, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.end import End
@@ -74,7 +74,7 @@ def read_entries(source: Source, end: End, remarks: Remarks) -> list[Entry]:
         at = named + extra + comment
     if data[at : at + 4] == structs.CENTRAL_SIGNATURE:
         message = (
-            f"the zip directory goes on after its {counted(end.entries, 'entry', 'entries')}: torch stops there, "
+            f"the zip directory goes on after its {plural(end.entries, 'entry', 'entries')}: torch stops there, "
             "zipfile reads on"
         )
         remarks.add(NoteKind.ZIP_AMBIGUOUS, message, offset=end.offset + at)

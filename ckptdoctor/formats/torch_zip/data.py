@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Record, shown
@@ -63,7 +63,7 @@ def _inflated(source: Source, record: Record) -> Iterator[bytes]:
     name = shown(record.name)
     if record.size > record.compressed * _DEFLATE_LIMIT:
         message = (
-            f"{name} claims to inflate from {record.compressed:,} to {counted(record.size, 'byte')}, which cannot be."
+            f"{name} claims to inflate from {record.compressed:,} to {plural(record.size, 'byte')}, which cannot be."
         )
         raise HostileError(message, member=name)
     inflater = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -84,5 +84,5 @@ def _inflated(source: Source, record: Record) -> Iterator[bytes]:
         message = f"{name} cannot be inflated near byte {at:,} of the file: {error}."
         raise DamagedError(message, member=name) from error
     if done != record.size:
-        message = f"{name} does not inflate to the {counted(record.size, 'byte')} that the directory states."
+        message = f"{name} does not inflate to the {plural(record.size, 'byte')} that the directory states."
         raise DamagedError(message, member=name)

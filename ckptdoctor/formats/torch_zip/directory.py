@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import NoteKind, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, NotACheckpointError
 from ckptdoctor.formats.torch_zip.central import read_entries
 from ckptdoctor.formats.torch_zip.end import find_end
@@ -55,7 +55,7 @@ def _check_checksums(records: list[Record], remarks: Remarks) -> None:
         message = "no checksums were computed (torch.serialization.set_crc32_options(False)): damage cannot be seen"
     else:
         message = (
-            f"{len(without):,} of {counted(len(filled), 'record')} {'has' if len(without) == 1 else 'have'} the "
+            f"{len(without):,} of {plural(len(filled), 'record')} {'has' if len(without) == 1 else 'have'} the "
             "checksum 0, which means that none was computed"
         )
     remarks.add(NoteKind.CRC_NOT_COMPUTED, message)

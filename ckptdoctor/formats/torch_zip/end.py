@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import NoteKind, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.remarks import Remarks
@@ -73,8 +73,8 @@ def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after:
     """The byte after the archive's comment; remarks on a comment cut short and on bytes beyond it."""
     if comment > len(rest):
         message = (
-            f"the end record announces a comment of {counted(comment, 'byte')}, but "
-            f"{counted(len(rest), 'follows', 'follow')}"
+            f"the end record announces a comment of {plural(comment, 'byte')}, but "
+            f"{plural(len(rest), 'follows', 'follow')}"
         )
         remarks.add(NoteKind.ZIP_DAMAGED, message, offset=after)
         return source.size
@@ -82,7 +82,7 @@ def _comment(source: Source, remarks: Remarks, rest: bytes, comment: int, after:
     if stop < source.size:
         count = source.size - stop
         message = (
-            f"{counted(count, 'byte follows', 'bytes follow')} the end of the archive at byte {stop:,}; torch "
+            f"{plural(count, 'byte follows', 'bytes follow')} the end of the archive at byte {stop:,}; torch "
             f"ignores {'it' if count == 1 else 'them'}"
         )
         remarks.add(NoteKind.TRAILING_BYTES, message, offset=stop)
@@ -178,7 +178,7 @@ def _resolve(source: Source, remarks: Remarks, claim: _Claim, tail: int, stop: i
     if claim.entries and beside >= 0 and _is_directory(source, beside, claim.entries):
         shift = shift if _first_record_at(source, beside, shift) else 0
         message = (
-            f"{counted(shift, 'byte was', 'bytes were')} put before the archive, so that its offsets are wrong: "
+            f"{plural(shift, 'byte was', 'bytes were')} put before the archive, so that its offsets are wrong: "
             "torch refuses it"
         )
         if not shift:

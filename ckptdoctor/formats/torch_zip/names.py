@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import HostileError
 from ckptdoctor.formats.torch_zip.record import Record, ascii_lower, raw_name, shown
 from ckptdoctor.formats.torch_zip.remarks import Remarks
@@ -69,7 +69,7 @@ def look_up(records: Sequence[Record], remarks: Remarks) -> dict[str, Record]:
     for name in list(shared)[:_MOST_TOLD]:
         _remark(shared[name], found[name], remarks)
     if len(shared) > _MOST_TOLD:
-        message = f"{counted(len(shared) - _MOST_TOLD, 'more name is', 'more names are')} shared by several records"
+        message = f"{plural(len(shared) - _MOST_TOLD, 'more name is', 'more names are')} shared by several records"
         remarks.add(NoteKind.ZIP_AMBIGUOUS, message)
     return found
 

@@ -6,7 +6,7 @@ import zlib
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch_objects import interpret
 from ckptdoctor.formats.torch_zip import structs
@@ -156,7 +156,7 @@ def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:
     if pickle.end < len(data):
         rest = len(data) - pickle.end
         message = (
-            f"{counted(rest, 'byte follows', 'bytes follow')} the end of the pickle at byte {pickle.end:,}; torch "
+            f"{plural(rest, 'byte follows', 'bytes follow')} the end of the pickle at byte {pickle.end:,}; torch "
             "never looks there"
         )
         notes.append(Note(NoteKind.PICKLE_HIDDEN_CALL, message, member, pickle.end))

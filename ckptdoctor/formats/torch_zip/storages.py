@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.making import make_extent, make_storage
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Directory, shown
 
@@ -25,13 +25,13 @@ class ZipStorages:
         record = self._directory.find(f"data/{key}")
         if record is None:
             member = shown(f"{self._directory.prefix}/data/{key}")
-            message = f"storage {shown(key)} ({counted(nbytes, 'byte')}) has no record: its values are not in the file"
+            message = f"storage {shown(key)} ({plural(nbytes, 'byte')}) has no record: its values are not in the file"
             self.notes.append(Note(NoteKind.STORAGE_MISSING, message, member))
             return Storage(key, nbytes, dtype, device, None)
         if record.size != nbytes:
             member = shown(f"{self._directory.prefix}/data/{key}")
             message = (
-                f"storage {shown(key)} should be {counted(nbytes, 'byte')}, but its record has {record.size:,}: "
+                f"storage {shown(key)} should be {plural(nbytes, 'byte')}, but its record has {record.size:,}: "
                 "torch.load refuses it, but takes bytes of its neighbours with mmap=True"
             )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, member))

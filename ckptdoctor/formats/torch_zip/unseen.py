@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.central import Entry
 from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, local_header
@@ -35,7 +35,7 @@ def records_unseen(entries: Sequence[Entry], directory_offset: int, remarks: Rem
         records.append(Record(name, method, flags, crc, size, compressed, offset, begin, directory))
     if records:
         message = (
-            f"the headers in front of {counted(len(records), 'record')}, each of which would be a request of its own"
+            f"the headers in front of {plural(len(records), 'record')}, each of which would be a request of its own"
         )
         remarks.add(NoteKind.NOT_EXAMINED, message)
     return records

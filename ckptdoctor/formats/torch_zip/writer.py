@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Cast, Edit
 from ckptdoctor.edits.kinds import Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
@@ -71,7 +71,7 @@ def _insist_on_one_reading(source: Source, directory: Directory) -> None:
     first = min(record.header_offset for record in directory.records)
     if first:
         raise RefusedError(
-            f"{counted(first, 'byte stands', 'bytes stand')} before the archive, which a copy would lose; remove "
+            f"{plural(first, 'byte stands', 'bytes stand')} before the archive, which a copy would lose; remove "
             "what stands there first."
         )
 

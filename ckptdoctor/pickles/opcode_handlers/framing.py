@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.budgets import exceeded
 from ckptdoctor.pickles.machine import PAUSE, Handler, Machine
@@ -39,7 +39,7 @@ def _stop(m: Machine, at: int) -> int:
         m.discarded = True
         m.ambiguous("leftover", "values are left on the stack at STOP", at - 1)
     if m.frame_end > at:
-        m.ambiguous("frame", f"the last frame goes on for {counted(m.frame_end - at, 'byte')} after STOP", at - 1)
+        m.ambiguous("frame", f"the last frame goes on for {plural(m.frame_end - at, 'byte')} after STOP", at - 1)
     m.stopped = True
     m.limit = m.start
     return at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from struct import unpack_from
 
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import NO_MEMO, Literal, Made, Node, Popped, Step, Value, plain
@@ -146,7 +146,7 @@ def _discard(m: Machine, code: int, values: list[Value], at: int) -> int:
     m.discarded = True
     fetched = _get(m, at)
     if fetched is None:
-        m.ambiguous("discarded", f"{counted(len(values), 'value is', 'values are')} computed and thrown away", at - 1)
+        m.ambiguous("discarded", f"{plural(len(values), 'value is', 'values are')} computed and thrown away", at - 1)
         return at
     value, end = fetched
     m.nodes += 1

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from ckptdoctor.checkpoint.wording import counted
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.budgets import exceeded
@@ -85,7 +85,7 @@ def _long1(m: Machine, at: int) -> int:
 def _long4(m: Machine, at: int) -> int:
     count: int = unpack_from("<i", m.data, at)[0]
     if count < 0:
-        raise damaged(at - 1, "LONG4", f"announces an integer of {counted(count, 'byte')}")
+        raise damaged(at - 1, "LONG4", f"announces an integer of {plural(count, 'byte')}")
     end = m.need(count, at + 4, "an integer")
     if count > m.budgets.integer_bytes:
         raise exceeded("integer_bytes", m.budgets.integer_bytes, at - 1)

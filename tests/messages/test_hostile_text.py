@@ -43,7 +43,7 @@ def test_messages_may_be_cut_anywhere(wording, end):
     explain(wording[0][:end])
 
 
-SIZE = 2_000_000
+SIZE = 1_000_000
 REPEATED = [
     *(
         "a",
@@ -78,10 +78,10 @@ REPEATED = [
     "start", ["", "LOAD REPORT\n", "Missing key(s) in state_dict: ", "No such file or directory: '"]
 )
 def test_long_texts_take_seconds_at_most(start, piece):
-    """Two million characters of one thing over and over do not hang."""
+    """A million characters of one thing over and over do not hang."""
     began = perf_counter()
     explain(start + piece * (SIZE // len(piece)))
-    assert perf_counter() - began < 10
+    assert perf_counter() - began < 5
 
 
 def test_a_huge_text_is_read_from_both_ends():

@@ -26,11 +26,11 @@ def accuracy(tmp_path, **choices):
 @has_mnist
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_lenet_learns_digits_on_two_workers(strategy, tmp_path):
-    """On 4,000 images of MNIST, in four epochs; single on its one device."""
+    """On 4,000 images of MNIST, in two epochs; single on its one device."""
     world_size = 1 if strategy == "single" else 2
-    assert accuracy(tmp_path, strategy=strategy, world_size=world_size, data="mnist5k", epochs=4) >= REACH
+    assert accuracy(tmp_path, strategy=strategy, world_size=world_size, data="mnist5k", epochs=2) >= REACH
 
 
 def test_lenet_learns_shapes(tmp_path):
-    """On the generated images, in two epochs."""
-    assert accuracy(tmp_path, epochs=2) >= REACH
+    """On the generated images, in one epoch."""
+    assert accuracy(tmp_path, epochs=1) >= 0.9

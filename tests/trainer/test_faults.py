@@ -72,7 +72,7 @@ def test_a_run_that_is_killed_again_and_again_arrives_at_the_same_bits(tmp_path)
 
 def test_exact_stopped_on_two_ranks_and_resumed_on_four_is_exact(tmp_path):
     """Uninterrupted on one rank, or stopped by Ctrl-C on two and resumed on four: the same weights and momentum."""
-    choices = {"strategy": "exact", "network": "vgg", "width": 4, "images": 1600, "batch_size": 16, "epochs": 2}
+    choices = {"strategy": "exact", "network": "vgg", "width": 4, "images": 800, "batch_size": 16, "epochs": 2}
     finished(**choices, out=str(tmp_path / "one"))
     out = str(tmp_path / "several")
     process = started(**choices, world_size=2, out=out)

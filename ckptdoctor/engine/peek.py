@@ -118,7 +118,9 @@ class Peek:
         from ckptdoctor.values.boxes import Boxes
         from ckptdoctor.values.diff_bytes import StoppedError
         from ckptdoctor.values.strips import UnreadError
+        from ckptdoctor.values.torch_library import load_beforehand
 
+        load_beforehand()  # the screen is another thread
         try:
             source = self._open()
             return work(Boxes(self._checkpoint, source, going, self._lock), source.distant)

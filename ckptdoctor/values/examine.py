@@ -23,6 +23,7 @@ from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.rows import duplicated_rows
 from ckptdoctor.values.strips import CHUNK, LARGEST_CHUNK, Strip, UnreadError, strips
 from ckptdoctor.values.summing_up import step_of, summed_up
+from ckptdoctor.values.torch_library import load_beforehand
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,7 @@ def examine_values(
     With ``only_finite`` only NaN and infinities are counted, which takes half of the time or less. What cannot be
     looked at is ``skipped``, with the reason.
     """
+    load_beforehand()  # somebody may be looking at a screen
     import torch
 
     examination = _Examination(checkpoint, source, going, only_finite)

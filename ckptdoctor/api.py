@@ -187,7 +187,8 @@ def diff(
 
     ``values`` compares the values too, and measures those that differ; so do the tolerances, which say what does not
     count. ``root`` is the part that matters ("state_dict"), ``root_b`` that of ``b`` where it is another.
-    ``Difference.same`` is the answer in one word, ``Difference.summary`` in one sentence.
+    ``Difference.same`` is the answer in one word, ``Difference.summary`` in one sentence; ``Difference.unseen`` is what
+    was not compared, such as files of a folder that are missing or damaged.
     Raises UsageError, UnreadableError, NotACheckpointError, or DamagedError.
     """
     from ckptdoctor.engine import diff as comparing

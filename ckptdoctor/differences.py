@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from enum import Enum
 from math import nan, sqrt
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Role, Tensor
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Note, Role, Tensor
 from ckptdoctor.checkpoint.tensor import is_contiguous
+from ckptdoctor.checkpoint.unread import told_of, unread_files
 
 
 class Verdict(str, Enum):
@@ -174,11 +175,12 @@ def _steps(tensor: Tensor) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """A tensor that only one of them has."""
+    """A tensor that only one of them has. ``lost``: the other's index has it, in a file that is missing or damaged."""
 
     name: str
     tensor: Tensor
     weights: bool = True
+    lost: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,11 @@ class Side:
     path: str
     checkpoint: Checkpoint
     root: KeyPath = ()
+
+    @property
+    def unread(self) -> tuple[Note, ...]:
+        """The files of it that are missing or damaged: what belongs in them was not compared."""
+        return unread_files(self.checkpoint, self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +285,15 @@ class Difference:
     summary: str = ""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """What of either was not looked at: the notes, and files that are missing or damaged."""
+        sides = [("A", self.a), ("B", self.b)]
+        return (
+            *self.notes,
+            *[f"{name}: {told_of(side.checkpoint, side.unread)}" for name, side in sides if side.unread],
+        )
 
     @property
     def same(self) -> bool:

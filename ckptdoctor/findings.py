@@ -155,7 +155,8 @@ class SalvageReport:
     """What was saved of a broken checkpoint.
 
     ``recovered`` counts the tensors in the output, ``verified`` those of them that a checksum vouches for. ``left_out``
-    are the places in lists where None stands for what was lost.
+    are the places in lists where None stands for what was lost. ``lost_files`` says of each file of a folder of which
+    nothing is saved why that is so; which tensors it held is known only where an index says it.
     """
 
     path: str
@@ -166,6 +167,7 @@ class SalvageReport:
     verified: int
     lost: tuple[LostTensor, ...]
     left_out: tuple[KeyPath, ...] = ()
+    lost_files: tuple[str, ...] = ()
 
     @property
     def partial(self) -> tuple[LostTensor, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.late import late_dataclass
 
 
@@ -56,9 +57,14 @@ class NoteKind(str, Enum):
 
 @late_dataclass(frozen=True)
 class Note:
-    """One thing a reader noticed: what, in which record, and at which byte."""
+    """One thing a reader noticed: what, in which record, and at which byte.
+
+    ``keys`` are the tensors that are lost with it, and ``guidance`` says what to do, each as far as a reader knows.
+    """
 
     kind: NoteKind
     message: str
     member: str | None = None
     offset: int | None = None
+    keys: tuple[KeyPath, ...] = ()
+    guidance: str = ""

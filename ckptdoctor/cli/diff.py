@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ckptdoctor.cli.console import emit, paint, width
+from ckptdoctor.cli.console import emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, color
 from ckptdoctor.cli.progress import ProgressBar
@@ -54,7 +54,17 @@ def command(
     finally:
         bar.clear()
     emit(_rendered(found, style, color, every))
+    _tell_unread(found)
     return ExitStatus.CLEAN if found.same else ExitStatus.FINDINGS
+
+
+def _tell_unread(found: Difference) -> None:
+    """Say which files of either are missing or damaged."""
+    for name, side in (("A", found.a), ("B", found.b)):
+        if side.unread:
+            from ckptdoctor.report.unread import left_out
+
+            narrate(f"{name}: {left_out(side.checkpoint, 'was not compared', side.root)}")
 
 
 def _measure() -> Measure:

@@ -23,9 +23,8 @@ def command(path: str, output: str | None, force: bool, style: str, color: str) 
 
     Every byte is read: a tensor is saved where all of it is there and matches its checksum, if it has one. What is
     lost is listed and left out; nothing is ever filled in. A folder of shards becomes another one, with an index of
-    what there is. The output is verified before it gets its name, and the
-    original is never touched. Exit status: 0 nothing was lost, 1 something was, or nothing could be saved, 2 the path
-    cannot be read.
+    what there is. The output is verified before it gets its name, and the original is never touched. Exit status:
+    0 nothing was lost, 1 something was, or nothing could be saved, 2 the path cannot be read.
     """
     try:
         report = salvage(path, output, force=force)
@@ -40,4 +39,4 @@ def command(path: str, output: str | None, force: bool, style: str, color: str) 
         emit(shown.as_json(report, __version__))
     else:
         emit(shown.render(report, paint(color)))
-    return ExitStatus.FINDINGS if report.lost else ExitStatus.CLEAN
+    return ExitStatus.FINDINGS if report.lost or report.lost_files else ExitStatus.CLEAN

@@ -19,7 +19,7 @@ def convert(request: ConvertRequest) -> ConvertReport:
     RefusedError with a list for what the target cannot hold, and WriteError; then nothing has changed.
     """
     target = request.target
-    with inputs(request.paths) as given:
+    with inputs(request.paths, request.root) as given:
         root = ROOT if request.root is None else find_root(given.tree, request.root)
         if target == DCP:
             from ckptdoctor.engine.convert_dcp import to_dcp

@@ -6,12 +6,27 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from shlex import quote
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, FileIdentity, Mapping, Node, NoteKind, Part, Source, Tensor, show_part
+from ckptdoctor.checkpoint import (
+    ROOT,
+    Checkpoint,
+    FileIdentity,
+    Mapping,
+    Node,
+    NoteKind,
+    Part,
+    Source,
+    Tensor,
+    show_part,
+)
+from ckptdoctor.checkpoint.unread import unread_files
 from ckptdoctor.engine.convert_proof import same_values
+from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
+from ckptdoctor.facts.incomplete import require_every_file
 from ckptdoctor.facts.sharding import whole_dtensors
 
 # notes with which a copy of the values would be broken, or a guess
@@ -34,13 +49,14 @@ class Inputs:
 
 
 @contextmanager
-def inputs(paths: Sequence[str]) -> Iterator[Inputs]:
-    """The contents of the checkpoints at ``paths``, which stay open meanwhile.
+def inputs(paths: Sequence[str], root: str | None = None) -> Iterator[Inputs]:
+    """The contents of the checkpoints at ``paths``, which stay open meanwhile; ``root`` is the part that is wanted.
 
-    Raises what reading raises, and RefusedError where two of them disagree about a key.
+    Raises what reading raises, DamagedError where a file is missing or damaged that may hold something of that, and
+    RefusedError where two of them disagree about a key.
     """
     with ExitStack() as stack:
-        pairs = [_read(stack, path) for path in paths]
+        pairs = [_read(stack, path, root if len(paths) == 1 else None) for path in paths]
         checkpoints, sources = tuple([one for one, _ in pairs]), tuple([other for _, other in pairs])
         swapped = {any(note.kind is NoteKind.BIG_ENDIAN for note in each.notes) for each in checkpoints}
         if len(swapped) > 1:
@@ -59,12 +75,16 @@ def inputs(paths: Sequence[str]) -> Iterator[Inputs]:
         )
 
 
-def _read(stack: ExitStack, path: str) -> tuple[Checkpoint, Source]:
+def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, Source]:
     source, container = stack.enter_context(formats.opened(path))
     checkpoint = formats.read(source, container)
     broken = next((note for note in checkpoint.notes if note.kind in _BROKEN), None)
     if broken is not None:
-        raise DamagedError(f"{path}: {broken.message.rstrip('.')}; ckptdoctor salvage saves what is whole.")
+        raise DamagedError(
+            f"{path}: {broken.message.rstrip('.')}; “ckptdoctor salvage {quote(path)}” saves what is whole."
+        )
+    if unread_files(checkpoint):
+        require_every_file(checkpoint, ROOT if root is None else find_root(checkpoint.tree, root))
     if source.distant:
         raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
     return checkpoint, source

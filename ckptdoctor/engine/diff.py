@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import perf_counter
@@ -77,10 +77,12 @@ def held_against(a: Side, b: Side) -> Difference:
     names = {old: new for each in renamings for old, new in each.pairs.items()}
     unsure = {old for each in renamings for old in each.unsure}
     pairs, removed, found = [], [], set()
+    lost_here, lost_there = here.lost(), there.lost()
     for address, tensor in mine.items():
         goal = address if address in its else names.get(address)
         if goal is None:
-            removed.append(Single(here.name(address), tensor, here.holds_weights(address)))
+            lost = address in lost_there
+            removed.append(Single(here.name(address), tensor, here.holds_weights(address), lost))
             continue
         found.add(goal)
         name = here.name(address)
@@ -88,7 +90,7 @@ def held_against(a: Side, b: Side) -> Difference:
         weights = here.holds_weights(address)
         pairs.append(Pair(name, name_b, tensor, its[goal], weights, address not in unsure))
     added = [
-        Single(there.name(address), tensor, there.holds_weights(address))
+        Single(there.name(address), tensor, there.holds_weights(address), address in lost_here)
         for address, tensor in its.items()
         if address not in found
     ]
@@ -146,22 +148,29 @@ class _Names:
 
     def tensors(self) -> dict[Address, Tensor]:
         """Every tensor in the part that is compared, in file order."""
+        tensors = self.side.checkpoint.tensors
+        return {address: tensors[index] for index, address in self._addresses([each.path for each in tensors])}
+
+    def lost(self) -> set[Address]:
+        """The addresses of tensors that an index puts in files that were not read."""
+        unread = self.side.unread
+        return {address for _, address in self._addresses([path for note in unread for path in note.keys])}
+
+    def _addresses(self, paths: Sequence[KeyPath]) -> Iterator[tuple[int, Address]]:
+        """The address of each path in the part that is compared, with its number."""
         roots = {pair[self.index].path: number for number, pair in enumerate(self.matched.pairs)}
         depths = sorted({len(path) for path in roots}, reverse=True)
         skip = len(self.side.root)
-        found: dict[Address, Tensor] = {}
-        for tensor in self.side.checkpoint.tensors:
-            path = tensor.path
+        for index, path in enumerate(paths):
             if path[:skip] != self.side.root:
                 continue
             for depth in depths:
                 number = roots.get(path[:depth])
                 if number is not None and depth < len(path):
-                    found[number, path[depth:]] = tensor
+                    yield index, (number, path[depth:])
                     break
             else:
-                found[-1, path[skip:]] = tensor
-        return found
+                yield index, (-1, path[skip:])
 
     def name(self, address: Address) -> str:
         """The key in the first set of weights; elsewhere the path, which begins as it does in A."""

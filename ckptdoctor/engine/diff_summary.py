@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.differences import Difference, Numbers, Pair, Verdict
+from ckptdoctor.differences import Difference, Numbers, Pair, Single, Verdict
 from ckptdoctor.facts.parameters import BUFFERS
 from ckptdoctor.facts.shapes.kinds import is_head
 
@@ -171,7 +171,11 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
         if singles:
             tied = {name for tie in found.ties if tie.side == side.lower() for name in tie.missing}
             why = ", tied there to what both have" if tied.issuperset([each.name for each in singles]) else ""
-            yield f"{len(singles):,} {_tensors(len(singles))} only in {side}{why}"
+            yield f"{len(singles):,} {_tensors(len(singles))} only in {side}{why}{_lost(singles, side)}"
+    sides = [("A", found.a.unread, found.added), ("B", found.b.unread, found.removed)]
+    without = [side for side, unread, others in sides if unread and not any(each.lost for each in others)]
+    if without:
+        yield f"files of {_listed(without)} are missing or damaged"
     rest = [pair for pair in found.pairs if not pair.weights] if weights and weights[0].weights else []
     apart = [pair for pair in rest if not pair.alike]
     if apart:
@@ -180,6 +184,15 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
         )
     if found.others:
         yield "other contents differ"
+
+
+def _lost(singles: Sequence[Single], side: str) -> str:
+    """How many of them the other should have, in files that were not read."""
+    lost = sum([each.lost for each in singles])
+    if not lost:
+        return ""
+    many = "" if lost == len(singles) else f"{lost:,} of them "
+    return f" ({many}in missing or damaged files of {'B' if side == 'A' else 'A'})"
 
 
 def _tensors(count: int) -> str:

@@ -16,6 +16,7 @@ from typing import Union
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_path
+from ckptdoctor.checkpoint.unread import told_of
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
@@ -88,7 +89,7 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         likeness = yield from _likeness(found, mine, its, {*here.troubles, *wanted}, there)
         choice = Choice((mine.checkpoint, mine.source, here), (its.checkpoint, there), partners, wanted)
         choice.choose()
-        report = _report(request, mine, here, choice, likeness)
+        report = _report(request, (mine, its), here, choice, likeness)
         _insist(request, report, choice)
         recipe = recipe_of(mine.source, choice.made.values())
         report = replace(report, new_bytes=_replaced(choice.made))
@@ -203,7 +204,10 @@ def _likeness(
     return Likeness(sum(each is True for each in same), unlike, others, len(found.removed))
 
 
-def _report(request: GraftRequest, mine: _Opened, here: Health, choice: Choice, likeness: Likeness) -> GraftReport:
+def _report(
+    request: GraftRequest, both: tuple[_Opened, _Opened], here: Health, choice: Choice, likeness: Likeness
+) -> GraftReport:
+    mine, its = both
     grafted = tuple(_grafts(choice, likeness))
     output = output_of(request, unwrapped_path(mine.container)) if grafted else None
     return GraftReport(
@@ -216,10 +220,16 @@ def _report(request: GraftRequest, mine: _Opened, here: Health, choice: Choice, 
         left=choice.left,
         beside=len(here.troubles.keys() - choice.wanted.keys()),
         likeness=likeness,
-        unexamined=here.unexamined,
+        unexamined="; ".join([each for each in (here.unexamined, _unread(its)) if each]),
         unsummed=here.unsummed > 0,
         replaces_original=output is not None and os.path.realpath(output) == os.path.realpath(request.path),
     )
+
+
+def _unread(its: _Opened) -> str:
+    """Which files of the other copy are missing or damaged; "" where it is whole."""
+    unread = its.side.unread
+    return f"{its.path}: {told_of(its.checkpoint, unread)}" if unread else ""
 
 
 def _grafts(choice: Choice, likeness: Likeness) -> Iterator[Graft]:
@@ -254,7 +264,8 @@ def _insist(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
     if report.left and (request.keys or not report.grafted):
         what = "what was named" if request.keys else "what is damaged"
         more = [f"  and {len(stays) - _NAMED:,} more"] if len(stays) > _NAMED else []
-        raise RefusedError("\n".join([f"{request.donor} cannot stand for {what}:", *stays[:_NAMED], *more]))
+        seen = [f"not examined: {report.unexamined}"] if report.unexamined else []
+        raise RefusedError("\n".join([f"{request.donor} cannot stand for {what}:", *stays[:_NAMED], *more, *seen]))
     if not report.mixture or request.unsafe:
         return
     denied = any(each.denied for each in choice.made.values())

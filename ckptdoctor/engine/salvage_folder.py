@@ -27,10 +27,12 @@ from ckptdoctor.formats.compose.shards import index_text
 from ckptdoctor.formats.directories import model_folder, sharded
 from ckptdoctor.formats.directories.names import SINGLE
 from ckptdoctor.formats.directories.overlay import Overlay
+from ckptdoctor.formats.directories.unreadable import why
 from ckptdoctor.formats.directories.weights import Weights, weights_in
 from ckptdoctor.writing import Literal, Part, Recipe
 
 _INDEXES = {"safetensors": "model.safetensors.index.json", "bin": "pytorch_model.bin.index.json"}
+_REASONS = 3  # files of which is said why nothing of them can be saved
 # what reading the new folder must not notice
 _WRONG = frozenset({NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.INDEX_WRONG, NoteKind.INDEX_LACKS})
 
@@ -55,11 +57,15 @@ class _Folder:
             try:
                 planned = plan_salvage(path, os.path.join(self.output, name))
             except UnreadableError as error:
-                self.failed[name] = f"{name} is missing" if not os.path.lexists(path) else error.message
+                missing = not os.path.lexists(path)
+                closed = f"{name} cannot be opened: {error.message.rstrip('.')}"
+                self.failed[name] = f"{name} is missing" if missing else closed
             except CkptDoctorError as error:
-                self.failed[name] = error.message.split("\n")[0]
+                self.failed[name] = f"{name}: {_why(path, error)}"
             else:
                 self.saved[name] = planned
+        if self.weights.index is None and self.weights.shards is not None:
+            self.failed |= {name: f"{name} is missing" for name in self.weights.shards.missing}
 
     @property
     def where(self) -> dict[str, str]:
@@ -73,6 +79,12 @@ class _Folder:
         return found
 
 
+def _why(path: str, error: CkptDoctorError) -> str:
+    """Why nothing of a file can be saved: what lies there instead, or what is wrong with it."""
+    with formats.opened(path) as (_, container):
+        return why(container, error)
+
+
 def salvage_folder(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:
     """Write what is whole of the shards at ``path`` to the folder ``output`` (None: beside it, ``name.salvaged``).
 
@@ -84,9 +96,12 @@ def salvage_folder(path: str, output: str | None = None, *, force: bool = False)
     folder.look()
     where = folder.where
     if not where:
-        reasons = "; ".join(list(folder.failed.values())[:3]) or "no tensor in them is whole"
+        reasons = "; ".join(list(folder.failed.values())[:_REASONS])
+        if len(folder.failed) > _REASONS:
+            reasons += f"; and {len(folder.failed) - _REASONS:,} more"
         raise RefusedError(
-            f"{path}: nothing can be saved of its {plural(len(folder.weights.files), 'file')}: {reasons}."
+            f"{path}: nothing can be saved of its {plural(len(folder.weights.files), 'file')}: "
+            f"{reasons or 'no tensor in them is whole'}."
         )
     files: dict[str, str] = {}
     kept = [name for name in folder.saved if name in where.values()]
@@ -102,8 +117,11 @@ def _weights(path: str) -> Weights:
         container = formats.examine(folder)
         weights = weights_in(folder)
     if container.format not in (sharded.NAME, model_folder.NAME) or weights is None:
-        kind = container.format or "folder that no checkpoint is known by"
-        raise NotACheckpointError(f"{path} is a {kind}: of folders only those of shards are salvaged; name its files.")
+        kind = f"is a {container.format}" if container.format else "is no checkpoint that is known"
+        named = "" if container.format else container.guidance
+        raise NotACheckpointError(
+            f"{path} {kind}, and of folders only those of shards are salvaged. {named or 'Name one of its files.'}"
+        )
     return weights
 
 
@@ -148,7 +166,16 @@ def _report(folder: _Folder, where: dict[str, str], kept: list[str]) -> SalvageR
         recovered_bytes=sum(each.nbytes for each in tensors),
         verified=sum(report.verified for report in reports),
         lost=(*lost.values(), *_gone(folder, where, {str(path[-1]) for path in lost})),
+        lost_files=tuple(_lost_files(folder, where)),
     )
+
+
+def _lost_files(folder: _Folder, where: dict[str, str]) -> Iterator[str]:
+    """Why nothing is saved of a file: not of one whose tensors were all found in others."""
+    index = folder.weights.index
+    elsewhere = set(index.files if index is not None else ())
+    elsewhere -= {file for key, file in (index.weight_map.items() if index is not None else ()) if key not in where}
+    yield from (reason for file, reason in folder.failed.items() if file not in elsewhere)
 
 
 def _gone(folder: _Folder, where: dict[str, str], told: set[str]) -> Iterator[LostTensor]:

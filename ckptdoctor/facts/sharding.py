@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, NoteKind, Opaque, Sequence, StateDict, Storage, Tensor
+from ckptdoctor.checkpoint.unread import UNREAD
 from ckptdoctor.facts.names import forms, keys_of
 from ckptdoctor.facts.notes import Noted
 from ckptdoctor.facts.once import once
@@ -157,15 +158,7 @@ def sharded_tensors(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
 # ---- indexes
 
 _OF_INDEX = frozenset({NoteKind.INDEX_STALE, NoteKind.INDEX_WRONG, NoteKind.INDEX_OMITS, NoteKind.INDEX_SIZE})
-_IN_THE_WAY = frozenset(
-    {
-        NoteKind.FILE_MISSING,
-        NoteKind.FILE_DAMAGED,
-        NoteKind.FILE_OUTSIDE,
-        NoteKind.INDEX_LACKS,
-        NoteKind.KEY_IN_TWO_FILES,
-    }
-)
+_IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
 
 
 def index_to_write(subject: Noted) -> str | None:

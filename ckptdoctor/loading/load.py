@@ -22,6 +22,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.facts.incomplete import require_every_file
 from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.storages import StorageReader
@@ -33,10 +34,13 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Device tags do not matter, strides and shared storages are kept, and stored records are mapped rather than read.
     Objects other than plain values and tensors come back as ``Inert`` records; no code of theirs runs.
-    Raises UnreadableError, NotACheckpointError or DamagedError, with one sentence that says where.
+    Raises UnreadableError, NotACheckpointError or DamagedError, with one sentence that says where: also for a folder
+    of which a file is missing or damaged. The other files can be loaded by their own names.
     """
     with opened(path) as (source, container):
-        return load_contents(read(source, container), source)
+        checkpoint = read(source, container)
+        require_every_file(checkpoint)
+        return load_contents(checkpoint, source)
 
 
 def load_contents(checkpoint: Checkpoint, source: Source) -> Any:

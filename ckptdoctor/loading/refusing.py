@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ckptdoctor.checkpoint import show_path
+from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Alignment, Comparison
@@ -30,6 +31,8 @@ def refusal(
         f"{plural(len(reference.tensors), 'key')} do "
         f"({now.parameters:,} of {plural(comparison.total_parameters, 'parameter')})."
     ]
+    unread = unread_files(checkpoint)
+    lines += [f"  {told_of(checkpoint, unread)}."] if unread else []
     lines += _named("missing", now.missing)
     lines += _named("left over", now.unexpected)
     lines += _named("of another shape", [_shapes(comparison, now, key) for key in now.mismatched])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping as Table
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import KeyPath, Mapping, Tensor, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.renaming import renamed_modules
 from ckptdoctor.engine.diagnose import findings_of
@@ -44,8 +46,9 @@ def load_state_dict(
     prefixes go, keys get the names they have there. No code of the file runs, and device tags do not matter.
 
     Raises RefusedError, which says how much fits and what is in the way, where it does not fit completely; with
-    ``strict=False`` what fits is returned instead. Raises UsageError for a reference that is none and a root that is
-    not there, and UnreadableError, NotACheckpointError or DamagedError for the file.
+    ``strict=False`` what fits is returned instead, with a UserWarning where files of the folder are missing or damaged.
+    Raises UsageError for a reference that is none and a root that is not there, and UnreadableError,
+    NotACheckpointError or DamagedError for the file.
     """
     wanted = as_reference(reference)
     with opened(path) as (source, container), collector_paused():
@@ -58,6 +61,11 @@ def load_state_dict(
             settled = _settle(comparison, _droppable(findings))
             if comparison.rivals or (strict and not settled.complete):
                 raise refusal(comparison, settled.alignment, settled.doubled, findings)
+            unread = unread_files(checkpoint)
+            if unread:
+                warnings.warn(
+                    f"{checkpoint.path}: {told_of(checkpoint, unread)}. What belongs there is not loaded.", stacklevel=2
+                )
         return _made(settled, StorageReader(checkpoint, source))
 
 

@@ -9,8 +9,9 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.checkpoint.expectation import is_extra_state
+from ckptdoctor.checkpoint.unread import lists_all, told_of, unread_files
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
-from ckptdoctor.errors import UsageError
+from ckptdoctor.errors import DamagedError, UsageError
 from ckptdoctor.reference import Expected, Reference
 
 _SAFETENSORS = ".safetensors"
@@ -20,11 +21,18 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     """What the checkpoint at ``path`` holds, as what another one is expected to hold.
 
     ``root`` names the state dict (key path, parts joined by "/") where there is more than one that it could be; in a
-    file with only one it need not be there. Raises UsageError when there is none or no telling which, and what
-    ``formats.open_checkpoint`` raises for a file that cannot be read.
+    file with only one it need not be there. Raises UsageError when there is none or no telling which, what
+    ``formats.open_checkpoint`` raises for a file that cannot be read, and DamagedError where a file of a folder is
+    missing or damaged: nothing says of what shapes its tensors are.
     """
     checkpoint = formats.open_checkpoint(path)
     state_dict = _chosen(checkpoint, root)
+    unread = unread_files(checkpoint, state_dict.path)
+    if unread and not lists_all(checkpoint):
+        raise DamagedError(
+            f"{shown(path)} is not whole, so that nothing can be held against it: {told_of(checkpoint, unread)}. "
+            "Name a whole copy."
+        )
     tensors = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in state_dict.tensors}
     extra = frozenset(filter(is_extra_state, (*tensors, *state_dict.others)))
     ties, once = _ties(state_dict.tensors), _once(state_dict.tensors)

@@ -21,6 +21,7 @@ NAME = 64  # characters of a name or pattern
 _MOST = 12  # lines of one kind before the rest is counted
 _ROWS = 16  # modules in a table
 _PATTERNS = 3  # of one line
+_LOST = "in missing or damaged files of {}"
 _COMPARED = 5000  # names for which exact patterns are looked for
 
 Kind = TypeVar("Kind", bound=Hashable)
@@ -53,8 +54,8 @@ def groups(found: Difference, every: bool = False) -> list[Group]:
         made += _by_kind(label, [pair for pair in found.pairs if chosen(pair)], kind, every)
     made += _values(found, every)
     made += _ties(found, every)
-    made += _singles("only in A", found.removed, every)
-    made += _singles("only in B", found.added, every)
+    made += _singles("only in A", found.removed, every, _LOST.format("B"))
+    made += _singles("only in B", found.added, every, _LOST.format("A"))
     made += _others(found.others, every)
     return made
 
@@ -255,16 +256,17 @@ def _tie(tie: Tie) -> Group:
     return Group(f"tied in {here}", len(names), text, "; ".join(ways))
 
 
-def _singles(label: str, singles: Sequence[Single], every: bool) -> Iterator[Group]:
+def _singles(label: str, singles: Sequence[Single], every: bool, why: str) -> Iterator[Group]:
+    """What one side has alone; ``why`` is said of what the other's index has in files that were not read."""
     if every:
         told = [(each, f"{shape(each.tensor.shape)} {each.tensor.dtype.name}") for each in singles]
-        yield from (Group(label, 1, _name(each.name), text) for each, text in told)
+        yield from (Group(label, 1, _name(each.name), f"{text}, {why}" if each.lost else text) for each, text in told)
         return
-    by_place: dict[str, list[str]] = {}
+    by_place: dict[tuple[str, str], list[str]] = {}
     for each in singles:
         place = "" if each.weights else each.name.split("/")[0]
-        by_place.setdefault(place, []).append(each.name)
-    yield from _some(Group(label, len(names), short(names)) for names in by_place.values())
+        by_place.setdefault((place, why if each.lost else ""), []).append(each.name)
+    yield from _some(Group(label, len(names), short(names), remark) for (_, remark), names in by_place.items())
 
 
 def _others(others: Sequence[Other], every: bool) -> Iterator[Group]:

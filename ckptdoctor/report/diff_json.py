@@ -42,7 +42,7 @@ def render(found: Difference, version: str, every: bool = False) -> str:
                 for row in rows(found)
             ],
             "ranks": _ranks(found),
-            "not_examined": list(found.notes),
+            "not_examined": list(found.unseen),
             "seconds": round(found.seconds, 4),
         }
     )
@@ -85,7 +85,11 @@ def _pair(pair: Pair) -> dict[str, object]:
 
 def _single(single: Single) -> dict[str, object]:
     tensor = single.tensor
-    return {**_tensor(single.name, tensor.dtype.name, tensor.shape, tensor.device), "weights": single.weights}
+    return {
+        **_tensor(single.name, tensor.dtype.name, tensor.shape, tensor.device),
+        "weights": single.weights,
+        "lost": single.lost,
+    }
 
 
 def _tensor(name: str, dtype: str, sizes: tuple[int, ...], device: str) -> dict[str, object]:

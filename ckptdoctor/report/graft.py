@@ -58,7 +58,7 @@ def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
         verb = "is damaged and stays so: it was" if report.beside == 1 else "are damaged and stay so: they were"
         yield f"note · {plural(report.beside, 'other tensor')} {verb} not asked for"
     if report.unexamined:
-        yield f"note · not examined: {report.unexamined}"
+        yield f"note · not examined: {escape(report.unexamined)}"
 
 
 def _outcome(report: GraftReport, paint: Paint, width: int | None) -> Iterator[str]:

@@ -16,6 +16,7 @@ from ckptdoctor.report.wrapping import abridged
 _LISTED = 20  # tensors that are named one by one
 _NAME = 60  # characters of a name
 _REASON = 120  # characters of what is wrong with it
+_OF_FILE = 240  # characters of why nothing of a file is saved
 
 
 def render(report: SalvageReport, paint: Paint | None = None) -> str:
@@ -38,6 +39,7 @@ def as_json(report: SalvageReport, version: str) -> str:
                 "verified": report.verified,
             },
             "lost": [_entry(each) for each in report.lost],
+            "lost_files": list(report.lost_files),
             "replaced_by_none": [show_path(path) for path in report.left_out],
         }
     )
@@ -55,12 +57,7 @@ def _entry(lost: LostTensor) -> dict[str, object]:
 
 
 def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
-    total = report.recovered + len(report.lost)
-    lost_bytes = sum(each.nbytes for each in report.lost)
-    share = _percent(report.recovered_bytes, report.recovered_bytes + lost_bytes)
-    whole = f"{report.recovered:,} of {plural(total, 'tensor')} saved"
-    known = all(each.dtype for each in report.lost)  # of what only an index names nothing is known
-    yield f"{escape(report.path)} · {report.format} · {whole}{f', {share} of the values' if known else ''}"
+    yield f"{escape(report.path)} · {report.format} · {_whole(report)}"
     yield f"  recovered  {plural(report.recovered, 'tensor')}   {size(report.recovered_bytes)}   {vouched(report)}"
     useless = [each for each in report.lost if each.share == 1]
     gone = [each for each in report.lost if not each.share]
@@ -71,9 +68,26 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
     yield from _table(report)
     yield f"{paint.strong('wrote')} {escape(report.output)}; the original is untouched"
     yield "verified · everything in it is equal to what is in the original"
-    if report.lost:
+    if report.lost or report.lost_files:
         yield f"note · {what_it_means(report)}"
     yield f"next · {paint.accent(next_step(report))}"
+
+
+def _whole(report: SalvageReport) -> str:
+    """How much is saved of how much, as far as that is known."""
+    if _unlisted(report):
+        return f"{plural(report.recovered, 'tensor')} saved"
+    whole = f"{report.recovered:,} of {plural(report.recovered + len(report.lost), 'tensor')} saved"
+    if not all(each.dtype for each in report.lost):  # of what only an index names nothing is known
+        return whole
+    lost = sum(each.nbytes for each in report.lost)
+    return f"{whole}, {_percent(report.recovered_bytes, report.recovered_bytes + lost)} of the values"
+
+
+def _unlisted(report: SalvageReport) -> list[str]:
+    """The files of which nothing is saved, and nothing says what they held."""
+    listed = {each.damage for each in report.lost}
+    return [each for each in report.lost_files if each not in listed]
 
 
 def vouched(report: SalvageReport) -> str:
@@ -87,13 +101,24 @@ def vouched(report: SalvageReport) -> str:
 
 def _table(report: SalvageReport) -> Iterator[str]:
     listed = sorted(report.lost, key=lambda each: -each.share)[:_LISTED]
-    names = [abridged(escape(show_path(each.path)), _NAME) for each in listed]
-    room = max((len(name) for name in names), default=0)
-    for name, each in zip(names, listed, strict=True):
-        kind = f"{each.dtype} {shape(each.shape)}   " if each.dtype else ""
-        yield f"    {name:<{room}}   {kind}{state(each)}"
+    known = [(_name(each), each) for each in listed if each.dtype]
+    room = max((len(name) for name, _ in known), default=0)
+    for name, each in known:
+        yield f"    {name:<{room}}   {each.dtype} {shape(each.shape)}   {state(each)}"
+    for reason in dict.fromkeys([each.damage for each in listed if not each.dtype]):  # of whole files: said once
+        yield f"    {abridged(escape(reason), _OF_FILE)}"
+        yield from (f"      {_name(each)}" for each in listed if not each.dtype and each.damage == reason)
     if len(report.lost) > len(listed):
         yield f"    and {len(report.lost) - len(listed):,} more; --format json lists them all"
+    unlisted = _unlisted(report)
+    for reason in unlisted[:_LISTED]:
+        yield f"    {abridged(escape(reason), _OF_FILE)}; nothing says which tensors it held"
+    if len(unlisted) > _LISTED:
+        yield f"    and {plural(len(unlisted) - _LISTED, 'more file')}; --format json lists them all"
+
+
+def _name(lost: LostTensor) -> str:
+    return abridged(escape(show_path(lost.path)), _NAME)
 
 
 def state(lost: LostTensor) -> str:

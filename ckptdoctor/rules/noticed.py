@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import Note
 from ckptdoctor.edits import Fix
@@ -28,23 +28,35 @@ def problems(
     *,
     otherwise: str,
     cause: str,
-    advice: str = "",
+    advice: str | Callable[[Note], str] = "",
     torch_says: tuple[str, ...] = (),
     severity: Severity | None = None,
     fix: Fix | None = None,
 ) -> Iterator[Problem]:
-    """A problem for each note; ``otherwise`` is the message of a note without words. ``fix`` repairs them all."""
+    """A problem for each note; ``otherwise`` is the message of a note without words. ``fix`` repairs them all.
+
+    ``advice`` may depend on the note: then that on the first of those that are too many stands for them.
+    """
     for note in notes[:MOST]:
         yield Problem(
             message=sentence(note, otherwise),
             cause=cause,
             torch_says=torch_says,
-            advice=advice,
+            advice=advice(note) if callable(advice) else advice,
+            keys=note.keys,
             location=location(note),
             severity=severity,
             fix=fix,
         )
     rest = notes[MOST:]
     if rest:
-        message = f"{wording.count(len(rest), 'more place')} of this kind, the first: {sentence(rest[0], otherwise)}"
-        yield Problem(message, cause, torch_says, advice, location=location(rest[0]), severity=severity, fix=fix)
+        yield Problem(
+            message=f"{wording.count(len(rest), 'more place')} of this kind, the first: {sentence(rest[0], otherwise)}",
+            cause=cause,
+            torch_says=torch_says,
+            advice=advice(rest[0]) if callable(advice) else advice,
+            keys=tuple([key for note in rest for key in note.keys]),
+            location=location(rest[0]),
+            severity=severity,
+            fix=fix,
+        )

@@ -16,6 +16,7 @@ from ckptdoctor.engine import salvage_folder
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.salvage import salvage
 from ckptdoctor.errors import NotACheckpointError, RefusedError, UsageError, WriteError
+from tests import broken_shards
 
 INDEX = "model.safetensors.index.json"
 NAMES = [f"model-{number:05d}-of-00003.safetensors" for number in (1, 2, 3)]
@@ -140,6 +141,14 @@ def test_one_file_of_a_model(tmp_path):
     assert len(load_file(tmp_path / "out" / "model.safetensors")) == 7
 
 
+def test_loose_files_are_named_instead(tmp_path):
+    """A folder that is no checkpoint is not salvaged: the message names a file to begin with."""
+    torch.save(tensors(), tmp_path / "decoder.pt")
+    with pytest.raises(NotACheckpointError) as error:
+        salvage(str(tmp_path))
+    assert error.value.message.endswith(f"name one of its files, such as {tmp_path / 'decoder.pt'}.")
+
+
 def test_what_is_refused(tmp_path):
     """Other folders, nothing that is whole, an output that is the source or is taken; nothing is left behind."""
     with pytest.raises(NotACheckpointError, match="only those of shards"):
@@ -192,7 +201,7 @@ def test_what_is_said(tmp_path):
     assert result.return_value == 1
     lines = result.stdout.splitlines()
     assert lines[0].endswith("sharded Hugging Face checkpoint · 6 of 9 tensors saved")
-    assert f"    layers.3.weight   {NAMES[1]} is missing" in lines
+    assert lines[lines.index(f"    {NAMES[1]} is missing") + 1] == "      layers.3.weight"
     assert lines[-1].startswith("next · AutoModel.from_pretrained")
     result = CliRunner().invoke(command, [str(source), "--force", "--format", "json"], standalone_mode=False)
     lost = json.loads(result.stdout)["lost"]
@@ -204,3 +213,40 @@ def test_what_is_said(tmp_path):
         "share": 0.0,
         "damage": f"{NAMES[1]} is missing",
     }
+
+
+@pytest.mark.parametrize("damage", ["missing", "page", "pointer", "zeroed", "empty", "beheaded"])
+def test_a_shard_of_which_nothing_is_left_is_never_passed_over(damage, tmp_path):
+    """Without an index nothing says what it held: that is said, and the exit status tells, though no key is lost."""
+    broken_shards.folder(tmp_path / "m", damage=damage, index=False)
+    report = salvage(str(tmp_path / "m"))
+    assert (report.recovered, report.lost, len(report.lost_files)) == (16, (), 1)
+    assert report.lost_files[0].startswith(broken_shards.name(2))
+    result = CliRunner().invoke(command, [str(tmp_path / "m"), "--force"], standalone_mode=False)
+    assert result.return_value == 1
+    assert " · 16 tensors saved\n" in result.stdout
+    assert f"    {report.lost_files[0]}; nothing says which tensors it held\n" in result.stdout
+
+
+def test_why_a_shard_is_lost_is_said_once(tmp_path):
+    """Above its tensors, in words without the path; JSON has it for each tensor, and for the file."""
+    broken_shards.folder(tmp_path / "m", damage="page")
+    result = CliRunner().invoke(command, [str(tmp_path / "m")], standalone_mode=False)
+    reason = f"{broken_shards.name(2)}: a web page called “404 Not Found” is here instead of the file"
+    lines = result.stdout.splitlines()
+    assert lines.count(f"    {reason}") == 1
+    at = lines.index(f"    {reason}")
+    assert [line.strip() for line in lines[at + 1 : at + 9]] == broken_shards.SECOND
+    result = CliRunner().invoke(command, [str(tmp_path / "m"), "--force", "--format", "json"], standalone_mode=False)
+    said = json.loads(result.stdout)
+    assert said["lost_files"] == [reason]
+    assert {each["damage"] for each in said["lost"]} == {reason}
+
+
+def test_a_missing_file_whose_tensors_lie_in_others_is_no_loss(tmp_path):
+    """An index of another save names files that are not there."""
+    source = shards(tmp_path / "m", index=False)
+    where = dict.fromkeys(tensors(), "model-00001-of-00001.safetensors")
+    (source / INDEX).write_text(json.dumps({"weight_map": where}))
+    report = salvage(str(source))
+    assert (report.recovered, report.lost, report.lost_files) == (9, (), ())

@@ -12,6 +12,7 @@ from torch import nn
 
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.loading import Inert, load
+from tests import broken_shards
 from tests.builders import moved, saving_tags, tagged
 
 PLAIN_DTYPES = [
@@ -228,3 +229,14 @@ def test_arrays_that_would_be_rounded_stay_inert(tmp_path):
 
     torch.save({"x": Call()}, tmp_path / "a.pt")
     assert isinstance(load(tmp_path / "a.pt")["x"], Inert)
+
+
+@pytest.mark.parametrize("suffix", ["bin", "safetensors"])
+@pytest.mark.parametrize("damage", ["missing", "page"])
+def test_a_folder_without_a_shard_is_not_loaded_as_the_whole(tmp_path, suffix, damage):
+    """The error names the file, how many tensors it has, and what to do; a whole file of it loads by its own name."""
+    broken_shards.folder(tmp_path / "m", suffix, damage)
+    name = broken_shards.name(2, suffix)
+    with pytest.raises(DamagedError, match=f"{name}.* with 8 tensors of the index.*ckptdoctor salvage"):
+        load(tmp_path / "m")
+    assert len(load(tmp_path / "m" / broken_shards.name(1, suffix))) == 8

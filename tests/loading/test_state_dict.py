@@ -13,6 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from ckptdoctor.errors import DamagedError, RefusedError, UnreadableError, UsageError
 from ckptdoctor.loading.state_dict import load_state_dict
+from tests import broken_shards
 from tests.builders import saving_tags, tagged
 
 # torch.compile and quantized modules set off warnings of torch's own
@@ -266,3 +267,23 @@ def test_files_that_cannot_be_read(tmp_path, net):
         load_state_dict(tmp_path / "a.safetensors", net)
     with pytest.raises(UsageError, match="like="):
         load_state_dict(tmp_path / "a.safetensors", "other.pt")
+
+
+@pytest.mark.parametrize("suffix", ["bin", "safetensors"])
+def test_a_folder_without_a_shard_names_it(tmp_path, suffix):
+    """Strictly it is refused with the file that is missing; what fits comes with a warning that names it."""
+    broken_shards.folder(tmp_path / "m", suffix, "missing")
+    said = f"{broken_shards.name(2, suffix)} is missing, with 8 tensors of the index."
+    with pytest.raises(RefusedError, match=f"16 of 24 keys do.*\n  {said}"):
+        load_state_dict(tmp_path / "m", broken_shards.tensors())
+    with pytest.warns(UserWarning, match=said):
+        found = load_state_dict(tmp_path / "m", broken_shards.tensors(), strict=False)
+    assert found.keys() == broken_shards.tensors().keys() - broken_shards.SECOND
+
+
+def test_what_is_asked_for_is_loaded_of_a_folder_without_a_shard(tmp_path, recwarn):
+    """A reference that asks for nothing of the missing file is satisfied, without a warning."""
+    broken_shards.folder(tmp_path / "m", damage="missing")
+    wanted = {key: value for key, value in broken_shards.tensors().items() if key not in broken_shards.SECOND}
+    assert load_state_dict(tmp_path / "m", wanted).keys() == wanted.keys()
+    assert not recwarn.list

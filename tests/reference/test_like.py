@@ -8,8 +8,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ckptdoctor.errors import CkptDoctorError, UsageError
+from ckptdoctor.errors import CkptDoctorError, DamagedError, UsageError
 from ckptdoctor.reference.like import from_checkpoint
+from tests import broken_shards
 
 
 def _net() -> torch.nn.Module:
@@ -93,3 +94,11 @@ def test_extra_state_of_any_kind_is_told(tmp_path: Path) -> None:
     """Tensors and others; what only ends like it is none."""
     state_dict = {"a._extra_state": None, "b._extra_state": torch.ones(2), "c.w": torch.ones(2), "my_extra_state": 3}
     assert from_checkpoint(_saved(state_dict, tmp_path / "a.pt")).extra == {"a._extra_state", "b._extra_state"}
+
+
+@pytest.mark.parametrize("suffix", ["bin", "safetensors"])
+def test_a_folder_without_a_shard_is_no_reference(tmp_path: Path, suffix: str) -> None:
+    """Nothing says what the missing tensors are like, so the file is named instead."""
+    broken_shards.folder(tmp_path / "m", suffix, "missing")
+    with pytest.raises(DamagedError, match=f"{broken_shards.name(2, suffix)} is missing, with 8 tensors of the index"):
+        from_checkpoint(str(tmp_path / "m"))

@@ -22,10 +22,8 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.formats.directories.grafting import Graft
+from ckptdoctor.formats.directories.unreadable import why
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
-
-# notes of a file that say by themselves what it is instead of a checkpoint, and have rules of their own
-_TELLING = frozenset({NoteKind.EMPTY, NoteKind.LFS_POINTER, NoteKind.HTML_PAGE})
 
 
 class Gathering:
@@ -39,7 +37,10 @@ class Gathering:
         self.notes: list[Note] = []
 
     def file(self, name: str, what: str = "") -> Checkpoint | None:
-        """What the file ``name`` holds by itself; None, and a note that ends in ``what``, where it cannot be read."""
+        """What the file ``name`` holds by itself; None, and a note that says ``what`` of it, where it cannot be read.
+
+        ``what`` is such as "with 4 tensors of the index".
+        """
         try:
             source = self.folder.open(name)
         except HostileError as error:
@@ -47,21 +48,23 @@ class Gathering:
             return None
         except UnreadableError as error:
             missing = not os.path.lexists(os.path.join(self.folder.path, name))
-            message = f"{name} is missing{what}" if missing else f"{name} cannot be opened{what}"
-            self.note(NoteKind.FILE_MISSING, message if missing else f"{message}: {error.message}", name)
+            gone = f"{name} is missing{f', {what}' if what else ''}"
+            self.note(
+                NoteKind.FILE_MISSING,
+                gone if missing else f"{told(name, what)} cannot be opened: {error.message}",
+                name,
+            )
             return None
-        return self.source(source, name)
+        return self.source(source, name, what)
 
-    def source(self, source: Source, name: str) -> Checkpoint | None:
+    def source(self, source: Source, name: str, what: str = "") -> Checkpoint | None:
         """The same for a file, or a stretch of one, that is open already."""
         container = formats.examine(source)
         try:
             return formats.read(source, container)
         except CkptDoctorError as error:
-            notes = [note for note in container.notes if note.kind in _TELLING]
-            self.notes += Graft(name).notes(notes)
-            if not notes:
-                self.note(NoteKind.FILE_DAMAGED, f"{name} cannot be read: {error.message}", name, error.offset)
+            message = f"{told(name, what)} cannot be read: {why(container, error)}"
+            self.notes.append(Note(NoteKind.FILE_DAMAGED, message, name, error.offset, guidance=container.guidance))
             return None
 
     def note(self, kind: NoteKind, message: str, member: str | None = None, offset: int | None = None) -> None:
@@ -105,6 +108,11 @@ class Gathering:
             bytes_read=self.folder.bytes_read,
             container=container,
         )
+
+
+def told(name: str, what: str) -> str:
+    """The file with ``what`` is said of it, as the subject of a sentence."""
+    return f"{name}, {what}," if what else name
 
 
 def size_of(folder: FolderSource, names: Iterable[str]) -> int:

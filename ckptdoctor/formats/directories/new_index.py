@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, FolderSource, NoteKind, Source, Tensor
+from ckptdoctor.checkpoint.unread import UNREAD
 from ckptdoctor.edits import Edit, WriteIndex
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of
@@ -20,10 +21,7 @@ if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.writing.recipe import Recipe
 
 # what keeps an index from being written: something of the checkpoint is not there, or it is there twice
-_IN_THE_WAY = (
-    *(NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.FILE_OUTSIDE),
-    *(NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES),
-)
+_IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
 
 
 def rewrite_index(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Note, NoteKind, Part, Tensor
+from ckptdoctor.checkpoint.unread import UNREAD
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.formats.directories.gathering import Gathering
+from ckptdoctor.formats.directories.gathering import Gathering, told
 from ckptdoctor.formats.directories.grafting import Graft
 from ckptdoctor.formats.directories.index import Index
 from ckptdoctor.formats.directories.names import Shards
@@ -28,7 +30,7 @@ def union(
                 f"{plural(rest, 'more shard', 'more shards')} of {shards.total:,} {'is' if rest == 1 else 'are'} "
                 "missing",
             )
-    parts = Parts(gathering, files, index, shards)
+    parts = Parts(gathering, files, index, shards, path)
     parts.compare()
     return parts.joined(path)
 
@@ -36,10 +38,17 @@ def union(
 class Parts:
     """What each shard holds at its top, before it is known which of them a key is taken from.
 
-    ``stale`` says that the index is of another save than the shards.
+    ``stale`` says that the index is of another save than the shards. ``path`` is where their tensors will lie.
     """
 
-    def __init__(self, gathering: Gathering, files: Iterable[str], index: Index | None, shards: Shards | None) -> None:
+    def __init__(
+        self,
+        gathering: Gathering,
+        files: Iterable[str],
+        index: Index | None,
+        shards: Shards | None,
+        path: KeyPath = (),
+    ) -> None:
         self.gathering = gathering
         self.index = index
         self.shards = shards
@@ -52,20 +61,32 @@ class Parts:
         before = len(gathering.notes)
         for file in files:
             count = wanted.get(file, 0)
-            self._open(file, f", with {plural(count, 'tensor')} of the index" if count else "")
-        self.troubles: list[Note] = gathering.notes[before:]
+            self._open(file, f"with {plural(count, 'tensor')} of the index" if count else "")
+        self.troubles: list[Note] = self._with_keys(gathering.notes[before:], path)
+        gathering.notes[before:] = self.troubles
 
     def _open(self, file: str, what: str) -> None:
         checkpoint = self.gathering.file(file, what)
         if checkpoint is None:
             return
         if not isinstance(checkpoint.tree, Mapping):
-            self.gathering.note(NoteKind.FILE_DAMAGED, f"{file} holds no state dict", file)
+            self.gathering.note(NoteKind.FILE_DAMAGED, f"{told(file, what)} holds no state dict", file)
             return
         self.read[file] = checkpoint
         self.entries[file] = dict(checkpoint.tree.entries)
         for key in self.entries[file]:
             self.holders.setdefault(key, []).append(file)
+
+    def _with_keys(self, notes: Iterable[Note], path: KeyPath) -> list[Note]:
+        """The notes of files that could not be read, with the keys that the index puts there and no other file has."""
+        lost: dict[str, list[KeyPath]] = {}
+        for key, file in self.map.items():
+            if file not in self.read and key not in self.holders:
+                lost.setdefault(file, []).append((*path, key))
+        return [
+            replace(note, keys=tuple(lost.get(note.member or "", ()))) if note.kind in UNREAD else note
+            for note in notes
+        ]
 
     # ---- what is odd
 

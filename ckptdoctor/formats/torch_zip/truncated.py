@@ -25,7 +25,8 @@ _ZEROS = 4096
 _FIRST_WORDS = ((".format_version", 1), (".storage_alignment", 2), ("byteorder", 6))
 _LAST_WORDS = (("version", 2), (".data/serialization_id", 40))
 
-_GUIDANCE = "Fetch the file again, or take an earlier checkpoint; the storages that are complete can be salvaged."
+_GUIDANCE = "Fetch the file again, or take an earlier checkpoint"
+_SALVAGE = "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
 
 
 class _Declared:
@@ -45,11 +46,13 @@ def describe(source: Source, head: bytes, format_name: str, error: TruncatedErro
     if name is None or not name.lower().endswith("/data.pkl") or name.count("/") != 1:
         return None
     try:
-        message = _account(source, name)
+        message, some = _account(source, name)
     except CkptDoctorError:  # the pickle is damaged as well: less can be said, and that much is known
         message = f"{_cut(source)}; what it should hold cannot be told, because {shown(name)} is not whole"
-    note = Note(NoteKind.TRUNCATED, message, offset=error.offset)
-    return Container(source.path, source.size, format_name, head, False, _GUIDANCE, (note,), source.identity)
+        some = False
+    note = Note(NoteKind.TRUNCATED, message, offset=error.offset, guidance=_SALVAGE if some else "")
+    guidance = f"{_GUIDANCE}; the storages that are complete can be salvaged." if some else f"{_GUIDANCE}."
+    return Container(source.path, source.size, format_name, head, False, guidance, (note,), source.identity)
 
 
 def _cut(source: Source) -> str:
@@ -73,20 +76,32 @@ def declared_sizes(source: Source, walk: Walk, name: str) -> dict[str, int]:
     return {f"{name[: -len('data.pkl')]}data/{key}": length for key, length in declared.sizes.items()}
 
 
-def _account(source: Source, name: str) -> str:
-    """One sentence on what is there. Raises CkptDoctorError when ``data.pkl`` is not whole."""
+def _account(source: Source, name: str) -> tuple[str, bool]:
+    """One sentence on what is there, and whether anything can be saved. Raises CkptDoctorError without ``data.pkl``."""
     walk = Walk()
     sizes = declared_sizes(source, walk, name)
     while not walk.ended and len(walk.found) < MAX_RECORDS:
         step(source, walk, sizes)
     whole = [record.name for record in walk.found if record.name in sizes]
     if walk.at + 4 <= source.size and source.read(walk.at, 4) == structs.CENTRAL_SIGNATURE and len(whole) == len(sizes):
-        return f"{_cut(source)}, but all {len(sizes):,} storages are complete: nothing of value is lost"
+        return f"{_cut(source)}, but {_complete(len(whole), len(sizes))}: nothing of value is lost", True
     lost = sum(sizes.values()) - sum(sizes[record] for record in whole)
     return (
-        f"{_cut(source)}: {len(whole):,} of {len(sizes):,} storages are complete, {lost:,} bytes of values are lost; "
-        f"the whole file would have about {_whole_size(source, walk, sizes):,} bytes"
-    )
+        f"{_cut(source)}: {_complete(len(whole), len(sizes))}, {f'{lost:,}' if lost else 'no'} bytes of values are "
+        f"lost; the whole file would have about {_whole_size(source, walk, sizes):,} bytes"
+    ), bool(whole) or not sizes
+
+
+def _complete(whole: int, every: int) -> str:
+    """How many storages are complete, as a clause."""
+    if not every:
+        return "it has no storages"
+    if every == 1:
+        return f"its only storage is {'' if whole else 'not '}complete"
+    if not whole:
+        return f"none of {every:,} storages is complete"
+    many = f"all {every:,}" if whole == every else f"{whole:,} of {every:,}"
+    return f"{many} storages {'is' if whole == 1 else 'are'} complete"
 
 
 def _alignment(source: Source, walk: Walk) -> int:

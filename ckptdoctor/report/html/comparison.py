@@ -28,7 +28,7 @@ def comparison(examined: Examined) -> str:
         _modules(rows(found)),
         _singles("Only in A", found.removed),
         _singles("Only in B", found.added),
-        *[f'<p class="soft">Not examined: {text(note)}</p>' for note in found.notes[:8]],
+        *[f'<p class="soft">Not examined: {text(note)}</p>' for note in found.unseen[:8]],
     ]
     return section("comparison", "Comparison", lines(parts))
 

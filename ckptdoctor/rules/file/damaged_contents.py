@@ -16,15 +16,19 @@ How it is found
     The reader follows every header and every opcode, and checks each length before it believes it.
 
 Repair
-    None: take the file from another copy. The byte offset in the report says where the damage begins.
+    None: take the file from another copy. The byte offset in the report says where the damage begins. Of a shard that
+    was cut off, ``ckptdoctor salvage FOLDER`` saves what is in front of the cut, with all that is in the other shards.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.checkpoint import Checkpoint, NoteKind
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.facts.torn import salvage_advice, torn_by_file
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
@@ -33,6 +37,8 @@ from ckptdoctor.rules.noticed import problems
 
 # formats whose truncation has a rule of its own
 _OWN_RULE = (truncated_zip.FORMAT, truncated_legacy.FORMAT, truncated_safetensors.FORMAT)
+_AGAIN = "Download or copy it again and compare the sizes."
+
 SICK = (
     Example(
         "an unknown opcode",
@@ -48,11 +54,26 @@ HEALTHY = (Example("every opcode known", {"epoch": 42, "w": T((3,))}, "torch leg
 def damaged_contents(subject: Noted) -> Iterator[Problem]:
     """A pickle or an archive that makes no sense."""
     kinds = [NoteKind.PICKLE_DAMAGED, NoteKind.ZIP_DAMAGED]
-    if format_of(subject) not in _OWN_RULE:
+    in_folder = isinstance(subject, Checkpoint) and os.path.isdir(subject.path)
+    if format_of(subject) not in _OWN_RULE and not in_folder:
         kinds.append(NoteKind.TRUNCATED)
     yield from problems(
         notes_of(subject, *kinds),
         otherwise="the contents are damaged",
         cause="Bytes were lost or changed, or the file was edited by something that does not know the format.",
         advice="Take the file from another copy, or use the checkpoint saved before it.",
+    )
+    if isinstance(subject, Checkpoint) and in_folder:
+        yield from _cut_off(subject)
+
+
+def _cut_off(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Files of a folder that end before their tensors do."""
+    notes = notes_of(checkpoint, NoteKind.TRUNCATED)
+    torn = torn_by_file(checkpoint, {note.member: None for note in notes if note.member}) if notes else {}
+    yield from problems(
+        [replace(note, keys=torn.get(note.member or "", ())) for note in notes],
+        otherwise="a file ends before its tensors do",
+        cause="An interrupted download or copy, or a full disk.",
+        advice=lambda note: f"{_AGAIN} {salvage_advice(checkpoint, note.member or '')}",
     )

@@ -16,7 +16,8 @@ How it is found
 
 Repair
     Copy or download the file again, or use the checkpoint saved before it. If there is no other copy,
-    ``ckptdoctor salvage FILE`` saves every tensor in front of the cut, each verified by its own checksum.
+    ``ckptdoctor salvage FILE`` saves every tensor in front of the cut, each verified by its own checksum; it is named
+    only where there are such tensors.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
 
 FORMAT = "torch zip"
+_AGAIN = "Copy or download it again and compare the sizes, or use the checkpoint saved before it."
 TORCH_SAYS = "PytorchStreamReader failed reading zip archive: failed finding central directory"
 SICK = (
     Example("half of an archive", {"w": T((40_000,))}, damage=lambda data: data[: len(data) // 2]),
@@ -48,8 +50,5 @@ def truncated_zip(subject: Noted) -> Iterator[Problem]:
             otherwise="the archive was cut off: its end is missing",
             cause="An interrupted download, copy or save, a full disk, or several processes that wrote one path.",
             torch_says=(TORCH_SAYS,),
-            advice=(
-                "Copy or download it again and compare the sizes, or use the checkpoint saved before it. "
-                "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
-            ),
+            advice=lambda note: f"{_AGAIN} {note.guidance}".rstrip(),
         )

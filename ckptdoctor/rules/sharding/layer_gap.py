@@ -22,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict
+from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.facts.sharding import Layers, is_shard, layer_lists
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
@@ -48,6 +49,8 @@ HEALTHY = (
 def layer_gap(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Numbers that are left out."""
     if is_shard(checkpoint.path):  # shards that are sorted by name have gaps
+        return
+    if notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED):  # the layers lie there: X801 says so
         return
     for state_dict in checkpoint.state_dicts:
         for layers in layer_lists(state_dict):

@@ -2,7 +2,8 @@
 
 What it means
     The index of a sharded checkpoint, the numbers in its shards' names, or the ``.metadata`` of a distributed one name
-    a file that is not in the folder. The download or the copy broke off, or left it out.
+    a file that is not in the folder, or that cannot be read. The download or the copy broke off, or left it out; or a
+    Git LFS pointer, a web page or zeros lie in its place.
 
 Why it matters
     Tensors are missing. Some loaders say so; those that take whatever lies in the folder leave parameters as they were
@@ -13,27 +14,34 @@ What you see
     FileNotFoundError: [Errno 2] No such file or directory: 'model-00002-of-00002.safetensors'
 
 How it is found
-    The names in the folder are held against the index, or against the ``-00001-of-00002`` of the names themselves. A
-    name that leads out of the folder is not followed.
+    The names in the folder are held against the index, or against the ``-00001-of-00002`` of the names themselves, and
+    each file is opened. The keys are those that the index puts there. A name that leads out of the folder is not
+    followed.
 
 Repair
-    None: fetch the file, as with ``hf download REPOSITORY --include NAME``, and check again. ``ckptdoctor salvage``
-    saves what is there.
+    None: fetch the file, as with ``hf download REPOSITORY --include NAME``, and check again. Where there is no other
+    copy, ``ckptdoctor salvage FOLDER`` saves what is whole of all the shards, the damaged one as well.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from functools import partial
+from shlex import quote
 
-from ckptdoctor.checkpoint import Container, NoteKind
+from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
+from ckptdoctor.facts.torn import is_salvaged_whole, salvage_advice
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
+from ckptdoctor.rules.file.git_lfs_pointer import POINTER
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
 
 _FIRST, _SECOND = shard(1), shard(2)
+_AGAIN = "Fetch it again, or take another copy."
 
 SICK = (
     Example("a shard that the index names", files={INDEX: index(), _FIRST: ONE}),
@@ -41,6 +49,10 @@ SICK = (
     Example(
         "a shard that was cut off",
         files={INDEX: index(), _FIRST: ONE, _SECOND: b"\x40" + bytes(7) + b"{"},
+    ),
+    Example(
+        "a shard that Git LFS left out",
+        files={INDEX: index(), _FIRST: ONE, _SECOND: POINTER},
     ),
     Example(
         "a name that leads elsewhere",
@@ -60,14 +72,14 @@ def missing_shard(subject: Noted) -> Iterator[Problem]:
         notes_of(subject, NoteKind.FILE_MISSING),
         otherwise="a file of the checkpoint is missing",
         cause="The download or the copy is not complete. Loaders that take what they find leave parameters at random.",
-        advice=_advice(subject),
+        advice=partial(_of_missing, subject),
         torch_says=("does not appear to have files named",) if _is_sharded(subject) else (),
     )
     yield from problems(
         notes_of(subject, NoteKind.FILE_DAMAGED),
         otherwise="a file of the checkpoint cannot be read",
         cause="The tensors in it are missing from the checkpoint.",
-        advice="Fetch it again; “ckptdoctor check” on that file alone says more.",
+        advice=partial(_of_damaged, subject),
     )
     yield from problems(
         notes_of(subject, NoteKind.FILE_OUTSIDE),
@@ -77,12 +89,31 @@ def missing_shard(subject: Noted) -> Iterator[Problem]:
     )
 
 
-def _advice(subject: Noted) -> str:
+def _of_missing(subject: Noted, note: Note) -> str:
     if isinstance(subject, Container) and subject.guidance:
         return subject.guidance
-    if _is_sharded(subject):
-        return "Fetch it, as with “hf download REPOSITORY --include NAME”, and check again."
-    return "Copy it from where the checkpoint was saved, and check again."
+    if not _is_sharded(subject):
+        return "Copy it from where the checkpoint was saved, and check again."
+    name = quote(note.member) if note.member else "NAME"
+    again = f"Fetch it, as with “hf download REPOSITORY --include {name}”, and check again."
+    return _with_salvage(again, subject, note)
+
+
+def _of_damaged(subject: Noted, note: Note) -> str:
+    """What the reader of the file says to do, with the command that saves what there is, or else says more."""
+    if not isinstance(subject, Checkpoint):
+        return _AGAIN
+    file = quote(os.path.join(subject.path, note.member or ""))
+    again = note.guidance.replace(" FILE.", f" {file}.") or _AGAIN
+    whole = is_salvaged_whole(subject)
+    return _with_salvage(again, subject, note) if whole else f"{again} “ckptdoctor check {file}” says more."
+
+
+def _with_salvage(again: str, subject: Noted, note: Note) -> str:
+    """The same, and what can be done without another copy where tensors of other shards are there."""
+    if isinstance(subject, Checkpoint) and subject.tensors and is_salvaged_whole(subject):
+        return f"{again} {salvage_advice(subject, note.member or '')}"
+    return again
 
 
 def _is_sharded(subject: Noted) -> bool:

@@ -24,9 +24,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, show_path
 from ckptdoctor.facts.adapters import is_adapter_file
 from ckptdoctor.facts.contents import empty_places, without_elements
+from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
@@ -53,10 +54,11 @@ _ADVICE = (
 
 @rule("W310", "empty-state-dict", Severity.ERROR)
 def empty_state_dict(checkpoint: Checkpoint) -> Iterator[Problem]:
-    """State dicts with nothing to load; of empty adapters L903 speaks."""
+    """State dicts with nothing to load; of empty adapters L903 speaks, of files that cannot be read X801."""
     if is_adapter_file(checkpoint.path):
         return
-    for path in empty_places(checkpoint):
+    unread = notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED)
+    for path in () if unread else empty_places(checkpoint):
         where = f"{show_path(path)} is" if path else "the file holds"
         yield Problem(
             message=f"{where} an empty dict",

@@ -162,12 +162,16 @@ def test_names_that_lead_outside(name, tmp_path):
 
 
 def test_a_shard_that_is_a_pointer_of_git(tmp_path):
-    """What lies in place of a shard is told as it is told of a file by itself."""
+    """What lies in place of a shard is told with the tensors that are lost with it, and with what to do."""
     made(tmp_path, {"a": FIRST, "b": SECOND}, {"a": torch.zeros(2)}, {"b": torch.zeros(2)})
     pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 123\n"
     (tmp_path / SECOND).write_text(pointer)
     (note,) = formats.open_checkpoint(tmp_path).notes
-    assert (note.kind, note.member) == (NoteKind.LFS_POINTER, SECOND)
+    assert (note.kind, note.member, note.keys) == (NoteKind.FILE_DAMAGED, SECOND, (("b",),))
+    assert note.message.startswith(
+        f"{SECOND}, with 1 tensor of the index, cannot be read: a Git LFS pointer is here instead of the file of 123"
+    )
+    assert "git lfs pull" in note.guidance
 
 
 def test_loose_files_are_no_checkpoint(tmp_path):

@@ -33,12 +33,12 @@ def test_every_cut(tmp_path):
         message = note_of(data[:length], tmp_path).message
         if "is not whole" in message:
             assert length < data.index(b"PK\7\x08") + 16
-        elif "all 10 storages are complete" in message:
+        elif "all 10 storages are complete: nothing of value is lost" in message:
             assert length > data.index(b"PK\1\2")
         else:
             complete = sum(end <= length for end in ends) + (length >= ends[0] - 300)
-            (counted,) = re.findall(r"(\d+) of 10 storages are complete", message)
-            assert abs(int(counted) - complete) <= 1
+            (counted,) = re.findall(r"(\d+|all|none) (?:of )?10 storages (?:is|are) complete", message)
+            assert abs(int({"none": "0", "all": "10"}.get(counted, counted)) - complete) <= 1
             assert f"the whole file would have about {len(data):,} bytes" in message
 
 
@@ -49,6 +49,31 @@ def test_cut_in_the_middle(tmp_path):
     note = note_of(data[:cut], tmp_path)
     assert "4 of 10 storages are complete, 1,200 bytes of values are lost" in note.message
     assert note.offset == cut
+
+
+@pytest.mark.parametrize(
+    ("contents", "cut", "said"),
+    [
+        ({"a": torch.ones(50)}, 0.5, "its only storage is not complete, 200 bytes of values are lost"),
+        (
+            {"a": torch.ones(50), "b": torch.ones(9)},
+            0.4,
+            "none of 2 storages is complete, 236 bytes of values are lost",
+        ),
+        (CONTENTS, 0.01, "what it should hold cannot be told"),
+        ({"a": torch.ones(50)}, -80, "its only storage is complete: nothing of value is lost"),
+        ({"epoch": 3}, -80, "it has no storages: nothing of value is lost"),
+    ],
+    ids=["one", "none of two", "no list", "the only one", "without any"],
+)
+def test_salvage_is_named_only_where_something_is_whole(contents, cut, said, tmp_path):
+    """What is complete is told in words that fit the number, and salvage is spoken of where it would save something."""
+    data = saved(contents)
+    note = note_of(data[: cut if cut < 0 else int(cut * len(data))], tmp_path)
+    assert said in note.message
+    assert ("ckptdoctor salvage FILE" in note.guidance) is (cut < 0)
+    with FileSource(tmp_path / "cut.pt") as source:
+        assert ("can be salvaged" in torch_zip.examine(source, data[:512]).guidance) is (cut < 0)
 
 
 def test_only_the_directory_is_missing(tmp_path):
@@ -74,7 +99,7 @@ def test_reserved_but_never_filled(tmp_path):
     data = saved({"a": torch.ones(40_000), "b": torch.ones(40_000)})
     message = note_of(data[:200_000] + bytes(len(data) - 200_000), tmp_path).message
     assert "zero bytes where it should be" in message
-    assert "1 of 2 storages are complete" in message
+    assert "1 of 2 storages is complete" in message
 
 
 def test_another_writer(tmp_path):

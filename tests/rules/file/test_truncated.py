@@ -41,6 +41,17 @@ def test_a_cut_safetensors_file(tmp_path, cut):
         assert cut < 8
 
 
+@pytest.mark.parametrize(
+    ("part", "named"), [(slice(0, 5_000), False), (slice(0, -20), True)], ids=["its storage", "its list"]
+)
+def test_salvage_is_advised_where_it_saves_something(tmp_path, part, named):
+    """An archive that ends in its only storage is not one to salvage."""
+    example = Example("cut", {"w": T((10_000,))}, damage=lambda data: data[part])
+    (finding,) = found(build(example, tmp_path), "F005")
+    assert ("ckptdoctor salvage FILE saves" in finding.advice) is named
+    assert finding.advice.startswith("Copy or download it again")
+
+
 def test_each_format_has_its_own_rule(tmp_path):
     """One cause, one finding: a cut archive is not also a cut safetensors file, nor damaged contents."""
     for example, code in ((truncated_zip.SICK[0], "F005"), (truncated_safetensors.SICK[0], "F007")):

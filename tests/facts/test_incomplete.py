@@ -1,0 +1,38 @@
+"""Which folders are not taken for the whole checkpoint, and what is said of them."""
+
+from __future__ import annotations
+
+import pytest
+
+import ckptdoctor
+from ckptdoctor.errors import DamagedError
+from ckptdoctor.facts.incomplete import require_every_file
+from tests.broken_shards import DAMAGE, folder, name
+
+UNREAD = [("bin", damage) for damage in DAMAGE] + [("safetensors", damage) for damage in DAMAGE if damage != "cut"]
+
+
+@pytest.mark.parametrize(("suffix", "damage"), UNREAD)
+def test_a_damaged_shard_is_named_with_what_to_do(tmp_path, suffix, damage):
+    """Whatever became of the file: the path of the folder, the file, its tensors in the index, and the command."""
+    folder(tmp_path / "a b", suffix, damage)
+    with pytest.raises(DamagedError) as caught:
+        require_every_file(ckptdoctor.open(tmp_path / "a b"))
+    assert caught.value.message.startswith(f"{tmp_path / 'a b'}: {name(2, suffix)}")
+    assert "with 8 tensors of the index" in caught.value.message
+    assert caught.value.message.endswith(f"save what is whole with “ckptdoctor salvage '{tmp_path / 'a b'}'”.")
+
+
+def test_where_nothing_is_whole_salvage_is_not_named(tmp_path):
+    """A folder of which no tensor was read cannot be salvaged: check says more."""
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors").write_text("<!DOCTYPE html><html><title>404</title></html>")
+    with pytest.raises(DamagedError, match=r"or see what “ckptdoctor check .*” says\.$"):
+        require_every_file(ckptdoctor.open(tmp_path))
+
+
+@pytest.mark.parametrize("suffix", ["bin", "safetensors"])
+def test_a_whole_folder_passes(tmp_path, suffix):
+    """With every shard there is nothing to say."""
+    folder(tmp_path / "m", suffix)
+    assert require_every_file(ckptdoctor.open(tmp_path / "m")) is None

@@ -15,6 +15,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, reference_options
 from ckptdoctor.cli.served import is_served, require_serve, serve, serve_options
 from ckptdoctor.engine.leaving import abandon
+from ckptdoctor.engine.paths import require_openable
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import UsageError
 
@@ -63,6 +64,9 @@ def run(path: str, theme: str | None = None, settings: Settings | None = None, o
 
     names = {"dark": "ckptdoctor-dark", "light": "ckptdoctor-light"}
     keys = keymap.understood(config.load().keys or {})
+    for each in (path, other, settings.like if settings is not None else None):
+        if each is not None and not is_served():  # a page has nowhere else to say it
+            require_openable(each)
     app = BrowserApp(path, settings, names.get(theme or "", theme), keys, other)
 
     async def browse() -> None:

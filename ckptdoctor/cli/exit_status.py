@@ -12,7 +12,8 @@ class ExitStatus(IntEnum):
     """Nothing at or above ``--fail-on``; for ``fix``: repaired and verified."""
 
     FINDINGS = 1
-    """Findings at or above ``--fail-on``; for ``fix``: something asked for was refused or remains."""
+    """Findings at or above ``--fail-on``; for ``fix``: something asked for was refused or remains; for
+    ``show --filter``: no tensor matches."""
 
     TROUBLE = 2
     """The request makes no sense, a path cannot be read or examined, or ckptdoctor itself failed."""

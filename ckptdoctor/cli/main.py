@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -57,10 +58,13 @@ def run(arguments: Sequence[str] | None = None) -> int:
     return _status(arguments)
 
 
-def _shown(error: click.ClickException) -> str:
+def _shown(error: click.ClickException, arguments: Sequence[str]) -> str:
     """What click would print of its own error: usage, the error, what to try. It may quote a hostile file name."""
     text = StringIO()
     error.show(file=text)
+    files = [each for each in arguments if each.startswith("-") and os.path.lexists(each)]
+    if isinstance(error, click.NoSuchOption) and files:
+        text.write(f"A file is called so: it is meant by ./{files[0]}")
     return text.getvalue().rstrip("\n")
 
 
@@ -68,7 +72,7 @@ def _status(arguments: Sequence[str] | None) -> int:
     try:
         return int(cli.main(args=arguments, prog_name="ckptdoctor", standalone_mode=False) or ExitStatus.CLEAN)
     except click.ClickException as error:
-        narrate(_shown(error))
+        narrate(_shown(error, sys.argv[1:] if arguments is None else arguments))
     except CkptDoctorError as error:
         complain(error.message)
     except (click.Abort, KeyboardInterrupt):

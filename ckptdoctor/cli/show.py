@@ -3,66 +3,116 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import click
 
-from ckptdoctor.cli.console import can_show, emit, paint, width
+from ckptdoctor.cli.console import can_show, emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import ProgressBar
 from ckptdoctor.engine.contents import Part, read_part
 from ckptdoctor.engine.measuring import Measurement, measured
 from ckptdoctor.engine.paths import STANDARD_INPUT, spooled
+from ckptdoctor.report.numbers import plural
 
 # what --sort takes: names of report.value_table.ORDERS, which is not imported for a help text
 ORDERS = ("nan", "absmax", "norm", "mean", "std", "zeros", "size")
 
 
-@click.command("show", context_settings=SHORT_HELP)
+class _Explaining(click.Command):
+    """Below the options of its help stands the language of the filter, in the words of the browser's help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Add it."""
+        from ckptdoctor.filters.words import RULES, WORDS
+
+        with formatter.section("Filter"):
+            formatter.write_text(RULES)
+            formatter.write_paragraph()
+            formatter.write_dl(WORDS)
+
+
+@click.command("show", cls=_Explaining, context_settings=SHORT_HELP)
 @click.argument("path")
 @click.option("--keys", "what", flag_value="keys", help="A flat list: one tensor a line.")
 @click.option("--devices", "what", flag_value="devices", help="Which tensors lie on which device tag.")
 @click.option("--stats", "what", flag_value="stats", help="Read every value: extremes, mean, NaN, a small histogram.")
 @click.option("--root", metavar="KEY", help='Only the part of the file under this key, such as "state_dict".')
+@click.option("--filter", "filters", multiple=True, metavar="TEXT", help="Only tensors that match: see below.")
 @click.option("--only", multiple=True, metavar="GLOB", help="With --stats: only tensors whose key matches.")
 @click.option("--sort", type=click.Choice(ORDERS), help="With --stats: the greatest first.  [default: as in the file]")
 @as_json
 @color
 def command(
-    path: str, what: str | None, root: str | None, only: tuple[str, ...], sort: str | None, style: str, color: str
+    path: str,
+    what: str | None,
+    root: str | None,
+    filters: tuple[str, ...],
+    only: tuple[str, ...],
+    sort: str | None,
+    style: str,
+    color: str,
 ) -> ExitStatus:
     """Show what a checkpoint holds.
 
     The tree of modules with shapes, dtypes, sizes and device tags, and everything beside the tensors in its place.
     Only headers are read (--stats reads all values), and nothing in the file is ever run. PATH may be - for standard
-    input.
+    input. Exit status: 0 shown, 1 no tensor matches --filter, 2 it cannot be read or the request makes no sense.
     """
     if what != "stats" and (only or sort):
         raise click.UsageError("--only and --sort belong to --stats.")
+    text = " ".join(filters)
     with ExitStack() as stack:
         source = stack.enter_context(spooled(sys.stdin.buffer)) if path == STANDARD_INPUT else path
         if what == "stats":
-            return _statistics(measured(source, root, only, ProgressBar().watch), sort, style, color)
-        part = read_part(source, root)
-    emit(_rendered(part, what, style, color))
-    return ExitStatus.CLEAN
+            found = measured(source, root, only, ProgressBar().watch, text)
+            return _told(found.part, lambda: _statistics(found, sort, style, color), style, found.interrupted)
+        part = _read(source, root, text)
+    return _told(part, lambda: _rendered(part, what, style, color), style)
 
 
-def _statistics(found: Measurement, sort: str | None, style: str, color: str) -> ExitStatus:
+def _read(path: str, root: str | None, text: str) -> Part:
+    if not text:
+        return read_part(path, root)
+    from ckptdoctor.engine.filtered import read_filtered
+
+    return read_filtered(path, text, root)
+
+
+def _told(part: Part, render: Callable[[], str], style: str, interrupted: bool = False) -> ExitStatus:
+    """Print what is shown. What is missing, or that nothing matches the filter, is said on stderr.
+
+    Only JSON says on stdout, too, that nothing matches.
+    """
+    missed = part.asked is not None and not part.checkpoint.tensors
+    if not missed or style == "json":
+        emit(render())
+    if part.checkpoint.notes:
+        from ckptdoctor.report.unread import left_out
+
+        unread = left_out(part.checkpoint, "is not shown", part.root)
+        if unread:
+            narrate(unread)
+    if part.asked is not None and missed:
+        number = plural(part.asked.tensors, "tensor")
+        narrate(f"0 of {number} match {part.asked.text}. The keys are listed by: ckptdoctor show --keys")
+    if interrupted:
+        return ExitStatus.INTERRUPTED
+    return ExitStatus.FINDINGS if missed else ExitStatus.CLEAN
+
+
+def _statistics(found: Measurement, sort: str | None, style: str, color: str) -> str:
     if style == "json":
         from ckptdoctor import __version__
         from ckptdoctor.report import value_json
 
-        emit(value_json.render(found.values, __version__, found.part.root))
-    else:
-        from ckptdoctor.report.contents import heading
-        from ckptdoctor.report.value_numbers import BLOCKS
-        from ckptdoctor.report.value_table import table
+        return value_json.render(found.values, __version__, found.part.root, _asked(found.part))
+    from ckptdoctor.report.value_numbers import BLOCKS
+    from ckptdoctor.report.value_table import table
 
-        title = "\n".join(heading(found.part.checkpoint, width()))
-        emit(f"{title}\n{table(found.values, sort, width(), paint(color), plain=not can_show(BLOCKS))}")
-    return ExitStatus.INTERRUPTED if found.interrupted else ExitStatus.CLEAN
+    return f"{_title(found.part)}\n{table(found.values, sort, width(), paint(color), plain=not can_show(BLOCKS))}"
 
 
 def _rendered(part: Part, what: str | None, style: str, color: str) -> str:
@@ -70,7 +120,7 @@ def _rendered(part: Part, what: str | None, style: str, color: str) -> str:
         from ckptdoctor import __version__
         from ckptdoctor.report import show_json
 
-        return show_json.render(part.checkpoint, __version__, part.root, part.node)
+        return show_json.render(part.checkpoint, __version__, part.root, part.node, _asked(part))
     if what == "keys":
         from ckptdoctor.report import tree
 
@@ -80,7 +130,15 @@ def _rendered(part: Part, what: str | None, style: str, color: str) -> str:
 
         return devices.devices(part.checkpoint)
     from ckptdoctor.report import tree
+
+    return f"{_title(part)}\n{tree.tree(part.checkpoint, part.root, part.node, paint(color))}"
+
+
+def _title(part: Part) -> str:
     from ckptdoctor.report.contents import heading
 
-    title = "\n".join(heading(part.checkpoint, width()))
-    return f"{title}\n{tree.tree(part.checkpoint, part.root, part.node, paint(color))}"
+    return "\n".join(heading(part.checkpoint, width(), part.asked.tensors if part.asked is not None else None))
+
+
+def _asked(part: Part) -> tuple[str, int] | None:
+    return None if part.asked is None else (part.asked.text, part.asked.tensors)

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, at
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Storage, Tensor, at
 from ckptdoctor.engine.roots import find_root
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """A filter as it was written, and of how many tensors it was asked."""
+
+    text: str
+    tensors: int
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
-    """``node``, which lies at ``root``. ``checkpoint`` keeps only the tensors and storages that are in it."""
+    """``node``, which lies at ``root``. ``checkpoint`` keeps only the tensors and storages that are in it.
+
+    ``asked`` is the filter that kept no more than these; None: there was none.
+    """
 
     checkpoint: Checkpoint
     root: KeyPath
     node: Node
+    asked: Asked | None = None
 
 
 def read_part(path: str, root: str | None = None) -> Part:
@@ -36,10 +49,11 @@ def part_of(checkpoint: Checkpoint, root: str | None) -> Part:
 
 def _below(checkpoint: Checkpoint, root: KeyPath) -> Checkpoint:
     tensors = tuple([tensor for tensor in checkpoint.tensors if tensor.path[: len(root)] == root])
-    storages = {tensor.storage.key for tensor in tensors if tensor.storage is not None}
-    return replace(
-        checkpoint,
-        tensors=tensors,
-        storages=tuple([storage for storage in checkpoint.storages if storage.key in storages]),
-        state_dicts=tuple([each for each in checkpoint.state_dicts if each.path[: len(root)] == root]),
-    )
+    state_dicts = tuple([each for each in checkpoint.state_dicts if each.path[: len(root)] == root])
+    return replace(checkpoint, tensors=tensors, storages=viewed(checkpoint, tensors), state_dicts=state_dicts)
+
+
+def viewed(checkpoint: Checkpoint, tensors: Iterable[Tensor]) -> tuple[Storage, ...]:
+    """The storages that these tensors view."""
+    keys = {tensor.storage.key for tensor in tensors if tensor.storage is not None}
+    return tuple([storage for storage in checkpoint.storages if storage.key in keys])

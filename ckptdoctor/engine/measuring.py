@@ -29,18 +29,27 @@ class Measurement:
 
 
 def measured(
-    path: str, root: str | None = None, only: Iterable[str] = (), watch: Watch = lambda event: None
+    path: str,
+    root: str | None = None,
+    only: Iterable[str] = (),
+    watch: Watch = lambda event: None,
+    text: str = "",
 ) -> Measurement:
     """The values of all tensors below ``root`` whose key path or key matches one of the patterns ``only`` (none: all).
 
-    ``watch`` is told how far it is. Ctrl-C ends it with what is known by then. Raises what ``formats.read`` does, and
-    UsageError where there is nothing to read, or no torch to read it with.
+    Of these only what the filter ``text`` keeps. ``watch`` is told how far it is. Ctrl-C ends it with what is known by
+    then. Raises what ``formats.read`` does, and UsageError where there is nothing to read, or no torch to read it with.
     """
     if find_spec("torch") is None:
         raise UsageError("Values are read with torch, and it is not installed: pip install torch")
     with formats.opened(path) as (source, container):
-        part = part_of(formats.read(source, container), root)
+        checkpoint = formats.read(source, container)
+        part = part_of(checkpoint, root)
         part = replace(part, checkpoint=chosen(part.checkpoint, tuple(only)))
+        if text:
+            from ckptdoctor.engine.filtered import filtered
+
+            part = filtered(part, checkpoint, text, path)
         from ckptdoctor.values.examine import examine_values, total_bytes
 
         work = watched(

@@ -179,9 +179,12 @@ def _fit(coverage: Coverage, towards: Sequence[Finding]) -> list[Offer]:
     after = coverage.steps[-1].keys if coverage.steps else coverage.keys
     if coverage.keys + coverage.retied >= coverage.total_keys and not towards:
         return []
-    unsafe = any(each.fix is not None and each.fix.safety is Safety.UNSAFE for each in towards)
+    in_steps = {step.code for step in coverage.steps}
+    besides = [each for each in towards if each.code not in in_steps]
+    guessed = besides if coverage.option else towards  # named: the target decides every step, and nothing is left over
+    unsafe = any(each.fix is not None and each.fix.safety is Safety.UNSAFE for each in guessed)
     whole = after + coverage.retied >= coverage.total_keys
-    steps = [*dict.fromkeys([*[step.title for step in coverage.steps], *_titles(towards)])]
+    steps = [*dict.fromkeys([*[step.title for step in coverage.steps], *_titles(besides)])]
     fits = f"{coverage.keys:,} of {plural(coverage.total_keys, 'key fits', 'keys fit')}"
     return [
         Offer(

@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from ckptdoctor import formats
+from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.formats.wrapped import split_member
 
 STANDARD_INPUT = "-"
 
@@ -45,6 +47,20 @@ def _expanded(pattern: str) -> Iterator[str]:
         yield pattern
     else:
         yield from _matching(pattern)
+
+
+def require_openable(path: str) -> None:
+    """Raises UnreadableError for what cannot be opened, which is all that is tried; addresses are not asked."""
+    if is_address(path):
+        return
+    if os.path.isdir(path):
+        _insist_on_listing(path)
+        return
+    try:
+        FileSource(path).close()
+    except UnreadableError:
+        if split_member(path) is None:
+            raise
 
 
 def _insist_on_listing(folder: str) -> None:

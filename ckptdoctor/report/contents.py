@@ -45,22 +45,26 @@ def header(report: FileReport) -> list[str]:
     return pieces
 
 
-def heading(checkpoint: Checkpoint, width: int | None = None) -> list[str]:
-    """The first line of a checkpoint that was opened without a report."""
+def heading(checkpoint: Checkpoint, width: int | None = None, of: int | None = None) -> list[str]:
+    """The first line of a checkpoint that was opened without a report. ``of``: so many tensors were filtered."""
     pieces = [escape(checkpoint.path), escape(checkpoint.format), size(checkpoint.size)]
-    return joined([*pieces, *_figures(summarise(checkpoint))], width)
+    return joined([*pieces, *_figures(summarise(checkpoint), of)], width)
 
 
-def _figures(summary: Summary) -> list[str]:
+def _figures(summary: Summary, of: int | None = None) -> list[str]:
     if not summary.tensors:
         return ["no tensors"]
     what = "parameters" if summary.has_model else "elements"
     return [
-        plural(summary.tensors, "tensor"),
+        plural(summary.tensors, "tensor") if of is None else _matching(summary.tensors, of),
         f"{amount(summary.parameters)} {what}",
         _few(summary.dtypes),
         _few(summary.devices),
     ]
+
+
+def _matching(number: int, of: int) -> str:
+    return f"{count(number)} of {plural(of, 'tensor')} {'matches' if number == 1 else 'match'}"
 
 
 def _few(counts: dict[str, int]) -> str:

@@ -23,8 +23,17 @@ from ckptdoctor.report.summary import summarise
 _DEPTH = 64  # levels of nested contents that are written; beyond it the kind alone
 
 
-def render(checkpoint: Checkpoint, version: str, root: KeyPath = (), node: Node = None) -> str:
-    """The part of the contents at ``root`` (``node``; None: everything)."""
+def render(
+    checkpoint: Checkpoint,
+    version: str,
+    root: KeyPath = (),
+    node: Node = None,
+    asked: tuple[str, int] | None = None,
+) -> str:
+    """The part of the contents at ``root`` (``node``; None: everything).
+
+    ``asked`` is the filter that kept it, and of how many tensors it was asked.
+    """
     tensors = [tensor for tensor in checkpoint.tensors if tensor.path[: len(root)] == root]
     return dump(
         {
@@ -33,6 +42,7 @@ def render(checkpoint: Checkpoint, version: str, root: KeyPath = (), node: Node 
             "path": checkpoint.path,
             "format": checkpoint.format,
             "root": show_path(root),
+            **filter_of(asked),
             "summary": summary(summarise(checkpoint)),
             "metadata": checkpoint.metadata,
             "state_dicts": [
@@ -44,6 +54,11 @@ def render(checkpoint: Checkpoint, version: str, root: KeyPath = (), node: Node 
             "contents": _plain(checkpoint.tree if node is None else node, _DEPTH),
         }
     )
+
+
+def filter_of(asked: tuple[str, int] | None) -> dict[str, object]:
+    """The entry that tells the filter, and how many tensors there were before it; none where there was no filter."""
+    return {"filter": {"text": asked[0], "of_tensors": asked[1]}} if asked is not None else {}
 
 
 def _tensor(tensor: Tensor) -> dict[str, object]:

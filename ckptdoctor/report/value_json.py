@@ -7,11 +7,15 @@ from math import isfinite
 from ckptdoctor.checkpoint import KeyPath, Tensor, show_path
 from ckptdoctor.facts.values import Histogram, TensorValues, Values
 from ckptdoctor.report.json import SCHEMA, bounded, dump, shape
+from ckptdoctor.report.show_json import filter_of
 from ckptdoctor.report.value_numbers import Total, totals
 
 
-def render(values: Values, version: str, root: KeyPath = ()) -> str:
-    """The tensors in the order of the file, sums by dtype, and what was not read. ``complete``: false after Ctrl-C."""
+def render(values: Values, version: str, root: KeyPath = (), asked: tuple[str, int] | None = None) -> str:
+    """The tensors in the order of the file, sums by dtype, and what was not read. ``complete``: false after Ctrl-C.
+
+    ``asked`` is the filter that kept them, and of how many tensors it was asked.
+    """
     read = [(tensor, found) for tensor in values.checkpoint.tensors if (found := values.of(tensor)) is not None]
     return dump(
         {
@@ -20,6 +24,7 @@ def render(values: Values, version: str, root: KeyPath = ()) -> str:
             "path": values.checkpoint.path,
             "format": values.checkpoint.format,
             "root": show_path(root),
+            **filter_of(asked),
             "complete": values.complete,
             "bytes_read": values.read,
             "tensors": [_tensor(tensor, found) for tensor, found in read],

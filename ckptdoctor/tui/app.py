@@ -11,19 +11,22 @@ from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
+from textual.theme import ThemeProvider
 
 from ckptdoctor.engine.crash import one_line, wants_trace
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.commands import BrowserCommands
+from ckptdoctor.tui.in_turn import InTurn
 from ckptdoctor.tui.keys import ANYWHERE, key
 from ckptdoctor.tui.models.command_line import Commanding, check
+from ckptdoctor.tui.palette import Palette
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.compare import CompareScreen
 from ckptdoctor.tui.themes import DARK, LIGHT, preferred
 
 
-class BrowserApp(App[int], inherit_bindings=False):
+class BrowserApp(InTurn[int], inherit_bindings=False):
     """``ckptdoctor browse``."""
 
     TITLE = "ckptdoctor"
@@ -67,6 +70,15 @@ class BrowserApp(App[int], inherit_bindings=False):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Of the commands of every Textual application only the one that is about this one, and that writes no file."""
         yield SystemCommand("Change the colours", "Dark or light, or another theme", self.action_change_theme)
+
+    def action_command_palette(self) -> None:
+        """Find a command by typing."""
+        if not isinstance(self.screen, Palette):
+            self.push_screen(Palette())
+
+    def search_themes(self) -> None:
+        """Find a theme by typing."""
+        self.push_screen(Palette([ThemeProvider], placeholder="Search for themes…"))
 
     def action_copy_command(self) -> None:
         """Copy the equal command: of the screen that is uppermost, or else the one below it."""

@@ -15,6 +15,7 @@ from ckptdoctor.tui.messages import Computed
 
 T = TypeVar("T")
 
+OPENS = "opens"  # the group of what is worked out before a screen can be opened: keys wait for it
 FEW = 20_000  # tensors that are dealt with at once, within the time that a key press may take
 
 

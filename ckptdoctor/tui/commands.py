@@ -7,6 +7,8 @@ from functools import partial
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 
+from ckptdoctor.tui.keys import MOVES
+
 
 class BrowserCommands(Provider):
     """The keys of the screen as commands, by their names and tooltips; what has a key needs no line here."""
@@ -15,7 +17,7 @@ class BrowserCommands(Provider):
         seen: dict[str, tuple[str, str, Callable[[], object]]] = {}
         for active in self.screen.active_bindings.values():
             binding = active.binding
-            if binding.tooltip and active.enabled and binding.id not in _MOVING:
+            if binding.tooltip and active.enabled and binding.id not in MOVES:
                 keys = self.app.get_key_display(binding)
                 run = partial(self.app.run_action, binding.action, active.node)
                 seen.setdefault(binding.tooltip, (binding.tooltip, keys, run))
@@ -33,6 +35,3 @@ class BrowserCommands(Provider):
             score = matcher.match(name)
             if score > 0:
                 yield Hit(score, matcher.highlight(name), run, help=keys)
-
-
-_MOVING = frozenset({"up", "down", "page-up", "page-down", "first", "last", "unfold", "fold"})

@@ -16,15 +16,11 @@ def key(
     *,
     show: bool = False,
     display: str | None = None,
-    now: bool = False,
 ) -> Binding:
-    """A binding called ``name`` in the footer, where ``show`` puts it there; its id is the name ("page-up").
-
-    ``now``: before any key behind it, however quickly that comes, so that it can decide where that one goes.
-    """
+    """A binding called ``name`` in the footer, where ``show`` puts it there; its id is the name ("page-up")."""
     identifier = name.replace(" ", "-")
     KNOWN.setdefault(identifier, tooltip)
-    return Binding(keys, action, name, show=show, key_display=display, tooltip=tooltip, id=identifier, priority=now)
+    return Binding(keys, action, name, show=show, key_display=display, tooltip=tooltip, id=identifier)
 
 
 MOVING = [
@@ -35,6 +31,12 @@ MOVING = [
     key("home,g", "first", "first", "To the first line"),
     key("end,G", "last", "last", "To the last line"),
 ]
+
+# the ids of keys that only move a cursor: they need no line among the commands, and may follow each other at any pace
+MOVES = frozenset(
+    {"up", "down", "page-up", "page-down", "first", "last", "unfold", "fold"}
+    | {"left", "right", "page-left", "page-right", "first-column", "last-column"}
+)
 
 PANES = [
     key("tab", "app.focus_next", "next pane", "To the next pane"),

@@ -8,7 +8,7 @@ from typing import Any
 
 from textual.message import Message
 
-from ckptdoctor.checkpoint import Container, KeyPath
+from ckptdoctor.checkpoint import Container
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.findings import FileReport, Finding, RepairReport
 from ckptdoctor.tui.models.book import Book
@@ -123,12 +123,12 @@ class FindingSelected(Message):
         self.finding = finding
 
 
-class JumpWanted(Message):
-    """Go to the tensor, or whatever else, at this key path."""
+class FindingActivated(Message):
+    """Enter, or a double click, on a finding: go to what it speaks of."""
 
-    def __init__(self, path: KeyPath) -> None:
+    def __init__(self, finding: Finding) -> None:
         super().__init__()
-        self.path = path
+        self.finding = finding
 
 
 class ElementWanted(Message):

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _WAITING = 0.0005  # seconds that the screen waits for a thread that computes; Python's own 5 ms add up to a felt delay
-_DRAWING = 0.05  # seconds that such a thread waits for the screen
+_DRAWING = 0.02  # seconds that such a thread waits for the screen, and the screen when it had to wait in between
 _THREADS = 8  # more than the browser has work for at a time
 _UNASKED = 0.005  # seconds in which the screen, while it has things to do, does not look for news: that gives way too
 

@@ -74,6 +74,22 @@ def test_towards_a_target(tmp_path):
     assert set(planned(request, settings).expected.state_dicts[0].keys) == {"fc.weight", "fc.bias"}
 
 
+def test_a_chain_that_the_target_decides_is_chosen(tmp_path):
+    """Its steps are named once, and none of them asks for more than ``--auto`` does: not even one that takes a part."""
+    weights = {"fc.weight": T((2, 3)), "fc.bias": T((2,))}
+    builders.save(weights, tmp_path / "target.pt")
+    wrapped = {f"module.{name}": tensor for name, tensor in weights.items()}
+    builders.save({"epoch": 3, "state_dict": wrapped}, tmp_path / "mine.pt")
+    path, settings = str(tmp_path / "mine.pt"), Settings(like=str(tmp_path / "target.pt"))
+    offered = found(path, settings)
+    assert [(each.code, each.safety, each.title) for each in offered] == [
+        (AUTO, Safety.CONFIRMED, 'take state_dict; strip "module."')
+    ]
+    request = request_of(path, offered, usual(offered), settings)
+    assert (request.auto, request.unsafe) == (True, False)
+    assert set(planned(request, settings).expected.state_dicts[0].keys) == set(weights)
+
+
 def test_no_offer_where_all_fits(tmp_path):
     """A file that fits its target is not brought towards it."""
     for name in ("target.pt", "mine.pt"):

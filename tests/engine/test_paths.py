@@ -1,10 +1,12 @@
 import io
 import os
+import re
+import zipfile
 
 import pytest
 
-from ckptdoctor.engine.paths import expand, spooled
-from ckptdoctor.errors import UsageError
+from ckptdoctor.engine.paths import expand, require_openable, spooled
+from ckptdoctor.errors import UnreadableError, UsageError
 
 
 @pytest.fixture
@@ -75,6 +77,21 @@ def test_a_folder_that_is_one_checkpoint_stands_for_itself(tmp_path, monkeypatch
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"{}" if name.endswith("json") else b"PK\x03\x04")
     assert sorted(expand(["."])) == ["./dcp", "./hf", "./loose/a.pt", "./loose/b.pt", "./one/model.safetensors"]
+
+
+def test_what_can_be_opened(tree):
+    """Files, folders and members of archives are let through, and addresses, which nothing here is asked about."""
+    with zipfile.ZipFile("runs/packed.zip", "w") as archive:
+        archive.writestr("a.pt", b"")
+    for path in ("runs/b.pt", "runs", "runs/packed.zip/a.pt", "https://nowhere.invalid/a.pt"):
+        require_openable(path)
+
+
+@pytest.mark.parametrize("path", ["modle.pt", os.devnull])
+def test_what_cannot_be_opened(tree, path):
+    """It is said with its path."""
+    with pytest.raises(UnreadableError, match=re.escape(path)):
+        require_openable(path)
 
 
 def test_standard_input_becomes_a_file_for_a_while():

@@ -42,6 +42,22 @@ def test_names_of_a_step():
     assert ("module.fc.{weight,bias}", "fc.{weight,bias}") in found
 
 
+def test_long_names_are_whole(tmp_path, monkeypatch):
+    """Where there is little room they take several lines: names that differ in the middle do not read the same."""
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    names = [f"backbone.transformer_{each}_stack.of_many_layers.projection.weight" for each in ("encoder", "decoder")]
+    torch.save({f"module.{name}": torch.ones(2, at + 1) for at, name in enumerate(names)}, "wrapped.pt")
+    torch.save({name: torch.ones(2, at + 1) for at, name in enumerate(names)}, "bare.pt")
+    told = [browse("wrapped.pt", "c", size=NARROW, settings=Settings(like="bare.pt"))]
+    torch.save({name: torch.ones(7) for name in names}, "bare.pt")
+    told.append(browse("wrapped.pt", "c", "end", size=NARROW, settings=Settings(like="bare.pt")))
+    for text in [each.split("╭")[-1] for each in told]:
+        assert all(f"transformer_{each}_stack" in text for each in ("encoder", "decoder"))
+        assert "…" not in text
+
+
 def test_the_main_screen_says_how_much_fits():
     """What fits before and after stands above the findings."""
     assert "0 → 15 of 15 keys fit exact.pt · c" in browse("whole.pt", settings=Settings(like="exact.pt"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.list_view import ListView
@@ -42,3 +44,11 @@ def test_nothing_there_writes_a_file_without_asking():
     text = browse("resnet.pt", "ctrl+p", look=listed, size=(120, 60))
     assert "Change the colours" in text
     assert "Screenshot" not in text and "Maximize" not in text
+
+
+@pytest.mark.parametrize("turning", ["pageup", "pagedown", "ctrl+end", "ctrl+home"])
+def test_turning_pages_where_nothing_was_found_changes_nothing(turning):
+    """Neither among the commands nor among the colours."""
+    assert "No matches" in browse("resnet.pt", "colon", "text:zzzz", turning, look=listed)
+    keys = ["colon", "text:change the colours", "enter", "text:zzzz", turning]
+    assert "No matches" in browse("resnet.pt", *keys, look=listed)

@@ -133,6 +133,13 @@ def test_a_name_of_ones_own(folder):
     assert (folder / "mine.pt").exists()
 
 
+def test_the_end_of_a_long_name_is_to_be_seen(folder):
+    """Where there is little room, the beginning is left out."""
+    long = folder / f"{'of_a_model' * 8}.pt"
+    shutil.copy(folder / "resnet.pt", long)
+    assert "of_a_model.fixed.pt  " in browse(long, "f", size=NARROW)
+
+
 def test_names_that_will_not_do(folder):
     """It says why beside the name, and enter goes nowhere."""
     before = sorted(folder.iterdir())
@@ -228,6 +235,22 @@ def test_f_on_a_finding_goes_to_its_repair():
         return cures.offered[cures.at].code
 
     assert browse("resnet.pt", "shift+tab", "down", "down", "f", look=look) == "D601"
+
+
+@pytest.mark.parametrize("name", ["esc\x1b[31mred.pt", "new\nline.pt", "[red]x.pt"], ids=ascii)
+def test_a_hostile_name_of_the_file(folder, name):
+    """It is shown as it is written anywhere else, also where the name of the new file stands, and written as it is."""
+    shutil.copy(folder / "resnet.pt", folder / name)
+
+    def look(app):
+        text = text_of(app)
+        assert all(line.isprintable() for line in text.split("\n"))
+        return text
+
+    shown = ascii(name).strip("'").replace(".pt", ".fixed.pt")
+    assert f"│ {shown} " in browse(name, "f", look=look)
+    browse(name, "f", "enter", "enter")
+    assert (folder / name.replace(".pt", ".fixed.pt")).exists()
 
 
 def test_nothing_to_repair():

@@ -49,11 +49,39 @@ def test_on_a_terminal(arguments):
     assert output.rindex(b"\x1b[?1049l") > output.rindex(b"\x1b[?1049h")
 
 
-def test_a_missing_file_on_a_terminal():
-    """One line behind the screen that was, and status 2."""
-    output, status = on_a_terminal("browse", "nowhere.pt", until=b"never seen")
+MISSING = [
+    ("nowhere.pt",),
+    ("browse", "nowhere.pt"),
+    ("browse", "resnet.pt", "nowhere.pt"),
+    ("browse", "resnet.pt", "--like", "nowhere.pt"),
+]
+
+
+@pytest.mark.parametrize("arguments", MISSING, ids=" ".join)
+def test_a_missing_file_on_a_terminal(arguments):
+    """One line, status 2, and nothing is drawn before it."""
+    output, status = on_a_terminal(*arguments, until=b"never seen")
     assert status == 2
-    assert output.endswith(b"error: nowhere.pt cannot be opened: No such file or directory.\r\n")
+    assert output == b"error: nowhere.pt cannot be opened: No such file or directory.\r\n"
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "fifo"])
+def test_what_is_no_file_on_a_terminal(name, tmp_path, monkeypatch):
+    """Nobody waits for what may never write, and the sentence comes at once."""
+    monkeypatch.chdir(tmp_path)
+    os.mkfifo("fifo")
+    output, status = on_a_terminal("browse", name, until=b"never seen")
+    assert (status, output) == (2, f"error: {name} is not a regular file.\r\n".encode())
+
+
+def test_a_name_like_an_option(library, tmp_path, monkeypatch):
+    """Where a file is called so, the way to name it is said."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-lead.pt").write_bytes((library / "resnet.pt").read_bytes())
+    for arguments in (("-lead.pt",), ("browse", "-lead.pt")):
+        output, status = on_a_terminal(*arguments, until=b"never seen")
+        assert (status, output.split(b"\r\n")[-2]) == (2, b"A file is called so: it is meant by ./-lead.pt")
+    assert on_a_terminal("./-lead.pt")[1] == 0
 
 
 def test_without_a_terminal(library):

@@ -10,12 +10,16 @@ import torch
 from textual.events import Paste
 from textual.widgets import Input
 
+from ckptdoctor.engine.settings import Settings
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.confirm import ConfirmScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.screens.tensor import TensorScreen
+from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.tensor.grid import ValueGrid
+from ckptdoctor.tui.widgets.tree_view import TreeView
 from tests.tui import NORMAL, press, press_at_once, settled
+from tests.tui.pairs import save_pair
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +31,11 @@ def folder(library, tmp_path, monkeypatch):
     return tmp_path
 
 
-def opened(path, *keys, act):
+def opened(path, *keys, act, **options):
     """What comes of something done once keys have opened a screen."""
 
     async def run():
-        app = BrowserApp(path)
+        app = BrowserApp(path, **options)
         async with app.run_test(size=NORMAL) as pilot:
             await settled(pilot)
             await press(pilot, *keys)
@@ -104,6 +108,74 @@ def test_an_index_behind_its_key():
         return pilot.app.screen.query_one(ValueGrid).index
 
     assert opened("matrix.pt", "enter", act=act) == (4, 17)
+
+
+def test_an_index_behind_a_move():
+    """The cursor moves first, and the tensor is open before it moves: each key has the one before it behind it."""
+
+    async def act(pilot):
+        await press_at_once(pilot, "enter", "down", "right", "down", "i", "escape")
+        moved = pilot.app.screen.query_one(ValueGrid).index
+        await press_at_once(pilot, "right_square_bracket", "text:i-1,2", "enter", "down", "left", "up")
+        return moved, pilot.app.screen.query_one(ValueGrid).index
+
+    assert opened("matrix.pt", act=act) == ((2, 1), (38, 1))
+
+
+def test_a_choice_behind_the_key_that_offers_repairs():
+    """Offers are worked out in a thread: what is typed meanwhile is for them."""
+
+    async def act(pilot):
+        await press_at_once(pilot, "f", "end", "space", "text:n", "ctrl+u", "text:mine.pt", "enter")
+        report = pilot.app.screen.report
+        return report.output, "W301" in [step.label for step in report.steps]
+
+    assert opened("resnet.pt", act=act) == ("mine.pt", True)
+
+
+def test_escape_behind_the_key_that_offers_repairs():
+    """It leaves the repairs, and what comes behind it is for the screen below them."""
+
+    async def act(pilot):
+        before = pilot.app.screen.query_one(TreeView).cursor
+        await press_at_once(pilot, "f", "escape", "down")
+        return pilot.app.screen.query_one(TreeView).cursor - before
+
+    assert opened("resnet.pt", act=act) == 1
+
+
+def test_keys_of_a_screen_that_another_one_opens(library):
+    """Two screens one after the other, each by a key of the one before."""
+    save_pair(library)
+
+    async def act(pilot):
+        await press_at_once(pilot, "c")
+        await press_at_once(pilot, "f", "text:n", "ctrl+u", "text:x.pt")
+        return pilot.app.screen.query_one(Input).value
+
+    whole, exact = str(library / "whole.pt"), str(library / "exact.pt")
+    assert opened(whole, act=act, settings=Settings(like=exact)) == "x.pt"
+
+
+@pytest.mark.parametrize("key", ["colon", "ctrl+p"])
+def test_a_command_behind_its_key(key):
+    """Its letters are typed, and enter waits until it is found."""
+
+    async def act(pilot):
+        await press_at_once(pilot, key, "text:one list", "enter")
+        return pilot.app.screen.query_one(ListView).display
+
+    assert opened("resnet.pt", act=act)
+
+
+def test_keys_behind_a_command():
+    """They are for what the command has opened."""
+
+    async def act(pilot):
+        await press_at_once(pilot, "colon", "text:choose repairs", "enter", "text:n", "ctrl+u", "text:x.pt")
+        return pilot.app.screen.query_one(Input).value
+
+    assert opened("resnet.pt", act=act) == "x.pt"
 
 
 def test_an_answer_behind_its_question():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ckptdoctor.checkpoint import Checkpoint, Role
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at
 from ckptdoctor.engine.peek import Peek
+from ckptdoctor.filters.table import Table
 from ckptdoctor.tui.models.marks import Marks
-from ckptdoctor.tui.models.table import Table
 from ckptdoctor.tui.models.tree import Branch, Tree
 from ckptdoctor.tui.models.visible import Visible
 
@@ -25,6 +26,17 @@ class Book:
     marks: Marks
     lines: Visible
     peek: Peek
+
+    def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
+        """The first of these key paths at which a tensor lies, or else the first one if anything does."""
+        tensor = next((path for path in paths if path in self.table.row_of), None)
+        if tensor is not None or not paths:
+            return tensor
+        try:
+            at(self.checkpoint.tree, paths[0])
+        except KeyError:
+            return None
+        return paths[0]
 
 
 def bind(path: str, checkpoint: Checkpoint) -> Book:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.engine.settings import SOURCES, Settings
+from ckptdoctor.filters.language import parse
 from ckptdoctor.report.shell import quote, word
 
 if TYPE_CHECKING:
@@ -32,13 +33,23 @@ def check(path: str, settings: Settings | None = None) -> str:
     return _line("check", path, *options, *_target(settings))
 
 
-def show(path: str, place: KeyPath = (), *, keys: bool = False) -> str:
-    """List what lies at a place, or ``keys`` one below the other."""
+def show(path: str, place: KeyPath = (), *, keys: bool = False, text: str = "") -> str:
+    """List what lies at a place, or ``keys`` one below the other; only what the filter ``text`` keeps."""
     parts = list(place)
     while parts and "\0" in show_path(tuple(parts)):  # which no command line can hold
         parts.pop()
     root = ["--root", show_path(tuple(parts))] if parts else []
-    return _line("show", path, *(["--keys"] if keys else []), *root)
+    return _line("show", path, *(["--keys"] if keys else []), *root, *_filter(text))
+
+
+def _filter(text: str) -> Iterator[str]:
+    """Without the words that have a NUL, which no command line can hold: more is shown then, and nothing is missing."""
+    if "\0" in text:
+        text = " ".join([term.text for term in parse(text).terms if "\0" not in term.text])
+    if text.startswith("-"):  # and would look like another option
+        yield f"--filter={text}"
+    elif text:
+        yield from ("--filter", text)
 
 
 def statistics(path: str, *globs: str) -> str:

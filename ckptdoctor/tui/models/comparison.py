@@ -15,7 +15,7 @@ from math import inf, nan
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Tie, Verdict
-from ckptdoctor.tui.models.table import Table
+from ckptdoctor.filters.table import Table
 
 
 class Flag(IntFlag):

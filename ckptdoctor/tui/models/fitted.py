@@ -11,6 +11,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.grouping import grouped
 from ckptdoctor.report.numbers import plural, shape
 from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.tui.models.planned import DROPPED
 
 _NAME = 2_000  # characters of a pattern of names
 
@@ -61,7 +62,7 @@ def listed(row: Row) -> list[Listed]:
     """What a row is about, names of one kind put together: work for a thread where there are many."""
     if row.misfits:
         return list(_misfits(row.misfits))
-    return [Listed(_name(old), _name(new) if new else "dropped", _times(number)) for old, new, number in _groups(row)]
+    return [Listed(_name(old), _name(new) if new else DROPPED, _times(number)) for old, new, number in _groups(row)]
 
 
 def headline(fit: Fit) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
-from ckptdoctor.tui.models.table import Rows, Table
+from ckptdoctor.filters.table import Rows, Table
 
 
 class Column(Enum):

@@ -6,14 +6,14 @@ from array import array
 from bisect import bisect_left
 
 from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.filters import found
+from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.findings import Finding, Severity
-from ckptdoctor.tui.models.table import Rows, Table
 from ckptdoctor.tui.models.tree import Item
 
 _SEVERITIES = {severity.rank + 1: severity for severity in Severity}
 _WORST = sorted(_SEVERITIES, reverse=True)
 _AT_LEAST = {rank: bytes([max(rank, each) for each in range(256)]) for rank in _SEVERITIES}
-Touched = array  # the rows that a finding speaks of, ascending
 
 
 class Marks:
@@ -28,8 +28,7 @@ class Marks:
 
     def touched(self, finding: Finding) -> array[int]:
         """The rows of the tensors that a finding names: work for a thread when there are many."""
-        row_of = self.table.row_of if finding.keys else {}
-        return array("I", sorted({row_of[path] for path in finding.keys if path in row_of}))
+        return found.touched(self.table, finding)
 
     def add(self, finding: Finding, rows: array[int]) -> None:
         """Take up a finding, with what ``touched`` gave for it."""
@@ -71,12 +70,7 @@ class Marks:
 
     def rows_of(self, wanted: str) -> set[int]:
         """The rows that findings of a code, a name or a severity speak of; "*": of any."""
-        wanted = wanted.lower()
-        found: set[int] = set()
-        for finding, rows in zip(self.findings, self._rows, strict=True):
-            if wanted in ("*", finding.name.lower(), finding.severity.value) or finding.code.lower().startswith(wanted):
-                found.update(rows)
-        return found
+        return found.rows_among(zip(self.findings, self._rows, strict=True), wanted)
 
 
 def _among(rows: array[int], row: int) -> bool:

@@ -6,13 +6,17 @@ import os
 from dataclasses import dataclass
 from itertools import count
 
-from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.checkpoint import KeyPath, addresses
 from ckptdoctor.engine.salvage import Salvage, beside
-from ckptdoctor.findings import LostTensor, SalvageReport
+from ckptdoctor.findings import Finding, LostTensor, SalvageReport
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.salvage import state
 
 SAVED, PARTIAL, LOST = "saved", "partial", "lost"
+
+# a file of a folder that cannot be read, or ends before its tensors do; and files that do
+_OF_FOLDER = frozenset({"X801", "F014"})
+_OF_FILE = frozenset({"F005", "F006", "F007"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +29,21 @@ class Fate:
     nbytes: int
     kind: str
     said: str
+
+
+def damaged_file(path: str, finding: Finding) -> str | None:
+    """The file of which a finding says that not all is there, and of which something may be saved."""
+    if addresses.is_address(path):
+        return None
+    if not os.path.isdir(path):
+        return path if finding.code in _OF_FILE else None
+    if finding.code not in _OF_FOLDER or finding.location.member is None:
+        return None
+    name = os.path.normpath(finding.location.member)
+    if os.path.isabs(name) or name.split(os.sep)[0] == os.pardir:  # what leads out of the folder is not opened
+        return None
+    file = os.path.join(path, name)  # it may be a link, as all files in the cache of huggingface_hub are
+    return file if os.path.isfile(file) and os.path.getsize(file) else None
 
 
 def fates(salvage: Salvage) -> list[Fate]:

@@ -8,9 +8,9 @@ from enum import Enum
 from typing import Union
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.tui.models import filtering
+from ckptdoctor.filters.found import Findings
+from ckptdoctor.filters.language import Query, parse
 from ckptdoctor.tui.models.comparison import DIFFERENT, Comparison, Flag
-from ckptdoctor.tui.models.marks import Marks
 
 _OPEN = 300  # lines that modules may have together and be open to begin with
 
@@ -128,7 +128,7 @@ def check(text: str) -> None:
 def chosen(comparison: Comparison, show: Show, text: str) -> list[int]:
     """The entries that are shown, in file order: work for a thread where there are many."""
     query, words = _understood(text)
-    rows = query.rows(comparison.table, Marks(comparison.table)) if query.terms else None
+    rows = query.rows(comparison.table, Findings(comparison.table)) if query.terms else None
     kept = set(rows) if rows is not None else None
     flags, wanted = comparison.flags, int(_SHOWN.get(show, 0))
     return [
@@ -140,7 +140,7 @@ def chosen(comparison: Comparison, show: Show, text: str) -> list[int]:
     ]
 
 
-def _understood(text: str) -> tuple[filtering.Query, list[tuple[Flag, bool]]]:
+def _understood(text: str) -> tuple[Query, list[tuple[Flag, bool]]]:
     """The words that ask for a kind of difference (negated or not), and the others as any list understands them."""
     rest, found = [], []
     for word in text.split():
@@ -152,7 +152,7 @@ def _understood(text: str) -> tuple[filtering.Query, list[tuple[Flag, bool]]]:
         else:
             rest.append(word)
     try:
-        return filtering.parse(" ".join(rest)), found
+        return parse(" ".join(rest)), found
     except UsageError as error:
         if error.message.startswith("is:"):
             more = ", ".join([*_WORDS, "is:same"])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import KeyPath
-from ckptdoctor.tui.models.table import Rows
+from ckptdoctor.filters.table import Rows
 from ckptdoctor.tui.models.tree import Branch, Item, Order, Tree
 
 

@@ -14,22 +14,24 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
-from ckptdoctor.checkpoint import addresses
-from ckptdoctor.engine.diagnose import worst_first
+from ckptdoctor.checkpoint import addresses, show_path
+from ckptdoctor.engine.diagnose import check, worst_first
 from ckptdoctor.engine.settings import Settings
+from ckptdoctor.filters.language import parse
+from ckptdoctor.filters.table import Rows
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural, size
+from ckptdoctor.report.shell import with_path
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.background import OPENS, Background
 from ckptdoctor.tui.examining import Examination
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.book import Book
-from ckptdoctor.tui.models.filtering import parse
 from ckptdoctor.tui.models.fitted import fits
 from ckptdoctor.tui.models.pace import Pace
-from ckptdoctor.tui.models.table import Rows
+from ckptdoctor.tui.models.salvaged import damaged_file
 from ckptdoctor.tui.screens.damaged import DamagedScreen
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
@@ -37,7 +39,7 @@ from ckptdoctor.tui.screens.tensor import TensorScreen
 from ckptdoctor.tui.sizes import STACKED, WIDTHS
 from ckptdoctor.tui.target import Target
 from ckptdoctor.tui.widgets.detail import Detail
-from ckptdoctor.tui.widgets.filter_bar import FilterBar, FilterInput
+from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.key_bar import KeyBar
 from ckptdoctor.tui.widgets.list_view import ListView
@@ -58,18 +60,12 @@ class BrowserScreen(Screen[None], Background):
     VERTICAL_BREAKPOINTS = STACKED
     AUTO_FOCUS = "TreeView"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key(
-            "slash",
-            "filter",
-            "filter",
-            "Show only what fits: names, dtypes, shapes, sizes, findings",
-            show=True,
-            now=True,
-        ),
+        key("slash", "filter", "filter", "Show only what fits: names, dtypes, shapes, sizes, findings", show=True),
         key("t", "switch", "list", "All tensors in one list, or the tree again", show=True),
         *PANES,
         key("e", "examine_deeply", "deep", "Read every byte: checksums and values", show=True),
         key("f", "repair", "repair", "Choose repairs, see the plan, write a repaired file", show=True),
+        key("s", "salvage", "salvage", "What is whole of the file that a finding calls damaged, and how to save it"),
         key("c", "fit", "fit", "How much of the model, config or file fits that --model, --config or --like names"),
         key("escape", "stop", "stop", "Stop reading every byte; what was found stays"),
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
@@ -193,7 +189,10 @@ class BrowserScreen(Screen[None], Background):
 
     def on_finding_selected(self, message: messages.FindingSelected) -> None:
         """Show all that the finding says."""
-        self.query_one(Detail).show_finding(message.finding)
+        advice = with_path(message.finding.advice, self.path)
+        if damaged_file(self.path, message.finding) is not None:
+            advice += " Press s for more about the file, and for what of it can be saved."
+        self.query_one(Detail).show_finding(replace(message.finding, advice=advice))
 
     def on_item_activated(self, message: messages.ItemActivated) -> None:
         """Show the values of a tensor; of anything else, go into the pane with its details."""
@@ -202,13 +201,23 @@ class BrowserScreen(Screen[None], Background):
         else:
             self.query_one(Detail).focus()
 
-    def on_jump_wanted(self, message: messages.JumpWanted) -> None:
-        """Go to the thing at a key path, in tree or list."""
+    def on_finding_activated(self, message: messages.FindingActivated) -> None:
+        """Go to the first thing that it names, in tree or list; where none is there, to the file that is damaged."""
+        finding = message.finding
+        named = finding.keys or (() if finding.location.path is None else (finding.location.path,))
         if self.book is None:
             return
-        view = self._contents()
-        view.focus()
-        view.reveal(message.path)
+        there = self.book.first_of(named)
+        if there is None and damaged_file(self.path, finding) is not None:
+            self._salvage(finding)
+        elif not named:
+            self.app.notify("This finding is about the file as a whole.", markup=False)
+        else:
+            view = self._contents()
+            view.focus()
+            view.reveal(named[0] if there is None else there)
+            if there is None:
+                self.app.notify(escape(f"{show_path(named[0])} is not in the checkpoint."), markup=False)
 
     def on_order_changed(self, message: messages.OrderChanged) -> None:
         """Say how the lines follow each other."""
@@ -235,10 +244,6 @@ class BrowserScreen(Screen[None], Background):
         self.query_one(FilterBar).say(said)
 
     # keys
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The key of the filter is typed like any other where something is typed."""
-        return action != "filter" or not isinstance(self.focused, FilterInput)
 
     def action_filter(self) -> None:
         """Type a filter."""
@@ -292,7 +297,7 @@ class BrowserScreen(Screen[None], Background):
             import_module("ckptdoctor.tui.screens.repair")
             return offers(findings, report.coverage if report is not None else None)
 
-        self.compute(work, self._offer, "repair")
+        self.compute(work, self._offer, OPENS)
 
     def _offer(self, offered: list[Offer]) -> None:
         from ckptdoctor.tui.screens.repair import RepairScreen
@@ -303,6 +308,32 @@ class BrowserScreen(Screen[None], Background):
             view = self.query_one(FindingsView)
             at = view.findings[view.cursor].code if view.has_focus and view.findings else None
             self.app.push_screen(RepairScreen(self.path, offered, self.settings, at, self.target), self._repaired)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether there is something to salvage."""
+        return action != "salvage" or self._damaged() is not None
+
+    def action_salvage(self) -> None:
+        """Show what is whole of the damaged file of the finding under the cursor, or of the first that is about one."""
+        finding = self._damaged()
+        if finding is not None:
+            self._salvage(finding)
+
+    def _damaged(self) -> Finding | None:
+        found = [each for each in self.findings if damaged_file(self.path, each) is not None]
+        chosen = self.query_one(FindingsView).under_cursor() if found else None
+        return next((each for each in found if chosen in (None, each)), None)
+
+    def _salvage(self, finding: Finding) -> None:
+        file = damaged_file(self.path, finding)
+        if file is None:
+            return
+
+        def show(report: FileReport) -> None:
+            if self.is_current:
+                self.app.push_screen(DamagedScreen(report, file, self._of, above=True))
+
+        self.compute(lambda: check(file), show, OPENS)
 
     def action_fit(self) -> None:
         """Hold it against what the options name."""
@@ -327,10 +358,14 @@ class BrowserScreen(Screen[None], Background):
         settings = self.examination.settings if self.examination is not None else self.settings
         if self.book is None or self.query_one(FindingsView).has_focus:
             return command_line.check(self.path, settings)
+        text = self.query_one(FilterBar).text
         if self._contents() is self.query_one(ListView):
-            return command_line.show(self.path, keys=True)
+            return command_line.show(self.path, keys=True, text=text)
         line = self.query_one(TreeView).line()
-        return command_line.show(self.path, () if line is None else self.book.lines.tree.path(line.item))
+        if line is None:
+            return command_line.show(self.path, text=text)
+        level = line.parent if text and isinstance(line.item, int) else line.item  # a filter of one tensor is none
+        return command_line.show(self.path, self.book.lines.tree.path(level), text=text)
 
     def action_help(self) -> None:
         """All keys, and the language of the filter."""

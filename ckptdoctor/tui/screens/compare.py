@@ -39,7 +39,7 @@ from ckptdoctor.tui.target import Target
 from ckptdoctor.tui.widgets.cells import fit_middle
 from ckptdoctor.tui.widgets.compare_detail import CompareDetail
 from ckptdoctor.tui.widgets.compare_view import CompareView
-from ckptdoctor.tui.widgets.filter_bar import FilterBar, FilterInput
+from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
@@ -60,7 +60,7 @@ class CompareScreen(Screen[None], Background):
     VERTICAL_BREAKPOINTS = HEIGHTS
     AUTO_FOCUS = "CompareView"
     BINDINGS: ClassVar[list[BindingType]] = [
-        key("slash", "filter", "filter", "Show only what fits: names, kinds of change, sizes", show=True, now=True),
+        key("slash", "filter", "filter", "Show only what fits: names, kinds of change, sizes", show=True),
         key("v", "values", "values", "Compare all values; again: stop, and later go on", show=True),
         key("m", "show", "show", "Show everything, or only changed, renamed, or on one side alone", show=True),
         key("o", "order", "order", "By module, or the largest change first"),
@@ -187,7 +187,7 @@ class CompareScreen(Screen[None], Background):
         text = Text(overflow="fold")
         for name, side in (("A", found.a), ("B", found.b)):
             text.append(f"{name}  ", "bold").append(f"{_heading(side, width - 3)}\n")
-        said, room = escape(found.summary), (2 if self.has_class("-low") else 3) * (width - 8)
+        said, room = escape(found.summary), (3 if self.has_class("-low") else 4) * (width - 8)
         text.append(said if len(said) <= room else f"{said[: room - 1]}…", "bold")
         self.query_one("#sides", Static).update(text)
 
@@ -233,10 +233,6 @@ class CompareScreen(Screen[None], Background):
         return command_line.diff(self.path, self.other, values=compared, root=self.settings.root)
 
     # keys
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The key of the filter is typed like any other where something is typed."""
-        return action != "filter" or not isinstance(self.focused, FilterInput)
 
     def action_filter(self) -> None:
         """Type a filter."""

@@ -50,13 +50,17 @@ class DamagedScreen(Screen[None], Background):
     AUTO_FOCUS = "#damage"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("s", "salvage", "salvage", "Find out what is whole, and save it to a new file", show=True),
+        key("escape", "back", "back", "Back to the contents", show=True, display="esc"),
         *PANES,
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(self, report: FileReport, path: str, opened: Callable[[str], Screen[None]]) -> None:
-        """``opened`` gives the screen of another file: of what was saved."""
+    def __init__(
+        self, report: FileReport, path: str, opened: Callable[[str], Screen[None]], *, above: bool = False
+    ) -> None:
+        """``opened`` gives the screen of another file: of what was saved. ``above``: escape leads back from here."""
         super().__init__()
+        self.above = above
         self.report = report
         self.path = path
         self.opened = opened
@@ -66,7 +70,7 @@ class DamagedScreen(Screen[None], Background):
     def compose(self) -> ComposeResult:
         """The report, the bytes that the file begins with, and below it what is whole."""
         bar = TitleBar([escape(self.report.path)], id="title")
-        bar.state = "cannot be read"
+        bar.state = "cannot be read" if self.report.checkpoint is None else "not all of it is there"
         yield bar
         with VerticalScroll(id="damage"):
             yield Static(id="why", markup=False)
@@ -93,15 +97,21 @@ class DamagedScreen(Screen[None], Background):
         pieces = [Text.from_ansi(full.file_report(report, Paint(not self.app.no_color), width))]
         if refusal:
             pieces.append(Text(f"Nothing can be saved: {escape(refusal)}"))
-        if report.container is not None:
-            pieces.append(_outside(report))
+        if report.container is not None and (outside := _outside(report)):
+            pieces.append(outside)
         self.query_one("#why", Static).update(Text("\n\n").join(pieces))
 
     # what can be saved
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Whether there is something to save."""
+        """Whether there is something to save, and something to go back to."""
+        if action == "back":
+            return self.above
         return self._may_be_saved() if action == "salvage" else True
+
+    def action_back(self) -> None:
+        """Back to what this was opened from."""
+        self.app.pop_screen()
 
     def action_salvage(self) -> None:
         """Ask whether to write it; first find out what there is."""
@@ -185,7 +195,8 @@ def _outside(report: FileReport) -> Text:
     """What can be said of any file: what to do with its format, and its first bytes."""
     container = report.container
     assert container is not None
-    lines = [escape(container.guidance), ""] if container.guidance else []
+    told = container.guidance in (report.error or "")
+    lines = [] if told else [escape(container.guidance), ""]
     if container.head:
         lines += ["It begins with", *_dump(container.head[:64])]
     return Text("\n".join(lines).rstrip("\n"))

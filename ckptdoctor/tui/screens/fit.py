@@ -19,7 +19,7 @@ from ckptdoctor.engine.settings import Settings
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import FEW, Background
+from ckptdoctor.tui.background import FEW, OPENS, Background
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.fitted import Listed, Row, headline, listed
@@ -95,7 +95,7 @@ class FitScreen(Screen[None], Background):
     def _list(self, row: Row, found: list[Listed]) -> None:
         if not found:
             found = [Listed("nothing changes" if row.number else "the keys as they are in the file")]
-        self.query_one(NamesView).show(found)
+        self.query_one(NamesView).show_names(found)
 
     def on_row_activated(self, message: messages.RowActivated) -> None:
         """Go to the names."""
@@ -113,7 +113,7 @@ class FitScreen(Screen[None], Background):
             self.app.notify("It is not on this machine, and is not repaired where it is: download it.", markup=False)
             return
         checkpoint, settings, target = self.checkpoint, self.settings, self.target
-        self.compute(lambda: fitting_offers(checkpoint, settings, target.read()), self._offer, "offers")
+        self.compute(lambda: fitting_offers(checkpoint, settings, target.read()), self._offer, OPENS)
 
     def _offer(self, offered: list[Offer]) -> None:
         if offered:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
@@ -17,10 +15,9 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from ckptdoctor.filters.words import RULES, WORDS
 from ckptdoctor.tui.keys import COPY, key
-from ckptdoctor.tui.models import filtering
 
-_COLUMNS = re.compile(r"   +|(?<=[^ ])  (?=[^<>=0-9 ])")  # what stands between a word of the filter and its meaning
 _OTHER_KEYS = (
     "A table [keys] in ckptdoctor.toml, or [tool.ckptdoctor.keys] in pyproject.toml, gives them: "
     'filter = "f", list = ["z", "f2"]. What has a key here is called:'
@@ -51,13 +48,12 @@ class HelpScreen(ModalScreen[None]):
         self.query_one("#help").border_subtitle = "escape closes"
 
     def _text(self) -> Group:
-        _, rules, words = inspect.cleandoc((filtering.__doc__ or "").replace("``", "")).split("\n\n")
         return Group(
             Text("Keys", "bold"),
             _side_by_side(self.listed),
             Text.assemble(("\nMouse\n", "bold"), "  Click to choose, click twice to open, turn the wheel to scroll."),
-            Text.assemble(("\nFilter\n", "bold"), " ".join(rules.split()), "\n"),
-            _side_by_side([_COLUMNS.split(line.strip(), maxsplit=1) for line in words.splitlines()]),
+            Text.assemble(("\nFilter\n", "bold"), RULES, "\n"),
+            _side_by_side(WORDS),
             Text.assemble(("\nOther keys\n", "bold"), f"{_OTHER_KEYS}\n{', '.join(self.names)}"),
         )
 

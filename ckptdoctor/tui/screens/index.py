@@ -13,7 +13,6 @@ from textual.widgets import Input, Static
 from ckptdoctor.report.numbers import plural, shape
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.models.slices import Index, parse_index
-from ckptdoctor.tui.widgets.line_input import LineInput
 
 
 class IndexScreen(ModalScreen[Index]):
@@ -28,7 +27,7 @@ class IndexScreen(ModalScreen[Index]):
     def compose(self) -> ComposeResult:
         """The line, and what it must hold."""
         with Vertical(id="index"):
-            yield LineInput(placeholder=", ".join(["0"] * len(self.sizes)), compact=True)
+            yield Input(placeholder=", ".join(["0"] * len(self.sizes)), compact=True)
             yield Static(self._hint(), markup=False, id="index-said")
 
     def on_mount(self) -> None:

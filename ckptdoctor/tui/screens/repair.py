@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from asyncio import Event
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
@@ -34,7 +33,7 @@ from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
 from ckptdoctor.tui.target import Target
 from ckptdoctor.tui.widgets.cures import CureList
-from ckptdoctor.tui.widgets.line_input import LineInput
+from ckptdoctor.tui.widgets.output_name import OutputName
 from ckptdoctor.tui.widgets.plan import PlanView
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
@@ -67,7 +66,7 @@ class RepairScreen(Screen[str], Background):
     AUTO_FOCUS = "CureList"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),
-        key("n", "name", "name", "Give the new file another name", show=True, now=True),
+        key("n", "name", "name", "Give the new file another name", show=True),
         *PANES,
         key("escape", "back", "back", "Back to the contents; nothing is written", show=True, display="esc"),
         key("question_mark,f1", "help", "help", "All keys", show=True),
@@ -100,7 +99,7 @@ class RepairScreen(Screen[str], Background):
             yield CureList(self.offered, id="cures")
             yield PlanView(id="plan")
         with Horizontal(id="output"):
-            yield LineInput(compact=True, id="output-name")
+            yield OutputName(compact=True, id="output-name")
             yield Static("", markup=False, id="output-said")
         yield Footer(show_command_palette=False)
 
@@ -205,11 +204,13 @@ class RepairScreen(Screen[str], Background):
         self._say(sight.objection or " · ".join(filter(None, said)), wrong=bool(sight.objection))
 
     def _give(self, usual: str) -> None:
-        """Put the usual name into the field, unless something has been typed there."""
+        """Put the usual name into the field, unless something was typed there; behind it, if it would not print."""
         name = self.query_one(Input)
+        prints = usual.isprintable()
+        name.placeholder = "" if prints else escape(usual)
         if name.value == self._given:
             with self.prevent(Input.Changed):
-                name.value = self._given = usual
+                name.value = self._given = usual if prints else ""
             name.action_end()
 
     def _say(self, text: str, *, wrong: bool = False) -> None:
@@ -218,10 +219,6 @@ class RepairScreen(Screen[str], Background):
         said.set_class(wrong, "-wrong")
 
     # keys
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The key of the name is typed like any other where the name is typed."""
-        return action != "name" or not isinstance(self.focused, Input)
 
     def action_write(self) -> None:
         """Ask, then write."""
@@ -237,7 +234,7 @@ class RepairScreen(Screen[str], Background):
             self.app.notify("What is chosen changes nothing: there is nothing to write.", markup=False)
         elif sight.objection:
             self.app.notify(sight.objection, severity="error", markup=False)
-            self._to_name()
+            self.action_name()
         else:
             plan, question = sight.plan, ConfirmScreen(sight.report, sight.dropped)
             self.app.push_screen(question, lambda yes: self._write(plan) if yes else None)
@@ -251,16 +248,10 @@ class RepairScreen(Screen[str], Background):
         else:
             self._plan_anew()  # the name is taken now
 
-    async def action_name(self) -> None:
-        """To the name of the new file, once the pane with the keys has dealt with those that came before this one."""
-        dealt_with = Event()
-        if self.focused is not None and self.focused.call_later(dealt_with.set):
-            await dealt_with.wait()
-        self._to_name()
-
-    def _to_name(self) -> None:
+    def action_name(self) -> None:
+        """To the name of the new file."""
         name = self.query_one(Input)
-        self.set_focus(name)  # now: what is typed next belongs there
+        self.set_focus(name)
         name.action_end()
 
     def action_back(self) -> None:

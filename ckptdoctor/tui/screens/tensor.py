@@ -60,7 +60,7 @@ class TensorScreen(Screen[None], Background):
         key("left_curly_bracket", "leap(-1)", "far slice before", "The same, backwards", display="{"),
         key("r", "rows", "rows", "The next dimension goes down, as rows", show=True),
         key("c", "columns", "columns", "The next dimension goes to the right, as columns", show=True),
-        key("i", "index", "index", "Go to an element by its indexes", show=True, now=True),
+        key("i", "index", "index", "Go to an element by its indexes", show=True),
         key("s", "scale", "scale", "Histogram: linear, logarithmic counts, or by powers of two"),
         key("tab", "turn(1)", "next view", "To the next view"),
         key("shift+tab", "turn(-1)", "view before", "To the view before"),
@@ -192,10 +192,10 @@ class TensorScreen(Screen[None], Background):
         """Another dimension goes to the right."""
         self._go(self.slice.next_columns())
 
-    async def action_index(self) -> None:
-        """Ask where to go. It is awaited, so that what is typed next finds the line to type in."""
+    def action_index(self) -> None:
+        """Ask where to go."""
         if self.slice.shape and 0 not in self.slice.shape:
-            await self.app.push_screen(IndexScreen(self.slice.shape), self._jump)
+            self.app.push_screen(IndexScreen(self.slice.shape), self._jump)
 
     def _jump(self, index: Index | None) -> None:
         if index is not None:

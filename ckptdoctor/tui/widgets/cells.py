@@ -5,20 +5,25 @@ from __future__ import annotations
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 
+def taken(text: str) -> int:
+    """The cells that ``text`` takes: as ``cell_len``, which is slow for many different texts."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
 def fit(text: str, width: int, *, right: bool = False) -> str:
     """``text`` in exactly ``width`` cells: filled with spaces, or cut with … where it is too long."""
     if width <= 0:
         return ""
-    taken = len(text) if text.isascii() else cell_len(text)
-    if taken > width:
+    cells = taken(text)
+    if cells > width:
         return set_cell_size(text, width - 1) + "…"
-    return " " * (width - taken) + text if right else text + " " * (width - taken)
+    return " " * (width - cells) + text if right else text + " " * (width - cells)
 
 
 def fit_middle(text: str, width: int) -> str:
     """The same, with the middle left out: the end of a name tells most."""
-    taken = len(text) if text.isascii() else cell_len(text)
-    if taken <= width or width < 8:
+    cells = taken(text)
+    if cells <= width or width < 8:
         return fit(text, width)
     keep = (width - 1) * 2 // 3
     tail = text[-keep:]
@@ -40,7 +45,7 @@ def broken(text: str, width: int) -> list[str]:
     """``text`` in lines of at most ``width`` cells, broken behind spaces and between the parts of names."""
     lines: list[str] = []
     width = max(width, 8)
-    while cell_len(text) > width:
+    while taken(text) > width:
         piece = chop_cells(text, width)[0]
         at = max([piece.rfind(sign) + 1 for sign in " ,./_"])
         at = piece.rfind(" ") + 1 or at  # a word is only broken where it has no room on a line of its own

@@ -15,7 +15,6 @@ from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ChoiceChanged
 from ckptdoctor.tui.widgets.cells import broken, fit
-from ckptdoctor.tui.widgets.line_input import InOrder
 from ckptdoctor.tui.widgets.line_view import LineView
 from ckptdoctor.tui.widgets.plan import room
 
@@ -34,7 +33,7 @@ _LOOKS = {Safety.SAFE: "dim", Safety.CONFIRMED: "accent", Safety.UNSAFE: "warnin
 _Line = tuple[int, list[tuple[str, str]]]
 
 
-class CureList(LineView, InOrder):
+class CureList(LineView):
     """Space chooses. An offer takes one line, or several where there is little width; the cursor is on its first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from enum import Enum
+from typing import ClassVar
 
 from textual.content import Content
 
@@ -29,6 +30,8 @@ class Seen(Enum):
 
 class DifferenceMap(Heatmap):
     """A slice of both tensors, subtracted."""
+
+    TITLE: ClassVar = Seen.DIFFERENCE.value
 
     def __init__(self, peeks: tuple[Peek, Peek], tensors: tuple[Tensor, Tensor], transposed: bool, id: str) -> None:
         super().__init__(None, 0, id=id)

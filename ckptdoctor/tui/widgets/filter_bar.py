@@ -11,17 +11,16 @@ from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.filters.language import parse
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import FilterChanged
-from ckptdoctor.tui.models.filtering import parse
-from ckptdoctor.tui.widgets.line_input import LineInput
 
 _PAUSE = 0.08  # seconds without a key before the filter is applied
 _SIGNS = ("slash", "question_mark", "colon", "asterisk")  # keys that are signs without being called so
 HINT = "name, *.weight, dtype:bf16, shape:64x*, >1MB, finding:N401, is:tied, !not"
 
 
-class FilterInput(LineInput):
+class FilterInput(Input):
     """A line to type in, which says so of every key that is a sign: what it takes, the footer does not offer."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
@@ -52,7 +51,7 @@ class FilterBar(Horizontal):
     def open(self) -> None:
         """Show it, ready for typing."""
         self.display = True
-        self.screen.set_focus(self.query_one(Input))  # now: what is typed next belongs there
+        self.screen.set_focus(self.query_one(Input))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Apply it once typing pauses."""

@@ -11,7 +11,7 @@ from ckptdoctor.findings import Finding
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.keys import key
-from ckptdoctor.tui.messages import FindingSelected, JumpWanted
+from ckptdoctor.tui.messages import FindingActivated, FindingSelected
 from ckptdoctor.tui.widgets.cells import fit
 from ckptdoctor.tui.widgets.line_view import LineView, of_severity
 
@@ -33,7 +33,7 @@ class FindingsView(LineView):
 
     def show(self, findings: list[Finding]) -> None:
         """Show these findings, in this order."""
-        before = self.findings[self.cursor] if self.findings and self.has_focus else None
+        before = self.under_cursor()
         self.findings = findings
         self.redraw()
         self.refresh(layout=True)
@@ -63,9 +63,8 @@ class FindingsView(LineView):
 
     def activated(self, number: int) -> None:
         """Go to the first thing that the finding names."""
-        finding = self.findings[number]
-        path = finding.keys[0] if finding.keys else finding.location.path
-        if path is not None:
-            self.post_message(JumpWanted(path))
-        else:
-            self.app.notify("This finding is about the file as a whole.", markup=False)
+        self.post_message(FindingActivated(self.findings[number]))
+
+    def under_cursor(self) -> Finding | None:
+        """The finding that the cursor is on; None while another pane has the focus."""
+        return self.findings[self.cursor] if self.findings and self.has_focus else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len
 from textual.binding import BindingType
 
 from ckptdoctor.engine.fit import Fit
@@ -13,15 +12,16 @@ from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import RowActivated, RowSelected
 from ckptdoctor.tui.models.fitted import Listed, Row, rows, share
+from ckptdoctor.tui.models.planned import DROPPED
+from ckptdoctor.tui.models.planned import Row as PlanRow
 from ckptdoctor.tui.widgets.cells import fit as fitted
 from ckptdoctor.tui.widgets.cells import fit_middle
 from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.plan import PlanView
 
 _BARS = ((110, 20), (72, 10), (0, 0))  # cells of a bar in lines of so many cells or more
 _KEYS = 18
 _SHARE = 8
-_RIGHT = 40
-_NEAR = 50  # lines before and behind with which columns are aligned
 
 Pieces = Iterator[tuple[str, str]]
 
@@ -85,38 +85,23 @@ class FitView(LineView):
         self.post_message(RowActivated())
 
 
-class NamesView(LineView):
-    """Names before and after a step, or those that are left over, in groups."""
+class NamesView(PlanView):
+    """Names before and after a step, or those that are left over, in groups: in full, however many lines that takes."""
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.names: Sequence[Listed] = ()
 
-    def show(self, names: Sequence[Listed]) -> None:
+    def show_names(self, names: Sequence[Listed]) -> None:
         """Show these."""
         self.names = names
-        self.redraw()
-        self.cursor = 0
+        self.show([_row(each) for each in names])
 
-    def count(self) -> int:
-        """How many groups there are."""
-        return len(self.names)
 
-    def draw(self, number: int, width: int) -> Pieces:
-        """Before, an arrow, after; how many on the right."""
-        each, near = self.names[number], self.names[max(0, number - _NEAR) : number + _NEAR]
-        widest = max(len(other.right) for other in near)
-        right = min(widest + 2, max(_RIGHT, width // 3)) if widest else 0
-        room = width - right
-        if not each.after:
-            yield fit_middle(each.before, room), "plain"
-        else:
-            before = min(max(cell_len(other.before) for other in near), (room - 5) // 2)
-            yield fit_middle(each.before, before), "plain"
-            yield "  →  ", "accent"
-            yield fit_middle(each.after, room - before - 5), "dim" if each.after == "dropped" else "plain"
-        if right:
-            yield fitted(each.right, right, right=True), "dim"
+def _row(listed: Listed) -> PlanRow:
+    if listed.after == DROPPED:
+        return PlanRow(DROPPED, listed.before, right=listed.right)
+    return PlanRow("pair", listed.before, listed.after, listed.right)
 
 
 def _bar(part: int, whole: int, cells: int) -> Pieces:

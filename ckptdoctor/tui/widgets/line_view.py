@@ -6,6 +6,7 @@ However many lines there are, only those on the screen are made. Each is a ``Str
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -21,6 +22,8 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import MOVING
 from ckptdoctor.tui.widgets.cells import fit
+
+import_module("textual.scrollbar")  # Textual does with the first key that scrolls, which would wait for it
 
 _KEPT = 4_000  # drawn lines that are remembered
 

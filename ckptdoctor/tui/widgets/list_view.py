@@ -9,12 +9,12 @@ from rich.cells import cell_len
 from textual.binding import BindingType
 
 from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.filters.table import Rows
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
 from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.listing import Column, following, ordered
-from ckptdoctor.tui.models.table import Rows
 from ckptdoctor.tui.widgets import columns
 from ckptdoctor.tui.widgets.cells import marked
 from ckptdoctor.tui.widgets.line_view import LineView

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rich.cells import cell_len
 from textual.events import Resize
 from textual.strip import Strip
 
 from ckptdoctor.tui.models.planned import DROPPED, Row
-from ckptdoctor.tui.widgets.cells import broken, fit
+from ckptdoctor.tui.widgets.cells import broken, fit, taken
 from ckptdoctor.tui.widgets.line_view import LineView
 
 _BESIDE = 1  # cells between the text and where a scroll bar may be
@@ -72,8 +71,8 @@ def _rooms(rows: Sequence[Row], width: int) -> dict[int, int]:
     after: dict[int, int] = {}
     for row in rows:
         if row.after:
-            before[row.block] = max(before.get(row.block, 0), cell_len(row.text))
-            after[row.block] = max(after.get(row.block, 0), cell_len(row.after) + cell_len(row.right) + 2)
+            before[row.block] = max(before.get(row.block, 0), taken(row.text))
+            after[row.block] = max(after.get(row.block, 0), taken(row.after) + taken(row.right) + 2)
     spare = width - len(_INDENT) - len(_ARROW)
     return {block: room if room + after[block] <= spare else 0 for block, room in before.items()}
 
@@ -82,24 +81,25 @@ def _lines(row: Row, room: int, width: int) -> Iterator[_Pieces]:
     if row.look in ("plain", "error"):
         yield from ([(line, row.look)] for line in broken(row.text, width))
     elif row.look == "step":
-        behind = cell_len(row.right)
+        behind = taken(row.right)
         yield [(fit(row.text, width - behind), "level"), (row.right, "warning" if "unsafe" in row.right else "dim")]
     elif row.look == "note":
         yield from ([(_INDENT + line, "dim")] for line in broken(row.text, width - len(_INDENT)))
     elif row.look == DROPPED or not row.after:
         sign, look = ("− ", "warning") if row.look == DROPPED else ("", "plain")
-        texts = broken(row.text, width - len(_INDENT) - len(sign) - cell_len(row.right) - 1)
-        yield from _ended([[(f"{_INDENT}{sign}{text}", look)] for text in texts], row.right, width)
+        head, *rest = broken(row.text, width - 2 * len(_INDENT) - taken(row.right) - 1)
+        first = [(f"{_INDENT}{sign}{head}", look)]
+        yield from _ended([first, *[[(f"{_INDENT}{_INDENT}{text}", look)] for text in rest]], row.right, width)
     elif room:
         yield [
             (_INDENT + fit(row.text, room), "dim"),
             (_ARROW, "accent"),
-            (fit(row.after, width - room - len(_INDENT + _ARROW) - cell_len(row.right)), "plain"),
+            (fit(row.after, width - room - len(_INDENT + _ARROW) - taken(row.right)), "plain"),
             (row.right, "dim"),
         ]
     else:
         yield from ([(f"{_INDENT}  {line}", "dim")] for line in broken(row.text, width - 4))
-        head, *rest = broken(row.after, width - len(_INDENT) - 3 - cell_len(row.right))
+        head, *rest = broken(row.after, width - len(_INDENT) - 3 - taken(row.right))
         first = [(f"{_INDENT}→ ", "accent"), (head, "plain")]
         yield from _ended([first, *[[(f"{_INDENT}  {line}", "plain")] for line in rest]], row.right, width)
 
@@ -109,5 +109,5 @@ def _ended(lines: list[_Pieces], right: str, width: int) -> Iterator[_Pieces]:
     *first, last = lines
     yield from first
     *pieces, (text, look) = last
-    taken = sum([cell_len(piece) for piece, _ in pieces])
-    yield [*pieces, (fit(text, width - taken - cell_len(right)), look), (right, "dim")]
+    before = sum([taken(piece) for piece, _ in pieces])
+    yield [*pieces, (fit(text, width - before - taken(right)), look), (right, "dim")]

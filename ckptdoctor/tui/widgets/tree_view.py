@@ -9,13 +9,13 @@ from rich.cells import cell_len
 from textual.binding import BindingType
 
 from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.filters.table import Rows
 from ckptdoctor.report.contents import value
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
 from ckptdoctor.tui.models.book import Book
-from ckptdoctor.tui.models.table import Rows
 from ckptdoctor.tui.models.tree import Branch, Order, Value
 from ckptdoctor.tui.models.visible import Line, Visible
 from ckptdoctor.tui.widgets import columns

@@ -81,6 +81,24 @@ def test_show_and_diff():
     assert parsed(diff_command, command_line.diff("-a.pt", "b.pt", values=True))["values"]
 
 
+@given(text=st.text(st.characters(min_codepoint=32, max_codepoint=126)))
+def test_a_filter_arrives_as_it_is(text):
+    """Whatever was typed, and however it begins."""
+    assert parsed(show_command, command_line.show("m.pt", keys=True, text=text))["filters"] == ((text,) if text else ())
+
+
+def test_a_filter_that_looks_like_an_option():
+    """It is one word with its own option, in tree and list."""
+    assert command_line.show("m.pt", ("a",), text="-h") == "ckptdoctor show m.pt --root a --filter=-h"
+    assert command_line.show("m.pt", keys=True, text="*.w !b") == "ckptdoctor show m.pt --keys --filter '*.w !b'"
+
+
+def test_a_filter_that_no_command_line_can_hold():
+    """The words that can be said are said: what is shown has all that was wanted."""
+    assert command_line.show("m.pt", text='fc a\0b "c d"') == "ckptdoctor show m.pt --filter 'fc \"c d\"'"
+    assert command_line.show("m.pt", text="\0") == "ckptdoctor show m.pt"
+
+
 def test_a_place_that_no_command_line_can_hold():
     """The nearest one above it is shown instead."""
     assert command_line.show("m.pt", ("a", "b\0c")) == "ckptdoctor show m.pt --root a"

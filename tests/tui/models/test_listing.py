@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ckptdoctor.filters.table import Table
 from ckptdoctor.tui.models.listing import Column, following, ordered
-from ckptdoctor.tui.models.table import Table
 from tests.report.samples import tensor
 
 TABLE = Table(

@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 from ckptdoctor.checkpoint import Mapping
+from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.tui.models.marks import Marks
-from ckptdoctor.tui.models.table import Table
 from ckptdoctor.tui.models.tree import Branch
 from tests.report.samples import tensor
 
@@ -46,7 +46,7 @@ def test_places_without_tensors():
 
 def test_models_do_not_know_textual():
     """What is shown can be worked out, and tested, without Textual, torch or numpy."""
-    modules = "book, facts, filtering, listing, marks, table, tree, visible"
+    modules = "book, facts, listing, marks, tree, visible"
     code = f"import sys; from ckptdoctor.tui.models import {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"textual", "rich", "torch", "numpy"} & set(loaded)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Role, Sequence, StateDict
+from ckptdoctor.filters.table import Table
 from ckptdoctor.tui.models.book import bind
-from ckptdoctor.tui.models.table import Table
 from ckptdoctor.tui.models.tree import Branch, Order, Tree, Value, holds
 from ckptdoctor.tui.models.visible import Visible
 from tests.report.samples import tensor

@@ -33,6 +33,7 @@ _LEGEND = 11  # cells of the legend
 class Heatmap(Background, can_focus=True):
     """What is small is drawn large; what is large is put together, and the border says how."""
 
+    TITLE: ClassVar = "heatmap"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("m", "way", "mean or largest", "Heatmap: the mean of what a cell stands for, or the largest by size"),
     ]
@@ -49,7 +50,7 @@ class Heatmap(Background, can_focus=True):
 
     def on_mount(self) -> None:
         """Name it."""
-        self.border_title = "heatmap"
+        self.border_title = self.TITLE
 
     def show(self, slice_: Slice) -> None:
         """Show another slice."""

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.filters.found import Findings
+from ckptdoctor.filters.language import parse
+from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import Finding, Severity
-from ckptdoctor.tui.models.filtering import parse
-from ckptdoctor.tui.models.marks import Marks
-from ckptdoctor.tui.models.table import Table
 from tests.report.samples import tensor
 
 TENSORS = (
@@ -27,9 +27,7 @@ FINDING = Finding("N401", "module-prefix", Severity.ERROR, "…", keys=(TENSORS[
 def kept(text):
     """The rows that a filter lets through."""
     table = Table(TENSORS)
-    marks = Marks(table)
-    marks.add(FINDING, marks.touched(FINDING))
-    rows = parse(text).rows(table, marks)
+    rows = parse(text).rows(table, Findings(table, (FINDING,)))
     return None if rows is None else list(rows)
 
 
@@ -116,3 +114,18 @@ def test_any_text_is_understood_or_refused(text):
 def test_a_word_and_its_negation_are_everything(word):
     """What a word keeps out, its negation lets through."""
     assert sorted([*kept(word), *kept(f"!{word}")]) == list(range(len(TENSORS)))
+
+
+@pytest.mark.parametrize(
+    ("text", "asks"),
+    [
+        ("finding:N401", True),
+        ("fc !FINDING:*", True),
+        ('"finding:N401"', False),
+        ("finding", False),
+        ("is:tied", False),
+    ],
+)
+def test_whether_findings_are_asked_for(text, asks):
+    """Only then does anybody have to examine the file."""
+    assert parse(text).asks_findings is asks

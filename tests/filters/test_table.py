@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.tui.models.table import Figures, Table
+from ckptdoctor.filters.table import Figures, Table
 from tests.report.samples import tensor
 
 KINDS = st.tuples(st.sampled_from(["float32", "float16", "bool"]), st.sampled_from(["cpu", "cuda:0"]))

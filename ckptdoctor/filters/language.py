@@ -1,0 +1,155 @@
+"""Understands filters: ``conv *.weight dtype:bf16 shape:*x768 >1MB finding:N401 !bias``; ``words`` explains them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from operator import eq, ge, gt, le, lt
+
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.errors import UsageError
+from ckptdoctor.filters import sieves
+from ckptdoctor.filters.found import Found
+from ckptdoctor.filters.sieves import Sieve
+from ckptdoctor.filters.table import Rows, Table, as_rows
+
+_WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
+_SIZE = re.compile(r"(>=|<=|>|<|=)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([A-Za-z]*)")
+_COMPARED = {">": gt, "<": lt, ">=": ge, "<=": le, "=": eq}
+_BYTES = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+_BYTES |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_ELEMENTS = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9}
+_ALIASES = {"half": "float16", "fp16": "float16", "fp32": "float32", "float": "float32", "fp64": "float64"}
+_ALIASES |= {"double": "float64", "long": "int64", "int": "int32", "fp8": "float8_e4m3fn"}
+_EXAMPLES = {
+    "dtype": "dtype:bf16",
+    "shape": "shape:64x3x*",
+    "device": "device:cuda:0",
+    "finding": "finding:N401",
+    "is": "is:tied",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One word of the filter: as it was written, and what it keeps. ``cost`` says which to try first.
+
+    ``finding`` says whether it asks what was found.
+    """
+
+    text: str
+    keeps: Sieve
+    negated: bool = False
+    cost: int = 0
+    finding: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A filter that was understood."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def asks_findings(self) -> bool:
+        """Whether a word asks what was found, so that nobody can answer who has not examined the file."""
+        return any(term.finding for term in self.terms)
+
+    def rows(self, table: Table, found: Found) -> Rows | None:
+        """The rows for which all words hold; None where nothing was asked."""
+        if not self.terms:
+            return None
+        left: Rows = range(len(table))
+        for term in sorted(self.terms, key=lambda term: term.cost):
+            kept = term.keeps(table, found, left)
+            if term.negated:
+                gone = set(kept)
+                kept = [row for row in left if row not in gone]
+            left = as_rows(kept)
+        return left
+
+
+def parse(text: str) -> Query:
+    """What a filter asks for. Raises UsageError with a sentence for a word that makes no sense."""
+    return Query(tuple(_terms(text)))
+
+
+def _terms(text: str) -> Iterator[Term]:
+    for match in _WORD.finditer(text):
+        word = match[0]
+        negated = word.startswith("!")
+        bare = word[1:] if negated else word
+        if bare.replace('"', ""):
+            sieve, cost = _sieve(bare)
+            yield Term(word, sieve, negated, cost, _asked(bare)[0] == "finding")
+
+
+def _asked(word: str) -> tuple[str, str]:
+    """The field that a word names, and what stands behind its colon; ("", "") where it names none."""
+    field, colon, value = word.replace('"', "").partition(":")
+    known = colon and not word.startswith('"') and field.lower() in _EXAMPLES
+    return (field.lower(), value) if known else ("", "")
+
+
+def _sieve(word: str) -> tuple[Sieve, int]:
+    plain = word.replace('"', "")
+    if word.startswith('"'):
+        return sieves.named(plain), 2
+    size = _SIZE.fullmatch(plain)
+    if size is not None:
+        return _sized(size[1], size[2], size[3]), 1
+    if plain[0] in "<>=":
+        raise UsageError(f"“{plain}” is no size: write >1MB for bytes, or >1M for elements.")
+    field, value = _asked(word)
+    if field:
+        return _field(field, value), 0
+    _insist_on_field(plain)
+    if any(char in plain for char in "*?["):
+        return sieves.like(plain), 3
+    return sieves.named(plain), 2
+
+
+def _insist_on_field(word: str) -> None:
+    """Raises UsageError where a field was meant and misspelt."""
+    field, colon, _ = word.partition(":")
+    near = get_close_matches(field.lower(), _EXAMPLES, 1, 0.7) if colon and field.isalpha() else []
+    if near:
+        raise UsageError(f"“{field}:” is not known: did you mean {near[0]}:?")
+
+
+def _field(field: str, value: str) -> Sieve:
+    if not value:
+        raise UsageError(f"{field}: needs something behind it, such as {_EXAMPLES[field]}.")
+    if field == "dtype":
+        return sieves.of_dtype(frozenset(map(_dtype, filter(None, value.split(",")))))
+    if field == "shape":
+        return sieves.shaped(value)
+    if field == "device":
+        return sieves.on_device(value.lower())
+    if field == "finding":
+        return sieves.found_by(value)
+    if value.lower() not in sieves.STATES:
+        raise UsageError(f"is:{value} is not known: there are {', '.join(f'is:{state}' for state in sieves.STATES)}.")
+    return sieves.in_state(value.lower())
+
+
+def _dtype(text: str) -> str:
+    """The dtype that is meant. Raises UsageError when there is none of that name."""
+    name = text.lower().removeprefix("torch.")
+    for dtype in BY_NAME.values():
+        if name in (dtype.name, dtype.short, (dtype.safetensors or "").lower()):
+            return dtype.name
+    if name in _ALIASES:
+        return _ALIASES[name]
+    near = get_close_matches(name, [*BY_NAME, *[each.short for each in BY_NAME.values()]], 1)
+    raise UsageError(f"There is no dtype “{text}”{f': did you mean {near[0]}?' if near else '.'}")
+
+
+def _sized(sign: str, number: str, unit: str) -> Sieve:
+    of_bytes = unit.lower() in _BYTES and unit != "B"
+    if not of_bytes and unit not in _ELEMENTS:
+        raise UsageError(f"“{unit}” is no unit: kB, MB, GB for bytes; k, M, B for elements.")
+    limit = float(number) * (_BYTES[unit.lower()] if of_bytes else _ELEMENTS[unit])
+    return sieves.sized(_COMPARED[sign], limit, of_bytes=of_bytes)

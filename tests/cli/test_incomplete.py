@@ -1,0 +1,246 @@
+"""Folders of shards of which one is missing or damaged, in every command that reads them: never taken for the whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from ckptdoctor.cli import main
+from tests.broken_shards import SECOND, folder, name, tensors
+
+KINDS = [("bin", "cut"), ("bin", "missing"), ("safetensors", "beheaded"), ("safetensors", "missing")]
+MISSING = f"{name(2)} is missing, with 8 tensors of the index."
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsysbinary):
+    """Runs a command line in an empty directory, within this process."""
+    monkeypatch.chdir(tmp_path)
+
+    def ask(*arguments):
+        status = main.run(list(arguments))
+        out, err = capsysbinary.readouterr()
+        return subprocess.CompletedProcess(arguments, status, out.decode(), err.decode())
+
+    return ask
+
+
+@pytest.mark.parametrize("index", [True, False], ids=["index", "no index"])
+@pytest.mark.parametrize(("suffix", "damage"), KINDS)
+@pytest.mark.parametrize(
+    "command",
+    [("convert", "m", "out.safetensors"), ("convert", "m", "out", "--to", "dcp"), ("merge", "m", "-o", "out.pt")],
+    ids=["safetensors", "dcp", "merge"],
+)
+def test_what_is_left_is_not_written_as_the_whole(run, command, suffix, damage, index):
+    """The refusal names the file, why, and the command that saves the rest; the status is 1, and nothing is written."""
+    folder("m", suffix, damage, index=index)
+    done = run(*command)
+    assert done.returncode == 1 and done.stdout.count("\n") == 1
+    assert done.stdout.startswith(f"refused · m: {name(2, suffix)}")
+    assert ("is missing" if damage == "missing" else "cannot be read: ") in done.stdout
+    assert ("with 8 tensors of the index" in done.stdout) is index
+    assert done.stdout.endswith("in its place, or first save what is whole with “ckptdoctor salvage m”.\n")
+    assert os.listdir() == ["m"]
+
+
+def test_what_was_salvaged_first_is_converted(run):
+    """After the command that the refusal names the conversion goes through, with what is whole."""
+    folder("m", damage="missing")
+    assert run("salvage", "m", "-o", "rest").returncode == 1
+    assert run("convert", "rest", "out.safetensors").returncode == 0
+    assert load_file("out.safetensors").keys() == tensors().keys() - SECOND
+
+
+def test_a_part_that_is_all_there_is_converted(run):
+    """With --root only files count that may hold something of it."""
+    folder("m", damage="missing")
+    with open("m/trainer_state.json", "w") as out:
+        out.write("{}")
+    torch.save({"state": {0: {"exp_avg": torch.ones(3)}}, "param_groups": []}, "m/optimizer.pt")
+    assert run("convert", "m", "all.pt").returncode == 1
+    assert run("convert", "m", "model.pt", "--root", "model").returncode == 1
+    assert run("convert", "m", "optimizer.pt", "--root", "optimizer").returncode == 0
+    assert sorted(os.listdir()) == ["m", "optimizer.pt"]
+
+
+def test_json_says_the_refusal(run):
+    """The document of a refused conversion has the sentence."""
+    folder("m", damage="missing")
+    done = run("convert", "m", "out.pt", "--format", "json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["message"].startswith(f"m: {MISSING}")
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--keys",), ("--devices",), ("--stats",), ("--filter", "model.*"), ("--format", "json")], ids=str
+)
+def test_show_says_what_it_does_not_show(run, options):
+    """One line on stderr names the file that is missing, in every view; stdout is what there is."""
+    folder("m", damage="missing")
+    done = run("show", "m", *options)
+    assert done.returncode == 0
+    assert f"{MISSING} What belongs in it is not shown: “ckptdoctor check m” says more.\n" in done.stderr
+    assert done.stdout and MISSING not in done.stdout
+
+
+def test_show_says_nothing_of_a_whole_folder(run):
+    """Where every shard is there, stderr is empty."""
+    folder("m")
+    assert not run("show", "m").stderr
+
+
+@pytest.mark.parametrize(("suffix", "damage"), KINDS)
+@pytest.mark.parametrize("turned", [False, True], ids=["A", "B"])
+def test_diff_does_not_call_lost_tensors_new(run, suffix, damage, turned):
+    """Tensors that the index puts in the file are told apart, in the sentence, in the list, on stderr and in JSON."""
+    folder("broken", suffix, damage)
+    folder("whole", suffix)
+    sides = ("whole", "broken") if turned else ("broken", "whole")
+    mark, other = ("B", "A") if turned else ("A", "B")
+    done = run("diff", *sides)
+    assert done.returncode == 1
+    why = f"in missing or damaged files of {mark}"
+    assert f"; 8 tensors only in {other} ({why})\n" in done.stdout
+    assert f"only in {other}   8 tensors  model.layers.{{2..3}}.{{a,b,c,d}}.weight  {why}\n" in done.stdout
+    assert done.stderr.startswith(f"{mark}: {name(2, suffix)}")
+    assert done.stderr.endswith("was not compared: “ckptdoctor check broken” says more.\n")
+    told = json.loads(run("diff", *sides, "--format", "json").stdout)
+    assert [each["lost"] for each in told["removed" if turned else "added"]] == [True] * 8
+    assert told["not_examined"][0].startswith(f"{mark}: {name(2, suffix)}")
+
+
+def test_diff_says_which_tensors_are_lost_and_which_are_new(run):
+    """A tensor that the broken side never had is none of those of the missing file."""
+    folder("broken", damage="missing")
+    torch.save(tensors() | {"extra.weight": torch.ones(3)}, "whole.pt")
+    done = run("diff", "broken", "whole.pt", "--all")
+    assert "9 tensors only in B (8 of them in missing or damaged files of A)" in done.stdout
+    (extra,) = [line for line in done.stdout.splitlines() if "extra.weight" in line]
+    assert extra.endswith("[3] float32")
+    assert done.stdout.count("[16, 16] float32, in missing or damaged files of A\n") == 8
+
+
+def test_diff_of_two_incomplete_folders(run):
+    """What both lack is nowhere else to be seen: the sentence says so."""
+    folder("a", damage="missing")
+    folder("b", damage="missing", index=False)
+    done = run("diff", "a", "b", "--values")
+    assert done.returncode == 0
+    assert "identical, bit for bit; files of A and B are missing or damaged\n" in done.stdout
+    assert [line[:2] for line in done.stderr.splitlines()] == ["A:", "B:"]
+
+
+@pytest.mark.parametrize("command", [("check", "whole.pt"), ("fix", "whole.pt", "--auto", "-o", "out.pt")], ids=str)
+def test_an_incomplete_folder_is_no_target(run, command):
+    """--like refuses it with the file that is missing, and nothing is written."""
+    folder("m", damage="missing")
+    torch.save(tensors(), "whole.pt")
+    done = run(*command, "--like", "m")
+    assert done.returncode == 2
+    assert f"m is not whole, so that nothing can be held against it: {MISSING} Name a whole copy." in done.stderr
+    assert sorted(os.listdir()) == ["m", "whole.pt"]
+
+
+@pytest.mark.parametrize(("suffix", "damage"), KINDS)
+def test_fix_writes_no_index_without_the_tensors(run, suffix, damage):
+    """An index that is wrong as well stays as it is while a shard is missing or damaged."""
+    folder("m", suffix, damage)
+    (index,) = [each for each in os.listdir("m") if each.endswith(".json")]
+    with open(f"m/{index}") as source:
+        listed = json.load(source)
+    del listed["weight_map"]["model.layers.0.a.weight"]
+    with open(f"m/{index}", "w") as out:
+        json.dump(listed, out)
+    before = sorted(os.listdir("m"))
+    done = run("fix", "m", "--unsafe-fixes", "--force")
+    assert "nothing was written" in done.stdout and "X801" in done.stdout
+    assert sorted(os.listdir("m")) == before
+    with open(f"m/{index}") as source:
+        assert json.load(source) == listed
+
+
+@pytest.fixture
+def hurt(tmp_path):
+    """Makes a file of all tensors, one of which does not match its checksum."""
+
+    def make(key):
+        torch.save(tensors(), tmp_path / "bad.pt")
+        data = bytearray((tmp_path / "bad.pt").read_bytes())
+        data[data.index(tensors()[key].numpy().tobytes())] ^= 16
+        (tmp_path / "bad.pt").write_bytes(data)
+
+    return make
+
+
+def test_graft_from_an_incomplete_folder_says_so(run, hurt):
+    """What its other files have is taken, and the note names the file that is missing."""
+    folder("m", damage="missing")
+    hurt("model.layers.0.a.weight")
+    done = run("graft", "bad.pt", "--from", "m", "-o", "out.pt")
+    assert done.returncode == 0
+    assert f"note · not examined: m: {MISSING[:-1]}\n" in done.stdout
+    assert torch.load("out.pt", weights_only=True).keys() == tensors().keys()
+
+
+def test_graft_of_what_lies_in_the_missing_file_is_refused(run, hurt):
+    """The refusal names the file, and nothing is written."""
+    folder("m", damage="missing")
+    hurt(SECOND[0])
+    done = run("graft", "bad.pt", "--from", "m", "-o", "out.pt")
+    assert done.returncode == 1
+    assert "the other copy has no such tensor" in done.stdout and MISSING[:-1] in done.stdout
+    assert sorted(os.listdir()) == ["bad.pt", "m"]
+
+
+def test_names_of_files_are_escaped(run):
+    """A file name that would write into the terminal does not."""
+    folder("m", damage="missing")
+    with open("m/model.safetensors.index.json") as source:
+        text = source.read()
+    with open("m/model.safetensors.index.json", "w") as out:
+        out.write(text.replace(name(2), "\\u001b[2Jx.safetensors"))
+    shutil.copytree("m", "copy")
+    for command in (("show", "m"), ("diff", "m", "copy"), ("convert", "m", "out.pt")):
+        done = run(*command)
+        assert "\x1b" not in done.stdout + done.stderr
+        assert "x.safetensors is missing" in done.stdout + done.stderr
+
+
+def test_a_distributed_checkpoint_without_its_values(run):
+    """Its list tells every tensor: it is shown and compared with, and only the values are said to be missing."""
+    torch.save({"w": torch.ones(3)}, "whole.pt")
+    assert run("convert", "whole.pt", "m", "--to", "dcp").returncode == 0
+    (values,) = [each for each in os.listdir("m") if each.endswith(".distcp")]
+    os.remove(f"m/{values}")
+    said = f"{values} is missing. The values in it are not there: “ckptdoctor check m” says more.\n"
+    done = run("show", "m", "--keys")
+    assert done.stdout.startswith("w  [3]  float32") and done.stderr == said
+    assert run("diff", "m", "whole.pt").stderr == f"A: {said}"
+    assert run("check", "whole.pt", "--like", "m").returncode == 0
+    done = run("convert", "m", "out.pt")
+    assert done.returncode == 1
+    assert (
+        f"m: {values} is missing. Put the real file in its place, or see what “ckptdoctor check m” says.\n"
+        in done.stdout
+    )
+    assert sorted(os.listdir()) == ["m", "whole.pt"]
+
+
+def test_a_file_outside_of_the_folder_is_not_written_either(run):
+    """The refusal names it once, with the path of the folder in front."""
+    folder("m", damage="missing")
+    with open("m/model.safetensors.index.json") as source:
+        text = source.read()
+    with open("m/model.safetensors.index.json", "w") as out:
+        out.write(text.replace(name(2), "../x.safetensors"))
+    done = run("convert", "m", "out.pt")
+    assert done.returncode == 1
+    assert done.stdout.startswith("refused · m: the name “../x.safetensors” leads out of the folder")
+    assert os.listdir() == ["m"]

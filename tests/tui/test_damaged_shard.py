@@ -1,0 +1,151 @@
+"""A folder with a damaged shard in the browser: what is missing, and what of the shard can be saved."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import replace
+
+import pytest
+from textual.widgets._footer import FooterKey
+
+from ckptdoctor.findings import Location
+from ckptdoctor.tui.app import BrowserApp
+from ckptdoctor.tui.models.salvaged import damaged_file
+from ckptdoctor.tui.screens.browser import BrowserScreen
+from ckptdoctor.tui.screens.damaged import DamagedScreen
+from ckptdoctor.tui.widgets.findings import FindingsView
+from tests.broken_shards import SECOND, folder, name
+from tests.tui import NORMAL, browse, press, settled, text_of
+
+FINDINGS = ("tab", "tab")
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Makes the folder ``m``, where the browser runs."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *args, **options: folder("m", *args, **options)
+
+
+def where(app):
+    """The screen that is open, and its file."""
+    return type(app.screen), app.screen.path
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+@pytest.mark.parametrize("damage", ["beheaded", "zeroed", "page", "pointer"])
+def test_enter_on_the_finding_opens_the_shard(suffix, damage, made):
+    """None of its tensors is in the tree: what there is to see is the file, and escape leads back."""
+    shard = made(suffix, damage)
+    assert browse("m", *FINDINGS, "enter", look=where) == (DamagedScreen, shard)
+    assert browse("m", *FINDINGS, "enter", "escape", look=where) == (BrowserScreen, "m")
+
+
+def test_the_pane_of_the_finding_lists_the_keys(made):
+    """With the command that saves the rest, as it can be copied."""
+    made("bin", "page")
+    text = browse("m", *FINDINGS, size=(200, 50))
+    assert "8 keys" in text and all(key in text for key in SECOND)
+    assert "ckptdoctor salvage m saves" in " ".join(text.split())
+    assert "Press s for more about the file" in " ".join(" ".join(text.split("│")).split())
+
+
+def test_a_cut_archive_shows_what_is_whole_of_it(made):
+    """Tensor by tensor, as of a file by itself."""
+    shard = made("bin", "cut")
+    text = browse("m", *FINDINGS, "enter")
+    assert shard in text and "cannot be read" in text
+    assert "● model.layers.3.d.weight" in text and "esc back" in text.splitlines()[-1]
+
+
+def test_what_is_whole_of_a_shard_is_saved_and_opened(made):
+    """Beside it, and the folder is not mistaken for another by it."""
+    made("bin", "cut")
+    saved = os.path.join("m", name(2, "bin").replace(".bin", ".salvaged.bin"))
+    assert browse("m", "s", "s", "enter", "enter", look=where) == (BrowserScreen, saved)
+    assert browse("m", look=lambda app: app.screen.book.checkpoint.format) == "sharded Hugging Face checkpoint"
+
+
+def test_enter_goes_to_a_torn_tensor_and_s_to_its_file(made):
+    """Where the header of a cut shard is whole, its tensors are in the tree, with a mark."""
+    shard = made("safetensors", "cut")
+
+    def under_the_cursor(app):
+        return app.screen.focused.id, app.screen.book.table.tensors[app.screen.focused.line().item].key
+
+    torn = sorted(SECOND)[3]
+    assert browse("m", *FINDINGS, "enter", look=under_the_cursor) == ("tree", torn)
+    assert browse("m", *FINDINGS, "s", look=where) == (DamagedScreen, shard)
+    assert "not all of it is there" in browse("m", "s")
+
+
+def test_a_missing_shard_has_nothing_to_open(made):
+    """Enter says that the first of its keys is not there; s does nothing, and is not offered."""
+    made(damage="missing")
+    assert browse("m", "s", look=where) == browse("m", *FINDINGS, "s", look=where) == (BrowserScreen, "m")
+
+    async def run():
+        app = BrowserApp("m", theme="ckptdoctor-dark")
+        async with app.run_test(size=NORMAL) as pilot:
+            await settled(pilot)
+            await press(pilot, *FINDINGS, "enter")
+            return [each.message for each in app._notifications], app.screen.focused.id
+
+    assert asyncio.run(run()) == ([f"{SECOND[0]} is not in the checkpoint."], "tree")
+    assert "What is whole of the file" not in browse("m", "ctrl+p", size=(120, 60))
+
+
+def test_the_palette_offers_it(made):
+    """From every pane, where a file is damaged."""
+    shard = made("bin", "zeroed")
+    assert "What is whole of the file" in browse("m", "ctrl+p", size=(120, 60))
+    assert browse("m", "colon", "text:what is whole", "enter", look=where) == (DamagedScreen, shard)
+
+
+def test_a_cut_file_that_can_be_browsed_is_salvaged_too(made, tmp_path):
+    """A safetensors file whose header is whole opens as a tree: s shows what of it can be saved."""
+    os.rename(made("safetensors", "cut"), "cut.safetensors")
+    assert browse("cut.safetensors", look=where) == (BrowserScreen, "cut.safetensors")
+    assert browse("cut.safetensors", "s", look=where) == (DamagedScreen, "cut.safetensors")
+
+
+def test_of_a_whole_file_s_does_nothing():
+    """It is not among the commands either."""
+    assert browse("resnet.pt", "s", look=where) == (BrowserScreen, "resnet.pt")
+    assert "What is whole of the file" not in browse("resnet.pt", "ctrl+p", size=(120, 60))
+
+
+@pytest.mark.parametrize("keys", [(), FINDINGS, ("s",)], ids=["tree", "findings", "shard"])
+def test_the_footer_has_eight_keys_at_most(keys, made):
+    """More would be clutter."""
+    made("bin", "cut")
+    assert browse("m", *keys, look=lambda app: len(app.screen.query(FooterKey))) <= 8
+
+
+def test_loose_files(made, tmp_path):
+    """A folder that is no checkpoint says once what to open instead."""
+    (tmp_path / "loose").mkdir()
+    os.rename(made("bin", "page"), tmp_path / "loose" / "decoder.bin")
+    assert browse("loose", look=text_of).count("name") == 1
+
+
+def test_links_are_followed_as_in_the_cache_of_downloads(made, tmp_path):
+    """There each shard is a link to a file elsewhere."""
+    shard = made("safetensors", "page")
+    os.replace(shard, tmp_path / "blob")
+    os.symlink(tmp_path / "blob", shard)
+    assert browse("m", "s", look=where) == (DamagedScreen, shard)
+
+
+def test_what_is_not_there_is_not_opened(made, tmp_path):
+    """Nor are names that lead out of the folder, and empty files."""
+    made("safetensors", "page")
+    (finding,) = browse("m", look=lambda app: app.screen.query_one(FindingsView).findings)
+    assert damaged_file("m", finding) == os.path.join("m", name(2))
+    os.replace(tmp_path / "m" / name(2), tmp_path / "elsewhere")
+    assert damaged_file("m", finding) is None
+    assert damaged_file("m", replace(finding, location=Location(member="../elsewhere"))) is None
+    assert damaged_file("m", replace(finding, location=Location(member=str(tmp_path / "elsewhere")))) is None
+    (tmp_path / "m" / name(2)).touch()
+    assert damaged_file("m", finding) is None

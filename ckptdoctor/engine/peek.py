@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
@@ -41,6 +42,11 @@ class Peek:
         self._opened = ExitStack()
         self._source: Source | None = None
         self._looks: dict[int, Look] = {}  # by the tensor, which the checkpoint keeps
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether torch has been imported, by whomever; the first look takes a second otherwise."""
+        return "torch" in sys.modules
 
     def window(self, tensor: Tensor, box: Sequence[range], going: Going) -> Union[Window, Refused]:
         """The values of a box: of each dimension some neighbouring indexes."""

@@ -30,7 +30,7 @@ def render(
     node: Node = None,
     asked: tuple[str, int] | None = None,
 ) -> str:
-    """The part of the contents at ``root`` (``node``; None: everything).
+    """The part of the contents at ``root`` (``node``; None at no root: everything).
 
     ``asked`` is the filter that kept it, and of how many tensors it was asked.
     """
@@ -51,7 +51,7 @@ def render(
             ],
             "devices": devices.as_data(checkpoint),
             "tensors": [_tensor(tensor) for tensor in tensors],
-            "contents": _plain(checkpoint.tree if node is None else node, _DEPTH),
+            "contents": _plain(checkpoint.tree if node is None and not root else node, _DEPTH),
         }
     )
 

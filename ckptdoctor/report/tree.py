@@ -55,9 +55,9 @@ class Branch:
 
 
 def tree(checkpoint: Checkpoint, root: KeyPath = (), node: Node = None, paint: Paint | None = None) -> str:
-    """The part of the contents at ``root`` (``node``; None: everything) as an indented tree."""
-    top = grown(checkpoint, root, checkpoint.tree if node is None else node)
-    rows = list(_rows(top, 0))
+    """The part of the contents at ``root`` (``node``; None at no root: everything) as an indented tree."""
+    node = checkpoint.tree if node is None and not root else node
+    rows = list(_rows(grown(checkpoint, root, node), 0)) if _unfolds(node) else [_leaf("", place(root), node)]
     return "\n".join(_coloured(columns(rows, right=frozenset({1, 2, 3}), gap="  "), rows, paint or Paint()))
 
 

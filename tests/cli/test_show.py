@@ -1,6 +1,7 @@
 import json
 
 import pytest
+import torch
 
 from tests.cli.files import printable, run, spelt
 
@@ -18,6 +19,23 @@ def test_keys(shelf):
     lines = run("show", "training.pt", "--keys", "--root", "state_dict", cwd=shelf).stdout.decode().split("\n")
     assert lines[0].startswith("state_dict/module.fc.weight") and lines[1].startswith("state_dict/module.fc.bias")
     assert lines[2:] == [""]
+
+
+@pytest.mark.parametrize(
+    ("root", "line", "contents"),
+    [
+        ("epoch", "epoch 41", 41),
+        ("scheduler", "scheduler None", None),
+        ("state_dict/module.fc.bias", "state_dict/module.fc.bias  [2]", {"$tensor": "state_dict/module.fc.bias"}),
+    ],
+)
+def test_a_root_that_is_no_level_is_one_line(tmp_path, root, line, contents):
+    """A value, nothing at all, or a tensor: as it stands in the tree of the whole."""
+    torch.save({"epoch": 41, "scheduler": None, "state_dict": {"module.fc.bias": torch.ones(2)}}, tmp_path / "t.pt")
+    first, second, *rest = run("show", "t.pt", "--root", root, cwd=tmp_path).stdout.decode().splitlines()
+    assert first.startswith("t.pt · torch zip") and second.startswith(line) and not rest
+    document = json.loads(run("show", "t.pt", "--root", root, "--format", "json", cwd=tmp_path).stdout)
+    assert document["contents"] == contents
 
 
 def test_devices(shelf):

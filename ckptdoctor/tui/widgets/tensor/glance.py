@@ -18,6 +18,7 @@ from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
 
 REST = 0.08  # seconds that the cursor rests before anything is read
+_FIRST_REST = 0.4  # and before torch is imported: a key that is pressed meanwhile may have to wait for it
 _BARS = 4  # lines of the histogram
 _STYLES = ("label", "bar", "warning", "error")
 
@@ -43,7 +44,8 @@ class Glance(Background):
         """Look at a tensor, once the cursor has come to rest."""
         self.forget()
         if book.table.elements[row]:
-            self._timer = self.set_timer(REST, lambda: self._read(book, row))
+            rest = REST if book.peek.is_quick else _FIRST_REST
+            self._timer = self.set_timer(rest, lambda: self._read(book, row))
 
     def _read(self, book: Book, row: int) -> None:
         tensor = book.table.tensors[row]

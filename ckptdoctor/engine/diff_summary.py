@@ -50,7 +50,7 @@ def _weights(found: Difference, weights: Sequence[Pair]) -> str:
     if reshaped:
         where = _where([pair.name for pair in reshaped])
         turned = " (perhaps transposed)" if all(pair.perhaps_transposed for pair in reshaped) else ""
-        text = f"{len(reshaped):,} {_tensors(len(reshaped))} in {where} {_has(len(reshaped))} another shape{turned}"
+        text = f"{plural(len(reshaped), 'tensor')} in {where} {_has(len(reshaped))} another shape{turned}"
         return f"{text}, the rest {'has ' + _listed(ways) if ways else 'fits'}; values were not compared"
     if ways:
         return f"the same tensors, but {_listed(ways)}; values were not compared"
@@ -135,7 +135,7 @@ def _low_rank(found: Difference, names: Sequence[str]) -> str:
     most = max(rank.rank for rank in ranks.low)
     looked = f"rank {most} at most in the {len(ranks.low):,} largest" if len(ranks.low) > 1 else f"rank {most}"
     where = "attention projections" if all(_in_attention(name) for name in names) else _where(names)
-    return f"low-rank change in {where} ({len(names):,} {_tensors(len(names))}; {looked}, told by a randomized sketch)"
+    return f"low-rank change in {where} ({plural(len(names), 'tensor')}; {looked}, told by a randomized sketch)"
 
 
 def _in_attention(name: str) -> bool:
@@ -171,7 +171,7 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
         if singles:
             tied = {name for tie in found.ties if tie.side == side.lower() for name in tie.missing}
             why = ", tied there to what both have" if tied.issuperset([each.name for each in singles]) else ""
-            yield f"{len(singles):,} {_tensors(len(singles))} only in {side}{why}{_lost(singles, side)}"
+            yield f"{plural(len(singles), 'tensor')} only in {side}{why}{_lost(singles, side)}"
     sides = [("A", found.a.unread, found.added), ("B", found.b.unread, found.removed)]
     without = [side for side, unread, others in sides if unread and not any(each.lost for each in others)]
     if without:
@@ -193,10 +193,6 @@ def _lost(singles: Sequence[Single], side: str) -> str:
         return ""
     many = "" if lost == len(singles) else f"{lost:,} of them "
     return f" ({many}in missing or damaged files of {'B' if side == 'A' else 'A'})"
-
-
-def _tensors(count: int) -> str:
-    return "tensor" if count == 1 else "tensors"
 
 
 def _has(count: int) -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import torch
@@ -199,13 +200,16 @@ def test_graft_of_what_lies_in_the_missing_file_is_refused(run, hurt):
     assert sorted(os.listdir()) == ["bad.pt", "m"]
 
 
+def folder_that_names(file):
+    """The folder "m" without its second shard, which the index calls so, as JSON writes it."""
+    folder("m", damage="missing")
+    index = Path("m/model.safetensors.index.json")
+    index.write_text(index.read_text().replace(name(2), file))
+
+
 def test_names_of_files_are_escaped(run):
     """A file name that would write into the terminal does not."""
-    folder("m", damage="missing")
-    with open("m/model.safetensors.index.json") as source:
-        text = source.read()
-    with open("m/model.safetensors.index.json", "w") as out:
-        out.write(text.replace(name(2), "\\u001b[2Jx.safetensors"))
+    folder_that_names("\\u001b[2Jx.safetensors")
     shutil.copytree("m", "copy")
     for command in (("show", "m"), ("diff", "m", "copy"), ("convert", "m", "out.pt")):
         done = run(*command)
@@ -235,11 +239,7 @@ def test_a_distributed_checkpoint_without_its_values(run):
 
 def test_a_file_outside_of_the_folder_is_not_written_either(run):
     """The refusal names it once, with the path of the folder in front."""
-    folder("m", damage="missing")
-    with open("m/model.safetensors.index.json") as source:
-        text = source.read()
-    with open("m/model.safetensors.index.json", "w") as out:
-        out.write(text.replace(name(2), "../x.safetensors"))
+    folder_that_names("../x.safetensors")
     done = run("convert", "m", "out.pt")
     assert done.returncode == 1
     assert done.stdout.startswith("refused · m: the name “../x.safetensors” leads out of the folder")

@@ -32,5 +32,5 @@ def test_lenet_learns_digits_on_two_workers(strategy, tmp_path):
 
 
 def test_lenet_learns_shapes(tmp_path):
-    """On the generated images, in one epoch."""
-    assert accuracy(tmp_path, epochs=1) >= 0.9
+    """On the generated images, in two epochs."""
+    assert accuracy(tmp_path, epochs=2) >= REACH

@@ -68,9 +68,9 @@ def command(
         source = stack.enter_context(spooled(sys.stdin.buffer)) if path == STANDARD_INPUT else path
         if what == "stats":
             found = measured(source, root, only, ProgressBar().watch, text)
-            return _told(found.part, lambda: _statistics(found, sort, style, color), style, found.interrupted)
+            return _told(path, found.part, lambda: _statistics(found, sort, style, color), style, found.interrupted)
         part = _read(source, root, text)
-    return _told(part, lambda: _rendered(part, what, style, color), style)
+    return _told(path, part, lambda: _rendered(part, what, style, color), style)
 
 
 def _read(path: str, root: str | None, text: str) -> Part:
@@ -81,7 +81,7 @@ def _read(path: str, root: str | None, text: str) -> Part:
     return read_filtered(path, text, root)
 
 
-def _told(part: Part, render: Callable[[], str], style: str, interrupted: bool = False) -> ExitStatus:
+def _told(path: str, part: Part, render: Callable[[], str], style: str, interrupted: bool = False) -> ExitStatus:
     """Print what is shown. What is missing, or that nothing matches the filter, is said on stderr.
 
     Only JSON says on stdout, too, that nothing matches.
@@ -96,8 +96,10 @@ def _told(part: Part, render: Callable[[], str], style: str, interrupted: bool =
         if unread:
             narrate(unread)
     if part.asked is not None and missed:
-        number = plural(part.asked.tensors, "tensor")
-        narrate(f"0 of {number} match {part.asked.text}. The keys are listed by: ckptdoctor show --keys")
+        from ckptdoctor.report.shell import with_path
+
+        number, command = plural(part.asked.tensors, "tensor"), with_path("ckptdoctor show FILE --keys", path)
+        narrate(f"0 of {number} match {part.asked.text}. The keys are listed by: {command}")
     if interrupted:
         return ExitStatus.INTERRUPTED
     return ExitStatus.FINDINGS if missed else ExitStatus.CLEAN

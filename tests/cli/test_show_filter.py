@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -79,7 +80,8 @@ def test_nothing_matches(shelf, options):
     """Nothing is printed, a sentence on stderr says so, and the status is that of grep."""
     status, out, err = asked(shelf, "training.pt", *options, "--filter", "dtype:f64")
     assert (status, out) == (ExitStatus.FINDINGS, "")
-    assert err == "0 of 2 tensors match dtype:f64. The keys are listed by: ckptdoctor show --keys\n"
+    command = f"ckptdoctor show {shlex.quote(str(shelf / 'training.pt'))} --keys"
+    assert err == f"0 of 2 tensors match dtype:f64. The keys are listed by: {command}\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--stats"]], ids=spelt)

@@ -18,7 +18,7 @@ hypothesis.settings.load_profile("patient")
 
 def pytest_addoption(parser):
     """How long, and from which seed, the fuzzer runs."""
-    parser.addoption("--fuzz-seconds", type=float, default=8.0, help="how long the mutation fuzzer runs")
+    parser.addoption("--fuzz-seconds", type=float, default=15.0, help="how long the mutation fuzzer runs")
     parser.addoption("--fuzz-seed", type=int, default=1, help="the first seed of the mutation fuzzer")
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch.utils.data import DataLoader
@@ -124,16 +127,46 @@ def as_it_is(batch: Batch) -> Batch:
 
 
 def from_workers(source: DataLoader[Batch]) -> Iterator[Batch]:
-    """What the workers prepare, in order. Raises TrainingError when one of them dies."""
+    """What the workers prepare, in order. Raises TrainingError when one of them dies.
+
+    A death is noticed where a batch is waited for: from a broken connection, or within the five seconds after which
+    DataLoader looks whether its workers live.
+    """
+    with sigchld_as_it_was():
+        batches = iter(source)
     try:
-        yield from source
-    except RuntimeError as error:
-        if not str(error).startswith("DataLoader worker (pid"):  # what a worker itself raised is for who wrote it
+        yield from batches
+    except (RuntimeError, ConnectionError, EOFError) as error:
+        if not is_death(error):  # what a worker itself raised is for who wrote it
             raise
         raise TrainingError(
-            f"a process that prepares data has died ({str(error).strip().rstrip('.')}): "
+            f"a process that prepares data has died ({str(error).strip().rstrip('.') or 'it hung up'}): "
             f"train with fewer --workers, or with none"
         ) from error
+
+
+def is_death(error: Exception) -> bool:
+    """Whether a DataLoader's error says that a worker is gone, rather than what a worker raised."""
+    if isinstance(error, RuntimeError):
+        return str(error).startswith("DataLoader worker (pid")
+    return not str(error).startswith("Caught ")  # so begins what torch._utils.ExceptionWrapper brings from a worker
+
+
+@contextmanager
+def sigchld_as_it_was() -> Iterator[None]:
+    """Keep the program's handler of SIGCHLD while a DataLoader starts its workers.
+
+    torch's (``torch.utils.data._utils.signal_handling``) raises when a worker dies, wherever the main thread is by
+    then: in the middle of a checkpoint, or of telling of that very death.
+    """
+    if not hasattr(signal, "SIGCHLD") or threading.current_thread() is not threading.main_thread():
+        yield  # torch sets none here
+        return
+    before = signal.getsignal(signal.SIGCHLD)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL if before is None else before)
 
 
 def test_batches(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ckptdoctor.errors import UsageError
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.data import batches as module
-from ckptdoctor.trainer.data.batches import Batches
+from ckptdoctor.trainer.data.batches import Batches, Images
 from ckptdoctor.trainer.data.dataset import Dataset, Split, prepared
 from ckptdoctor.trainer.data.sampler import Sampler
 from ckptdoctor.trainer.data.shapes import shapes
@@ -134,7 +134,7 @@ def workers(helped):
 
 
 DYING = """
-import os, signal, threading
+import os, signal, sys, threading
 from ckptdoctor.errors import TrainingError
 from ckptdoctor.trainer.data.shapes import shapes
 from tests.trainer.data.test_batches import batches, workers
@@ -143,24 +143,45 @@ epoch = batches(shapes(100, 50), batch_size=4, workers=1)
 running = epoch.epoch(1)
 next(running)
 (pid,) = workers(epoch)
-os.kill(pid, signal.SIGSTOP)  # so that the batches run out and the next one is waited for
-threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+if sys.argv[1] == "stopped":
+    os.kill(pid, signal.SIGSTOP)  # so that the batches run out and the next one is waited for
+    threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+else:
+    os.kill(pid, signal.SIGKILL)
 try:
     list(running)
 except TrainingError as error:
-    os.write(1, error.message.encode())
-    os._exit(0)
+    print(error.message)
 """
 
 
-def test_a_worker_that_dies_ends_the_run_with_a_sentence():
-    """A worker killed while a batch is waited for is a TrainingError that names --workers.
+@pytest.mark.parametrize("when", ["stopped", "working"])
+def test_a_worker_that_dies_ends_the_run_with_a_sentence(when):
+    """A worker killed while a batch is waited for, or sent, is a TrainingError that names --workers, said once.
 
-    In a process of its own: torch raises it a second time when it hears of the signal, wherever the program is by then.
+    In a process of its own, whose first DataLoader it is: torch sets its handler of SIGCHLD once.
     """
-    root = Path(__file__).parents[3]
-    done = subprocess.run([sys.executable, "-c", DYING], cwd=root, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", DYING, when]
+    done = subprocess.run(command, cwd=Path(__file__).parents[3], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
     assert "has died" in done.stdout and "--workers" in done.stdout
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, ConnectionResetError, EOFError])
+def test_what_a_worker_raises_is_not_taken_for_its_death(kind):
+    """An error that a worker itself had, also one of a connection, comes as it is."""
+    split = Split(torch.zeros(8, 1, 1, 1, dtype=torch.uint8), torch.zeros(8))
+    helped = batches(Dataset("made", split, split, ("a",), (0.0,), (1.0,)), batch_size=4, workers=1)
+    helped._images.__class__ = type("Failing", (Images,), {"choose": raising(kind)})
+    with pytest.raises(kind, match=r"Caught .* in DataLoader worker process 0"):
+        list(helped.epoch(1))
+
+
+def raising(kind):
+    def choose(self, indices):
+        raise kind("of the data")
+
+    return choose
 
 
 @settings(deadline=None, max_examples=25)

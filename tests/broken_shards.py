@@ -45,7 +45,7 @@ def folder(path: str | os.PathLike[str], suffix: str = "safetensors", damage: st
     return second
 
 
-def hurt(path: str, damage: str) -> None:
+def hurt(path: str | os.PathLike[str], damage: str) -> None:
     """Damage a file in place; "" leaves it whole."""
     size = os.path.getsize(path)
     if damage == "missing":

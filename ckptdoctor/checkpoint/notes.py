@@ -55,11 +55,16 @@ class NoteKind(str, Enum):
     NOT_EXAMINED = "not-examined"
 
 
+# the guidance of TRUNCATED where tensors lie whole in front of the cut
+IN_FRONT = "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
+
+
 @late_dataclass(frozen=True)
 class Note:
     """One thing a reader noticed: what, in which record, and at which byte.
 
-    ``keys`` are the tensors that are lost with it, and ``guidance`` says what to do, each as far as a reader knows.
+    ``keys`` are the tensors that are lost with it, ``branch`` is where in the tree its file stands or would stand, and
+    ``guidance`` says what to do, each as far as a reader knows.
     """
 
     kind: NoteKind
@@ -67,4 +72,5 @@ class Note:
     member: str | None = None
     offset: int | None = None
     keys: tuple[KeyPath, ...] = ()
+    branch: KeyPath = ()
     guidance: str = ""

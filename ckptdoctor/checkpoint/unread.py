@@ -1,4 +1,4 @@
-"""Files of a checkpoint in several files that were not read: they are missing, damaged, or outside of its folder."""
+"""What a checkpoint in several files lacks: files that are missing, damaged or outside of its folder, and tensors."""
 
 from __future__ import annotations
 
@@ -18,9 +18,15 @@ _TOLD = 3  # files that are told one by one before the rest is counted
 def unread_files(checkpoint: Checkpoint, root: KeyPath = ROOT) -> tuple[Note, ...]:
     """What was noted of files that were not read: of all that may hold something below ``root``.
 
-    That is known where an index names their tensors; a file without any may hold everything.
+    That is known where an index names their tensors, or where one branch of the tree is one file; any other may hold
+    everything.
     """
-    return tuple([note for note in checkpoint.notes if note.kind in UNREAD and _concerns(note, root)])
+    return tuple([note for note in checkpoint.notes if note.kind in UNREAD and concerns(note, root)])
+
+
+def unheld(checkpoint: Checkpoint) -> tuple[Note, ...]:
+    """What was noted of tensors that an index names and none of the files has, although each was read."""
+    return tuple([note for note in checkpoint.notes if note.kind is NoteKind.INDEX_LACKS])
 
 
 def lists_all(checkpoint: Checkpoint) -> bool:
@@ -28,7 +34,11 @@ def lists_all(checkpoint: Checkpoint) -> bool:
     return checkpoint.format == _LISTING
 
 
-def _concerns(note: Note, root: KeyPath) -> bool:
+def concerns(note: Note, root: KeyPath) -> bool:
+    """Whether what was noted may be of the part of the tree at ``root``."""
+    common = min(len(note.branch), len(root))
+    if note.branch[:common] != root[:common]:
+        return False
     return not note.keys or any(key[: len(root)] == root for key in note.keys)
 
 

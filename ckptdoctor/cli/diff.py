@@ -59,12 +59,14 @@ def command(
 
 
 def _tell_unread(found: Difference) -> None:
-    """Say which files of either are missing or damaged."""
+    """Say which files of either are missing or damaged, and what an index names in vain."""
     for name, side in (("A", found.a), ("B", found.b)):
-        if side.unread:
+        if side.checkpoint.notes:
             from ckptdoctor.report.unread import left_out
 
-            narrate(f"{name}: {left_out(side.checkpoint, 'was not compared', side.root)}")
+            told = left_out(side.checkpoint, "was not compared", side.root)
+            if told:
+                narrate(f"{name}: {told}")
 
 
 def _measure() -> Measure:

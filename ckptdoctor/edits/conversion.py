@@ -16,8 +16,8 @@ class ConvertReport:
     another layout: in C order, put together out of pieces, unpacked. ``tied`` are (alias, owner): one name
     keeps the bytes; ``doubled`` counts tensors that shared memory and have bytes of their own now. ``sidecar`` holds
     what are no tensors (``kept``); ``described`` are the objects in it that are no plain data. ``left_out`` is what was
-    not asked for. ``weights`` is where the state dict lies in the output. ``called`` is the name that a tensor got that
-    had none.
+    not asked for, ``absent`` what belongs to the sources and was in none of them. ``weights`` is where the state dict
+    lies in the output. ``called`` is the name that a tensor got that had none.
     """
 
     sources: tuple[str, ...]
@@ -36,6 +36,7 @@ class ConvertReport:
     kept: tuple[str, ...] = ()
     described: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    absent: tuple[str, ...] = ()
     root: KeyPath = ()
     weights: KeyPath | None = None
     replaces_original: bool = False

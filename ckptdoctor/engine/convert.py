@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import ROOT
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import ROOT, KeyPath
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.engine.convert_inputs import inputs
+from ckptdoctor.engine.convert_inputs import Inputs, inputs
 from ckptdoctor.engine.convert_request import DCP, SHARDED, TORCH_ZIP, ConvertRequest
 from ckptdoctor.engine.roots import find_root
 
@@ -18,21 +20,25 @@ def convert(request: ConvertRequest) -> ConvertReport:
     Raises UnreadableError, NotACheckpointError and DamagedError for the sources, UsageError for a bad option,
     RefusedError with a list for what the target cannot hold, and WriteError; then nothing has changed.
     """
-    target = request.target
     with inputs(request.paths, request.root) as given:
         root = ROOT if request.root is None else find_root(given.tree, request.root)
-        if target == DCP:
-            from ckptdoctor.engine.convert_dcp import to_dcp
+        return replace(_written(request, given, root), absent=given.absent)
 
-            return to_dcp(request, given, root)
-        if target != TORCH_ZIP:
-            from ckptdoctor.engine.convert_safetensors import to_safetensors
 
-            return to_safetensors(request, given, root, sharded=target == SHARDED)
-        if len(request.paths) == 1 and given.format in _LOSSLESS:
-            from ckptdoctor.engine.convert_lossless import lossless
+def _written(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
+    target = request.target
+    if target == DCP:
+        from ckptdoctor.engine.convert_dcp import to_dcp
 
-            return lossless(request, given, root)
-        from ckptdoctor.engine.convert_torch import to_torch
+        return to_dcp(request, given, root)
+    if target != TORCH_ZIP:
+        from ckptdoctor.engine.convert_safetensors import to_safetensors
 
-        return to_torch(request, given, root)
+        return to_safetensors(request, given, root, sharded=target == SHARDED)
+    if len(request.paths) == 1 and given.format in _LOSSLESS:
+        from ckptdoctor.engine.convert_lossless import lossless
+
+        return lossless(request, given, root)
+    from ckptdoctor.engine.convert_torch import to_torch
+
+    return to_torch(request, given, root)

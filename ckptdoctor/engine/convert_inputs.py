@@ -13,6 +13,7 @@ from ckptdoctor.checkpoint import (
     ROOT,
     Checkpoint,
     FileIdentity,
+    KeyPath,
     Mapping,
     Node,
     NoteKind,
@@ -21,7 +22,8 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_part,
 )
-from ckptdoctor.checkpoint.unread import unread_files
+from ckptdoctor.checkpoint.unread import UNREAD, concerns
+from ckptdoctor.engine.absent import absent
 from ckptdoctor.engine.convert_proof import same_values
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.unwrapping import unwrapped
@@ -35,7 +37,10 @@ _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_D
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The contents of all files together. ``file`` is one that the bytes lie in, ``identity`` what it was when read."""
+    """The contents of all files together. ``file`` is one that the bytes lie in, ``identity`` what it was when read.
+
+    ``absent`` says what belongs to them and is not there, a clause each.
+    """
 
     paths: tuple[str, ...]
     format: str
@@ -46,6 +51,7 @@ class Inputs:
     identity: FileIdentity | None
     checkpoints: tuple[Checkpoint, ...]
     sources: tuple[Source, ...]
+    absent: tuple[str, ...]
 
 
 @contextmanager
@@ -72,22 +78,29 @@ def inputs(paths: Sequence[str], root: str | None = None) -> Iterator[Inputs]:
             sources[0].identity if file == sources[0].file else None,
             checkpoints,
             sources,
+            absent(paths, checkpoints),
         )
 
 
 def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, Source]:
     source, container = stack.enter_context(formats.opened(path))
     checkpoint = formats.read(source, container)
-    broken = next((note for note in checkpoint.notes if note.kind in _BROKEN), None)
+    if any(note.kind in _BROKEN or note.kind in UNREAD for note in checkpoint.notes):
+        wanted = ROOT if root is None else find_root(checkpoint.tree, root)
+        _require_whole(checkpoint, path, wanted)
+        require_every_file(checkpoint, wanted)
+    if source.distant:
+        raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
+    return checkpoint, source
+
+
+def _require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
+    """Raises DamagedError, with what to do, where a file is cut or its values cannot be relied on below ``root``."""
+    broken = next((note for note in checkpoint.notes if note.kind in _BROKEN and concerns(note, root)), None)
     if broken is not None:
         raise DamagedError(
             f"{path}: {broken.message.rstrip('.')}; “ckptdoctor salvage {quote(path)}” saves what is whole."
         )
-    if unread_files(checkpoint):
-        require_every_file(checkpoint, ROOT if root is None else find_root(checkpoint.tree, root))
-    if source.distant:
-        raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
-    return checkpoint, source
 
 
 def _file(checkpoint: Checkpoint, source: Source) -> str:

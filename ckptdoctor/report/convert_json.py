@@ -34,6 +34,7 @@ def render(report: ConvertReport, version: str) -> str:
             "kept": list(report.kept),
             "described": list(report.described),
             "left_out": list(report.left_out),
+            "absent": list(report.absent),
             "seconds": round(report.seconds, 4),
         }
     )

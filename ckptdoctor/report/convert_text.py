@@ -58,6 +58,11 @@ def _rows(report: ConvertReport) -> Iterator[tuple[str, str]]:
         yield "described", f"{_shown(report.described)}: no plain data, so only what the file says of it"
     if report.left_out:
         yield "left out", _shown(report.left_out)
+    for told in report.absent[:_LISTED]:
+        yield "lacking", escape(told)
+    rest = len(report.absent) - _LISTED
+    if rest > 0:
+        yield "lacking", f"{rest:,} more"
 
 
 def _pairs(pairs: Sequence[tuple[str, str]]) -> str:

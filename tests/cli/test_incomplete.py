@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from ckptdoctor.cli import main
+from tests import broken_shards
 from tests.broken_shards import SECOND, folder, name, tensors
 
 KINDS = [("bin", "cut"), ("bin", "missing"), ("safetensors", "beheaded"), ("safetensors", "missing")]
@@ -244,3 +245,52 @@ def test_a_file_outside_of_the_folder_is_not_written_either(run):
     assert done.returncode == 1
     assert done.stdout.startswith("refused · m: the name “../x.safetensors” leads out of the folder")
     assert os.listdir() == ["m"]
+
+
+def test_what_an_index_names_in_vain_is_told(run):
+    """A tensor of the index that no shard has is a line of convert, of show and of diff, and a field of JSON."""
+    folder("m", damage="")
+    index = Path("m/model.safetensors.index.json")
+    written = json.loads(index.read_text())
+    written["weight_map"]["head.bias"] = name(1)
+    index.write_text(json.dumps(written))
+    told = "model.safetensors.index.json names head.bias, which is in none of the files"
+    done = run("convert", "m", "out.safetensors")
+    assert done.returncode == 0 and f"  lacking   {told}\n" in done.stdout
+    assert json.loads(run("convert", "m", "out.pt", "--format", "json").stdout)["absent"] == [told]
+    assert f"{told}: “ckptdoctor check m” says more.\n" in run("show", "m").stderr
+    assert told in run("diff", "m", "out.pt").stderr
+
+
+@pytest.mark.parametrize("named", [("m/*.safetensors",), (f"m/{name(1)}",)], ids=["a pattern", "a file"])
+def test_numbered_files_that_were_not_named_are_told(run, named):
+    """Shards merged by their own names: a line for each that their numbers speak of and that was not given."""
+    folder("m", damage="missing", index=False)
+    done = run("merge", *named, "-o", "out.safetensors")
+    assert done.returncode == 0 and f"  lacking   m/{name(2)}, which is not among the files\n" in done.stdout
+
+
+def test_all_numbered_files_lack_nothing(run):
+    """A whole set of shards by a pattern: nothing is said to be lacking."""
+    folder("m", damage="")
+    done = run("merge", "m/*.safetensors", "-o", "out.safetensors")
+    assert done.returncode == 0 and "lacking" not in done.stdout
+
+
+@pytest.mark.parametrize("damage", ["cut", "beheaded", "empty"])
+@pytest.mark.parametrize("file", ["optimizer.pt", "rng_state.pth"])
+def test_the_model_beside_a_damaged_file_is_converted(run, file, damage):
+    """Of a Trainer's checkpoint whose optimizer or random state is damaged, ``--root model`` is written whole."""
+    os.mkdir("m")
+    Path("m/trainer_state.json").write_text("{}")
+    save_file(tensors(), "m/model.safetensors", {"format": "pt"})
+    for beside in ("optimizer.pt", "rng_state.pth"):
+        torch.save({"state": torch.randn(3000)}, f"m/{beside}")
+    broken_shards.hurt(f"m/{file}", damage)
+    refused = run("convert", "m", "all.pt")
+    assert refused.returncode == 1 and file in refused.stdout and not os.path.exists("all.pt")
+    assert run("convert", "m", "out.safetensors", "--root", "model").returncode == 0
+    written = load_file("out.safetensors")
+    assert all(torch.equal(written[key], value) for key, value in tensors().items())
+    spoiled = run("convert", "m", "part.safetensors", "--root", file.partition(".")[0])
+    assert spoiled.returncode in (1, 2) and not os.path.exists("part.safetensors")

@@ -89,8 +89,11 @@ class Gathering:
 
     def branch(self, name: str, above: KeyPath) -> Node:
         """Everything that the file ``name`` holds, below ``above``; None where it cannot be read."""
+        before = len(self.notes)
         checkpoint = self.file(name)
-        return None if checkpoint is None else self.add(checkpoint, name, above)
+        node = None if checkpoint is None else self.add(checkpoint, name, above)
+        self.notes[before:] = [replace(note, branch=above) for note in self.notes[before:]]
+        return node
 
     def checkpoint(self, container: Container, tree: Node, metadata: dict[str, str] | None = None) -> Checkpoint:
         """All of it as one checkpoint."""

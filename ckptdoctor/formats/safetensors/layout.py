@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.checkpoint.notes import IN_FRONT
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.safetensors.entries import MAX_NUMBER, Info
 from ckptdoctor.formats.safetensors.remarks import Remarks, quoted
@@ -103,7 +104,7 @@ def _check_end(ends: list[tuple[str, int]], end: int, size: int, complete: bool,
             f"the file ends after {size:,} bytes, but its tensors end at {end:,}: {len(ends) - len(lost):,} of "
             f"{plural(len(ends), 'tensor is', 'tensors are')} whole, the first that is not is {quoted(lost[0])}"
         )
-        remarks.add(NoteKind.TRUNCATED, message, size)
+        remarks.add(NoteKind.TRUNCATED, message, size, IN_FRONT if len(lost) < len(ends) else "")
     elif end < size and complete:
         message = f"{plural(size - end, 'byte follows', 'bytes follow')} the end of the last tensor at byte {end:,}"
         remarks.add(NoteKind.TRAILING_BYTES, message, end)

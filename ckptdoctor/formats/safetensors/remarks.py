@@ -20,11 +20,11 @@ class Remarks:
         self._notes: list[Note] = []
         self._counts: Counter[NoteKind] = Counter()
 
-    def add(self, kind: NoteKind, message: str, offset: int | None = None) -> None:
+    def add(self, kind: NoteKind, message: str, offset: int | None = None, guidance: str = "") -> None:
         """One remark; beyond ``MOST`` of its kind it is only counted."""
         self._counts[kind] += 1
         if self._counts[kind] <= MOST:
-            self._notes.append(Note(kind, message, offset=offset))
+            self._notes.append(Note(kind, message, offset=offset, guidance=guidance))
 
     def count(self, kind: NoteKind, number: int) -> None:
         """More remarks of a kind, beyond those told."""

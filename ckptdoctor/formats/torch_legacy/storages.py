@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.notes import IN_FRONT
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_legacy.stream import Stream
 from ckptdoctor.formats.torch_objects.storages import Claim, claim_of
@@ -110,7 +111,8 @@ class LegacyStorages:
             f"{index:,} of {plural(len(keys), 'storage is', 'storages are')} complete, "
             f"{plural(wanted - self._size, 'byte is', 'bytes are')} missing"
         )
-        self.notes.append(Note(NoteKind.TRUNCATED, message, offset=self._size))
+        guidance = IN_FRONT if index else ""
+        self.notes.append(Note(NoteKind.TRUNCATED, message, offset=self._size, guidance=guidance))
 
 
 def claims_of(stream: Stream) -> dict[str, Claim]:

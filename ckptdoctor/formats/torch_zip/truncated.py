@@ -8,6 +8,7 @@ in the descriptor behind it.
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Container, DType, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.notes import IN_FRONT
 from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.torch_objects import interpret
 from ckptdoctor.formats.torch_zip import structs
@@ -26,7 +27,6 @@ _FIRST_WORDS = ((".format_version", 1), (".storage_alignment", 2), ("byteorder",
 _LAST_WORDS = (("version", 2), (".data/serialization_id", 40))
 
 _GUIDANCE = "Fetch the file again, or take an earlier checkpoint"
-_SALVAGE = "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
 
 
 class _Declared:
@@ -50,7 +50,7 @@ def describe(source: Source, head: bytes, format_name: str, error: TruncatedErro
     except CkptDoctorError:  # the pickle is damaged as well: less can be said, and that much is known
         message = f"{_cut(source)}; what it should hold cannot be told, because {shown(name)} is not whole"
         some = False
-    note = Note(NoteKind.TRUNCATED, message, offset=error.offset, guidance=_SALVAGE if some else "")
+    note = Note(NoteKind.TRUNCATED, message, offset=error.offset, guidance=IN_FRONT if some else "")
     guidance = f"{_GUIDANCE}; the storages that are complete can be salvaged." if some else f"{_GUIDANCE}."
     return Container(source.path, source.size, format_name, head, False, guidance, (note,), source.identity)
 

@@ -15,7 +15,7 @@ How it is found
 
 Repair
     Copy or download the file again, or use the checkpoint saved before it. If there is no other copy,
-    ``ckptdoctor salvage FILE`` saves every tensor in front of the cut.
+    ``ckptdoctor salvage FILE`` saves every tensor in front of the cut; it is named only where there are such tensors.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
 
 FORMAT = "torch legacy"
+_AGAIN = "Copy or download it again and compare the sizes, or use the checkpoint saved before it."
 SICK = (
     Example(
         "half of a legacy file",
@@ -51,8 +52,5 @@ def truncated_legacy(subject: Noted) -> Iterator[Problem]:
             otherwise="the file was cut off: the last storages are missing",
             cause="An interrupted download, copy or save, or a full disk.",
             torch_says=("unexpected EOF, expected",),
-            advice=(
-                "Copy or download it again and compare the sizes, or use the checkpoint saved before it. "
-                "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
-            ),
+            advice=lambda note: f"{_AGAIN} {note.guidance}".rstrip(),
         )

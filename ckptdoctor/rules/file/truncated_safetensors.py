@@ -16,7 +16,7 @@ How it is found
 
 Repair
     Download or copy the file again. If there is no other copy, ``ckptdoctor salvage FILE`` saves every tensor in front
-    of the cut.
+    of the cut; it is named only where there are such tensors.
 """
 
 from __future__ import annotations
@@ -51,10 +51,7 @@ def truncated_safetensors(subject: Noted) -> Iterator[Problem]:
             otherwise="the file ends before its tensors do",
             cause="An interrupted download or copy, or a full disk.",
             torch_says=(HEADER + _refusal(subject),),
-            advice=(
-                "Download or copy it again and compare the sizes. "
-                "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
-            ),
+            advice=lambda note: f"Download or copy it again and compare the sizes. {note.guidance}".rstrip(),
         )
 
 

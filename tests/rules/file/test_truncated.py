@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ckptdoctor.engine.salvage import salvage
+from ckptdoctor.errors import RefusedError
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from tests.builders import build
@@ -50,6 +52,23 @@ def test_salvage_is_advised_where_it_saves_something(tmp_path, part, named):
     (finding,) = found(build(example, tmp_path), "F005")
     assert ("ckptdoctor salvage FILE saves" in finding.advice) is named
     assert finding.advice.startswith("Copy or download it again")
+
+
+@pytest.mark.parametrize(("cut", "named"), [(-10, True), (-30_000, False)], ids=["the second", "both"])
+@pytest.mark.parametrize(
+    ("kind", "suffix", "code"), [("torch legacy", ".pt", "F006"), ("safetensors", ".safetensors", "F007")]
+)
+def test_salvage_is_advised_where_a_tensor_is_whole(tmp_path, kind, suffix, code, cut, named):
+    """Of two tensors one is in front of the cut, or none: salvage is named, or not, and does or refuses accordingly."""
+    example = Example("cut", {"a": T((5_000,)), "b": T((5_000,))}, kind, suffix, damage=lambda data: data[:cut])
+    path = build(example, tmp_path)
+    (finding,) = found(path, code)
+    assert ("ckptdoctor salvage FILE saves" in finding.advice) is named
+    if named:
+        assert salvage(str(path)).output
+    else:
+        with pytest.raises(RefusedError, match="nothing to save"):
+            salvage(str(path))
 
 
 def test_each_format_has_its_own_rule(tmp_path):

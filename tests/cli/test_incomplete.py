@@ -294,3 +294,17 @@ def test_the_model_beside_a_damaged_file_is_converted(run, file, damage):
     assert all(torch.equal(written[key], value) for key, value in tensors().items())
     spoiled = run("convert", "m", "part.safetensors", "--root", file.partition(".")[0])
     assert spoiled.returncode in (1, 2) and not os.path.exists("part.safetensors")
+
+
+def test_check_of_a_trainers_folder_speaks_of_its_files(run):
+    """Nothing is said of weights "under model", which are a file; nor that an unreadable optimizer is not there."""
+    os.mkdir("m")
+    Path("m/trainer_state.json").write_text("{}")
+    save_file(tensors(), "m/model.safetensors", {"format": "pt"})
+    torch.save({"state": {0: {"exp_avg": torch.randn(3000)}}, "param_groups": [{"params": [0]}]}, "m/optimizer.pt")
+    whole = run("check", "m")
+    assert whole.returncode == 0 and "W301" not in whole.stdout
+    broken_shards.hurt("m/optimizer.pt", "beheaded")
+    hurt_one = run("check", "m")
+    assert hurt_one.returncode == 1
+    assert "X801" in hurt_one.stdout and "O754" not in hurt_one.stdout and "W301" not in hurt_one.stdout

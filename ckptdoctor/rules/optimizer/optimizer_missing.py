@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Role
+from ckptdoctor.checkpoint.unread import unread_files
 from ckptdoctor.facts.contents import weight_sets
 from ckptdoctor.facts.training_state import LIGHTNING, kept_elsewhere, scalers, top, without_state
 from ckptdoctor.findings import Severity
@@ -62,6 +63,8 @@ def optimizer_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Checkpoints of a training without an optimizer."""
     entries = top(checkpoint)
     if not entries or any(each.role is Role.OPTIMIZER for each in checkpoint.state_dicts):
+        return
+    if unread_files(checkpoint):  # it may be in one of those
         return
     words = _evidence(checkpoint)
     if words is None or kept_elsewhere(checkpoint) or not weight_sets(checkpoint):

@@ -14,17 +14,19 @@ What you see
 
 How it is found
     The top of the file is no state dict of a model, but something below it is. That alone is worth knowing and no
-    fault. With a reference that holds its weights at another place it is a warning; where several sets of weights lie
-    in the file, all are named. Without one W302 and W304 speak of several sets: the same network more than once, and
-    different networks.
+    fault, and not said of a folder in which the weights are a file of their own. With a reference that holds its
+    weights at another place it is a warning; where several sets of weights lie in the file, all are named. Without one
+    W302 and W304 speak of several sets: the same network more than once, and different networks.
 
 Repair
     ``ckptdoctor fix FILE --root state_dict`` makes the inner dict the whole file. Unsafe: the epoch, the optimizer and
-    everything else beside it go. Not offered where more than one set of weights could be meant.
+    everything else beside it go. Not offered where more than one set of weights could be meant, nor in a folder, of
+    which ``ckptdoctor convert FOLDER OUT --root model`` writes the weights as a file of their own.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator, Sequence
 
@@ -54,6 +56,9 @@ HEALTHY = (
     Example("the target is nested alike", {"epoch": 3, "model": _WEIGHTS}, like={"epoch": 1, "model": _WEIGHTS}),
 )
 
+# folders whose branches are files: "model" is no key that anybody wrote
+_OWN_FILE = frozenset({"Hugging Face Trainer checkpoint", "Accelerate checkpoint"})
+
 _NAMED = 5  # sets of weights that are named before they are only counted
 
 
@@ -65,7 +70,7 @@ def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
             found = [subject.state_dict, *subject.rivals]
             yield _problem(subject.checkpoint, found, Severity.WARNING, subject.reference)
         return
-    sets = weight_sets(subject)
+    sets = () if subject.format in _OWN_FILE else weight_sets(subject)
     if sets and all(each.path for each in sets) and not _several(subject):
         yield _problem(subject, sets, Severity.INFO)
 
@@ -97,13 +102,24 @@ def _problem(
         advice=(
             "Which one is meant the file does not tell: choose with --root."
             if several
-            else f"Load them with torch.load(path){_subscripts(first.path)}."
+            else _how_to_load(checkpoint, first.path)
         ),
         keys=tuple([each.path for each in found]),
         location=Location(path=first.path),
-        fix=None if several else _take(first.path),
+        fix=None if several or _is_folder(checkpoint) else _take(first.path),
         severity=severity,
     )
+
+
+def _is_folder(checkpoint: Checkpoint) -> bool:
+    return os.path.isdir(checkpoint.path)
+
+
+def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> str:
+    if _is_folder(checkpoint):
+        root = shlex.quote(show_path(path))
+        return f"As a file of their own: ckptdoctor convert FILE OUT.safetensors --root {root}"
+    return f"Load them with torch.load(path){_subscripts(path)}."
 
 
 def _take(path: KeyPath) -> Fix:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch.distributed import checkpoint as dcp
 
 from ckptdoctor.edits import Safety, TakeRoot
+from ckptdoctor.engine.convert import convert
+from ckptdoctor.engine.convert_request import ConvertRequest
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.structure.nested_state_dict import nested_state_dict
 from tests.rules import nouns
+from tests.rules.examined import found
 
 NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 
@@ -84,3 +89,16 @@ def test_weights_in_a_list_are_found() -> None:
     [found] = nouns.findings(nested_state_dict, [3, NET])
     assert found.message == 'the weights lie under "1"'
     assert "torch.load(path)[1]" in found.advice
+
+
+def test_in_a_folder_the_command_that_makes_a_file_is_named(tmp_path) -> None:
+    """A distributed checkpoint whose weights are nested: torch.load and fix cannot do it, and convert does."""
+    state = {"epoch": torch.tensor(1), "state_dict": torch.nn.Linear(2, 3).state_dict()}
+    with pytest.warns(UserWarning, match="single process"):
+        dcp.save(state, checkpoint_id=tmp_path / "saved", no_dist=True)
+    (finding,) = found(tmp_path / "saved", "W301")
+    assert finding.fix is None
+    assert finding.advice.endswith("ckptdoctor convert FILE OUT.safetensors --root state_dict")
+    out = tmp_path / "out.safetensors"
+    convert(ConvertRequest((str(tmp_path / "saved"),), str(out), root="state_dict"))
+    assert load_file(out).keys() == state["state_dict"].keys()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
+from threading import Event
+from time import sleep
 
 import pytest
 import torch
@@ -12,6 +14,7 @@ import torch
 from ckptdoctor.cli import main, show
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.report.value_table import ORDERS
+from ckptdoctor.values.examine import examine_values
 from tests.cli.files import printable, run, spelt
 
 
@@ -192,17 +195,26 @@ def test_a_terminal_without_blocks(sick, terminal):
 
 def test_ctrl_c_prints_what_was_found(sick, terminal, monkeypatch):
     """The table has what is known by then, says that it is not all, and the status is that of an interrupt."""
-    pressed = []
+    pressed = Event()
 
     def press(bar, event):
-        if event.done or pressed:
-            return
-        pressed.append(event)
-        raise KeyboardInterrupt
+        if not pressed.is_set():
+            pressed.set()
+            raise KeyboardInterrupt
+
+    def slowly(checkpoint, source, going):
+        def after_the_press(done):
+            pressed.wait(60)
+            while going(done):  # the press is on its way
+                sleep(0.01)
+            return False
+
+        return examine_values(checkpoint, source, after_the_press)
 
     monkeypatch.setattr("ckptdoctor.cli.progress.ProgressBar.watch", press)
+    monkeypatch.setattr("ckptdoctor.values.examine.examine_values", slowly)
     status, text = terminal(100, "show", str(sick), "--stats", "--color", "never")
-    assert pressed and status == ExitStatus.INTERRUPTED
+    assert pressed.is_set() and status == ExitStatus.INTERRUPTED
     assert "Interrupted:" in text
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from time import perf_counter
+from time import process_time
 
 import pytest
 
@@ -135,9 +135,9 @@ def test_a_large_state_dict_takes_little_time() -> None:
         contents[f"{layer}.lora_B.default.weight"] = T((1, 1))
     contents["." * 1_000_000 + "lora_A.weight"] = T(())
     (state_dict,) = checkpoint(contents).state_dicts
-    started = perf_counter()
+    started = process_time()
     adapter = adapter_in(state_dict)
     lora_layout(state_dict.keys)
     assert adapter is not None
     assert len(adapter.wrapped) == 12_500
-    assert perf_counter() - started < 3
+    assert process_time() - started < 3

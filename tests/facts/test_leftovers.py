@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -202,7 +202,7 @@ def test_fifty_thousand_keys_take_no_time() -> None:
     """No rule looks at every pair of keys, and neither do the patterns."""
     comparison = _compared(5000)
     assert len(comparison.cured.here) == 50_000
-    started = perf_counter()
+    started = process_time()
     assert len(leftovers(comparison).counters) == 5000
     assert list(unexpected_keys.run(comparison)) == []
-    assert perf_counter() - started < 3
+    assert process_time() - started < 3

@@ -48,6 +48,6 @@ def test_fifty_thousand_keys_take_no_time():
     """Neither do a million numbers."""
     contents = {f"layers.{index}.weight": T((1,)) for index in range(50_000)}
     subject = replace(checkpoint({"model": contents, "history": [0.5] * 1_000_000}), size=SIZE)
-    begun = time.perf_counter()
+    begun = time.process_time()
     assert [each.path for each in payloads(subject, 1000)] == [("history",)]
-    assert time.perf_counter() - begun < 4
+    assert time.process_time() - begun < 4

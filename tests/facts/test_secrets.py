@@ -88,8 +88,8 @@ def test_long_and_many_texts_take_no_time():
         "sk-" * 300_000,
         "/home/" * 100_000,
     ]
-    begun = time.perf_counter()
+    begun = time.process_time()
     secrets(checkpoint({str(index): text for index, text in enumerate(nasty)}))
     home_folders(checkpoint({str(index): text for index, text in enumerate(nasty)}))
     secrets(checkpoint({f"layers.{index}.name": "a/b://c" for index in range(50_000)}))
-    assert time.perf_counter() - begun < 6
+    assert time.process_time() - begun < 6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import process_time
 
 import pytest
 from hypothesis import given, settings
@@ -79,9 +79,9 @@ REPEATED = [
 )
 def test_long_texts_take_seconds_at_most(start, piece):
     """A million characters of one thing over and over do not hang."""
-    began = perf_counter()
+    began = process_time()
     explain(start + piece * (SIZE // len(piece)))
-    assert perf_counter() - began < 5
+    assert process_time() - began < 5
 
 
 def test_a_huge_text_is_read_from_both_ends():

@@ -18,7 +18,7 @@ from ckptdoctor.pickles import decode, encode
 files = [open(path, "rb").read() for path in sys.argv[1:]]
 {after}
 for data in files:
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         pickled = decode(data)
         said = [each.kind for each in pickled.ambiguities] or ["read"]
@@ -27,7 +27,7 @@ for data in files:
         pickled = None
     except CkptDoctorError as error:
         said = [type(error).__name__, error.message]
-    print(json.dumps([said, time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
+    print(json.dumps([said, time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss]))
 """
 
 

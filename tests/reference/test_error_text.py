@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from time import perf_counter
+from time import process_time
 
 import pytest
 import torch
@@ -126,9 +126,9 @@ def test_fifty_thousand_keys_take_seconds(tmp_path):
     shared = torch.ones(1)
     checkpoint = opened({f"net.{name}": shared for name in names}, tmp_path)
     error = LoadError(tuple(names), tuple(f"net.{name}" for name in names), (), True)
-    began = perf_counter()
+    began = process_time()
     assert as_reference(error, checkpoint).left_out == ()
-    assert perf_counter() - began < 10
+    assert process_time() - began < 10
 
 
 def test_reading(tmp_path, monkeypatch):

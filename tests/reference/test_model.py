@@ -255,9 +255,9 @@ LARGE = """
 def test_seventy_billion_parameters_cost_next_to_nothing(folder, text):
     """A model of 70 B parameters takes seconds and no memory, even where its code asks some tensor for its values."""
     (folder / "large.py").write_text(textwrap.dedent(LARGE))
-    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.perf_counter()
+    before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     found = from_model(text)
     elements = sum(torch.Size(each.shape).numel() for each in found.tensors.values())
     assert elements > 70e9
-    assert time.perf_counter() - started < 20
+    assert time.process_time() - started < 20
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB

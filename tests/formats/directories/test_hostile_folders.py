@@ -50,9 +50,9 @@ def test_an_index_of_a_hundred_thousand_files(tmp_path):
 def test_thousands_of_sets_of_thousands_of_shards(tmp_path):
     """Sets are compared without naming what is missing, and few of them are told one by one."""
     names = [f"m{each}-00001-of-20000.bin" for each in range(5_000)]
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(shard_sets(names)) == 5_000
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     for name in names[:50]:
         (tmp_path / name).touch()
     notes = formats.open_checkpoint(tmp_path).notes

@@ -165,9 +165,9 @@ def test_the_storage_of_an_overwritten_tensor_is_still_listed():
 
 
 def within(seconds, data):
-    started = time.monotonic()
+    started = time.process_time()
     got = contents_of_bytes(data)
-    assert time.monotonic() - started < seconds
+    assert time.process_time() - started < seconds
     return got
 
 

@@ -14,9 +14,9 @@ from ckptdoctor.formats.torchscript.classes import Attributes, _attributes
 
 def test_quotes_without_an_end():
     """They are gone through once."""
-    started = time.perf_counter()
+    started = time.process_time()
     _attributes('  __parameters__ = ["' + '\\"' * 500_000 + "]\n")
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert _attributes('  __parameters__ = ["a", "b\\"c", ]\n').parameters == {"a", 'b\\"c'}
 
 

@@ -203,14 +203,14 @@ def test_int8_for_a_plain_model(tmp_path: Path) -> None:
 
 def test_fifty_thousand_layers_take_no_longer_than_they_have_to() -> None:
     """No loop of keys over keys."""
-    from time import perf_counter
+    from time import process_time
 
     state = {f"layers.{n}.{key}": each for n in range(12_500) for key, each in DEEPSEEK.items()}
-    started = perf_counter()
+    started = process_time()
     plain = {key: T(each.shape) for key, each in state.items() if not key.endswith("scale_inv")}
     [found] = nouns.findings(fp8_scales, state, plain)
     assert "12,500 layers" in found.message
-    assert perf_counter() - started < 20
+    assert process_time() - started < 20
 
 
 DEEPSEEK = {

@@ -90,8 +90,8 @@ def test_a_growing_curve_keeps_its_place():
 
 def test_a_long_curve_is_fast():
     """A hundred thousand values take well under a second."""
-    from time import perf_counter
+    from time import process_time
 
-    begun = perf_counter()
+    begun = process_time()
     draw(WAVE * 100, 80, 9)
-    assert perf_counter() - begun < 1
+    assert process_time() - begun < 1

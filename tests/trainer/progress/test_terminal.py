@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from time import perf_counter
+from time import perf_counter, process_time
 
 import pytest
 
@@ -215,7 +215,7 @@ def test_a_step_costs_next_to_nothing(terminal):
     screen = Terminal(watched.console)
     screen(started(config()))
     steps = [step(config(), 1, number) for number in range(1, 21)] * 1000
-    begun = perf_counter()
+    begun = process_time()
     for event in steps:
         screen(event)
-    assert (perf_counter() - begun) / len(steps) < 20e-6
+    assert (process_time() - begun) / len(steps) < 20e-6

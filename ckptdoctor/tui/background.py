@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from textual.message_pump import MessagePump
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
@@ -39,6 +38,10 @@ class Background(Widget):
         message.stop()
         message.then(message.result)
 
+    def complain(self, sentence: str) -> None:
+        """Say why something could not be worked out."""
+        self.app.notify(sentence, severity="error", markup=False)
+
 
 def guarded(work: Callable[[], None], failed: Callable[[str], object]) -> None:
     """Do the work of a thread; ``failed`` is called with the sentence of whatever error ends it."""
@@ -52,18 +55,14 @@ def guarded(work: Callable[[], None], failed: Callable[[str], object]) -> None:
         failed(one_line(error))
 
 
-def _work(pump: MessagePump, work: Callable[[], T], then: Callable[[T], None]) -> None:
+def _work(asker: Background, work: Callable[[], T], then: Callable[[T], None]) -> None:
     worker = get_current_worker()
 
     def post(message: Computed) -> None:
         if not worker.is_cancelled:
-            pump.post_message(message)
+            asker.post_message(message)
 
     guarded(
         lambda: post(Computed(then, work())),
-        lambda sentence: post(Computed(lambda said: _complain(pump, str(said)), sentence)),
+        lambda sentence: post(Computed(lambda said: asker.complain(str(said)), sentence)),
     )
-
-
-def _complain(pump: MessagePump, sentence: str) -> None:
-    pump.app.notify(sentence, severity="error", markup=False)

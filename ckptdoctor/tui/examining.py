@@ -13,6 +13,7 @@ from textual.worker import Worker, get_current_worker
 from ckptdoctor.engine import events
 from ckptdoctor.engine.diagnose import diagnose
 from ckptdoctor.engine.settings import Settings
+from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.report.contents import header
 from ckptdoctor.tui.background import guarded
 from ckptdoctor.tui.messages import (
@@ -34,7 +35,10 @@ _COLLECTOR = (5_000, 3, 700)
 
 
 class Examination:
-    """One examination of a file. ``painted`` is set when the contents are on the screen."""
+    """One examination of a file. ``painted`` is set when the contents are on the screen, ``ended`` when it is over.
+
+    ``found`` is all that was found so far, ``report`` what there is at the end.
+    """
 
     def __init__(
         self,
@@ -50,6 +54,9 @@ class Examination:
         self.book = book
         self.target = target or Target(settings)
         self.painted = Event()
+        self.ended = Event()
+        self.found: list[Finding] = []
+        self.report: FileReport | None = None
         self._stop = Event()
         self._reading = False
 
@@ -74,6 +81,7 @@ class Examination:
             )
         finally:
             collect_again()
+            self.ended.set()
 
     def _examine(self, worker: Worker[None]) -> None:
         with closing(diagnose(self.path, self.settings, self.target.read())) as happenings:
@@ -96,11 +104,13 @@ class Examination:
             self.book.table.prepare()
         elif isinstance(event, events.Found):
             rows = self.book.marks.touched(event.finding) if self.book is not None else array("I")
+            self.found.append(event.finding)
             post(FindingFound(event.finding, rows))
         elif isinstance(event, events.Progress):
             collect_again()  # reading every value may take hours
             post(Progressed(event))
         elif isinstance(event, events.Finished):
+            self.report = event.report
             post(ExaminationEnded(event.report, header(event.report)))
 
 

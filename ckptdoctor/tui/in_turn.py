@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from textual.app import App
 from textual.command import CommandPalette
 from textual.dom import DOMNode
 from textual.events import Event, Key, Paste
-from textual.worker import Worker, WorkerError
+from textual.worker import WorkerError
 
 from ckptdoctor.tui.background import OPENS
-from ckptdoctor.tui.keys import MOVES
+from ckptdoctor.tui.filling import AT_ONCE, BACK, Filling
+from ckptdoctor.tui.keys import MOVES, QUIT
 
 T = TypeVar("T")
 
@@ -26,7 +28,9 @@ class InTurn(App[T], inherit_bindings=False):
 
     Textual gives a key to what has the focus at once, and to the screen and the application only when nothing on the
     way there wants it: meanwhile the next key may have gone to a screen that is about to be covered. Keys that move a
-    cursor and letters of a text stay where they are given, so that they need not wait for each other.
+    cursor and letters of a text stay where they are given, so that they need not wait for each other. What is typed
+    before the first screen has its contents waits for these; a key that leaves does not, and what was typed before it
+    is forgotten.
     """
 
     def __init__(self) -> None:
@@ -34,10 +38,19 @@ class InTurn(App[T], inherit_bindings=False):
         self._typed: deque[Key | Paste] = deque()
         self._is_on_its_way = False  # whether something is that the next key has to wait for
         self._stayed = False  # whether keys before it may still be where they were given
+        self._has_begun = asyncio.Event()  # whether there is a screen of ours
+
+    def on_ready(self) -> None:
+        """The first screen is there."""
+        self._has_begun.set()
 
     async def on_event(self, event: Event) -> None:
         """Let what is typed wait for its turn; everything else has none."""
         if isinstance(event, (Key, Paste)) and not event.is_forwarded:
+            if self._typed and self._leaves(event):
+                self._typed.clear()
+                await super().on_event(event)
+                return
             self._typed.append(event)
             await self._hand_over()
         else:
@@ -46,8 +59,7 @@ class InTurn(App[T], inherit_bindings=False):
     def _is_to_stay(self, event: Key | Paste) -> bool:
         if self._is_text(event):
             return True
-        active = self.screen.active_bindings.get(event.key) if isinstance(event, Key) else None
-        return active is not None and active.binding.id in MOVES
+        return self._bound(event) in MOVES
 
     def _is_text(self, event: Key | Paste) -> bool:
         """Whether it is for a line to type in."""
@@ -59,11 +71,13 @@ class InTurn(App[T], inherit_bindings=False):
     async def _hand_over(self) -> None:
         while self._typed and not self._is_on_its_way:
             event = self._typed[0]
-            opening, stays = self._opening(event), self._is_to_stay(event)
-            if opening is not None:
+            awaited = self._awaited(event)
+            if awaited is not None:
                 self._is_on_its_way = True
-                self.run_worker(self._follow_when_done(opening), group="in-turn")
-            elif self._stayed and not stays:
+                self.run_worker(self._follow_when_there(awaited), group="in-turn")
+                return
+            stays = self._is_to_stay(event)
+            if self._stayed and not stays:
                 self._follow(_ROUNDS)
             else:
                 self._typed.popleft()
@@ -72,17 +86,41 @@ class InTurn(App[T], inherit_bindings=False):
                 if not stays:
                     self._follow(_ROUNDS)
 
-    def _opening(self, event: Key | Paste) -> Worker[Any] | None:
+    def _leaves(self, event: Key | Paste) -> bool:
+        """Whether it ends the program, or a screen without contents, and can be no letter of what was typed ahead."""
+        if not isinstance(event, Key) or event.is_printable:
+            return False
+        bound = self._bound(event)
+        return bound == QUIT.id or (bound == BACK and self._is_filling())
+
+    def _is_filling(self) -> bool:
+        return bool(self.screen_stack) and isinstance(self.screen, Filling) and not self.screen.filled.is_set()
+
+    def _bound(self, event: Key | Paste) -> str | None:
+        """The id of what the key is for on this screen."""
+        if not self.screen_stack or not isinstance(event, Key):
+            return None
+        active = self.screen.active_bindings.get(event.key)
+        return active.binding.id if active is not None else None
+
+    def _awaited(self, event: Key | Paste) -> Awaitable[object] | None:
         """What is still to be done before this can have its effect."""
+        if not self._has_begun.is_set():
+            return self._has_begun.wait()
+        bound = None if self._is_text(event) else self._bound(event)
+        if bound == QUIT.id:
+            return None
+        if isinstance(self.screen, Filling) and not self.screen.filled.is_set() and bound not in AT_ONCE:
+            return self.screen.filled.wait()
         for worker in self.workers:
             searches = isinstance(worker.node, CommandPalette) and not self._is_text(event)
             if not worker.is_finished and (searches or worker.group == OPENS):
-                return worker
+                return worker.wait()
         return None
 
-    async def _follow_when_done(self, worker: Worker[Any]) -> None:
+    async def _follow_when_there(self, awaited: Awaitable[object]) -> None:
         with suppress(WorkerError):  # whoever started it is told
-            await worker.wait()
+            await awaited
         self._follow(_ROUNDS)
 
     def _follow(self, rounds: int) -> None:

@@ -82,13 +82,18 @@ async def press(pilot, *keys):
 
 async def press_at_once(pilot, *keys):
     """Press keys without waiting between one and the next, as a slow line or the clipboard brings them."""
+    post(pilot, *keys)
+    await settled(pilot)
+
+
+def post(pilot, *keys):
+    """Press keys, and wait for nothing."""
     for key in keys:
         if key.startswith("text:"):
             for char in key[5:]:
                 pilot.app.post_message(Key(_NAMES.get(char, char), char))
         else:
             pilot.app.post_message(Key(key, _SIGNS.get(key, key if len(key) == 1 else None)))
-    await settled(pilot)
 
 
 _NAMES = {

@@ -15,6 +15,7 @@ from textual.screen import Screen
 from textual.widgets import ContentSwitcher
 
 from ckptdoctor.checkpoint import addresses, show_path
+from ckptdoctor.checkpoint.coverage import Coverage
 from ckptdoctor.engine.diagnose import check, worst_first
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.filters.language import parse
@@ -24,8 +25,9 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.report.shell import with_path
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import OPENS, Background
+from ckptdoctor.tui.background import OPENS
 from ckptdoctor.tui.examining import Examination
+from ckptdoctor.tui.filling import Filling
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.book import Book
@@ -53,7 +55,7 @@ if TYPE_CHECKING:
 _NEVER_READ = ("--model, --like", "there are none")
 
 
-class BrowserScreen(Screen[None], Background):
+class BrowserScreen(Screen[None], Filling):
     """One file, from the first byte read to the last finding."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -131,6 +133,7 @@ class BrowserScreen(Screen[None], Background):
         self._tell_order()
         self.refresh()  # now: only what the screen itself knows of is drawn before what is to come after a refresh
         self.call_after_refresh(self._painted)
+        self.filled.set()
 
     def _painted(self) -> None:
         """The contents are on the screen: now the rules may take the processor."""
@@ -282,8 +285,9 @@ class BrowserScreen(Screen[None], Background):
             self.app.notify(escape(f"{said[:1].upper()}{said[1:]}."), markup=False)
 
     def action_repair(self) -> None:
-        """Choose repairs."""
-        if self.book is None:
+        """Choose repairs, when all rules have been asked; while every byte is read, of what was found until now."""
+        examination = self.examination
+        if self.book is None or examination is None:
             return
         if addresses.is_address(self.path):
             self.app.notify("It is not on this machine, and is not repaired where it is: download it.", markup=False)
@@ -295,7 +299,10 @@ class BrowserScreen(Screen[None], Background):
 
             # planning takes long to import and nothing else needs it: here, so that ``_offer`` finds it ready
             import_module("ckptdoctor.tui.screens.repair")
-            return offers(findings, report.coverage if report is not None else None)
+            if not examination.settings.deep:
+                examination.ended.wait()
+                return offers(worst_first(examination.found), _coverage(examination.report))
+            return offers(findings, _coverage(report))
 
         self.compute(work, self._offer, OPENS)
 
@@ -303,7 +310,9 @@ class BrowserScreen(Screen[None], Background):
         from ckptdoctor.tui.screens.repair import RepairScreen
 
         if not offered:
-            self.app.notify("Nothing was found that could be repaired.", markup=False)
+            ended = self.examination is None or self.examination.ended.is_set()
+            said = "Nothing was found" if ended else "Nothing has been found so far"
+            self.app.notify(f"{said} that could be repaired.", markup=False)
         elif self.is_current:
             view = self.query_one(FindingsView)
             at = view.findings[view.cursor].code if view.has_focus and view.findings else None
@@ -377,3 +386,7 @@ class BrowserScreen(Screen[None], Background):
 
     def _tell_order(self) -> None:
         self.query_one("#contents").border_subtitle = self._contents().order_in_words
+
+
+def _coverage(report: FileReport | None) -> Coverage | None:
+    return report.coverage if report is not None else None

@@ -24,8 +24,8 @@ from ckptdoctor.report.contents import heading
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.comparing import Comparing
+from ckptdoctor.tui.filling import Filling
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.comparison import Comparison, Flag
@@ -53,7 +53,7 @@ _WORDS = {
 }
 
 
-class CompareScreen(Screen[None], Background):
+class CompareScreen(Screen[None], Filling):
     """A difference that fills in: headers at once, values when they are asked for."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -139,6 +139,7 @@ class CompareScreen(Screen[None], Background):
     def on_comparing_failed(self, message: messages.ComparingFailed) -> None:
         """Nothing can be shown, or nothing more."""
         self._stopped("")
+        self.filled.set()
         if self.comparison is None:
             self.app.exit(return_code=2, message=Text(f"error: {escape(message.sentence)}"))
         else:
@@ -178,6 +179,7 @@ class CompareScreen(Screen[None], Background):
         )
         if not lines:
             self.query_one(CompareDetail).say("", "nothing to show")
+        self.filled.set()
 
     def _say_sides(self) -> None:
         comparison = self.comparison

@@ -19,7 +19,8 @@ from ckptdoctor.engine.settings import Settings
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import FEW, OPENS, Background
+from ckptdoctor.tui.background import FEW, OPENS
+from ckptdoctor.tui.filling import Filling
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.fitted import Listed, Row, headline, listed
@@ -31,7 +32,7 @@ from ckptdoctor.tui.widgets.fit_view import FitView, NamesView
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
 
-class FitScreen(Screen[None], Background):
+class FitScreen(Screen[None], Filling):
     """Opened over another screen; escape goes back."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -82,6 +83,7 @@ class FitScreen(Screen[None], Background):
         view = self.query_one(FitView)
         view.border_subtitle = Content(f"in {escape(found.place)}" if found.place else "")
         view.show(found)
+        self.filled.set()
 
     def on_row_selected(self, message: messages.RowSelected) -> None:
         """Show the names of a step or leftover."""

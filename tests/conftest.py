@@ -11,8 +11,9 @@ import hypothesis
 # several tests run at a time, and keep the cores busy by themselves: torch's own threads would wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# how long an example takes says more about what else the machine does
-hypothesis.settings.register_profile("patient", deadline=None)
+# how long an example takes, or takes to make, says more about what else the machine does
+too_slow = hypothesis.HealthCheck.too_slow
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[too_slow])
 hypothesis.settings.load_profile("patient")
 
 

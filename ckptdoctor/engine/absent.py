@@ -7,7 +7,11 @@ from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.unread import unheld
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.directories.names import shard_sets
+
+_SETS = 20  # sets of numbered files that are looked at; whoever has more of them names no checkpoint
+_NAMED = 4  # of those that are lacking, how many are named
 
 
 def absent(paths: Sequence[str], checkpoints: Sequence[Checkpoint]) -> tuple[str, ...]:
@@ -15,11 +19,13 @@ def absent(paths: Sequence[str], checkpoints: Sequence[Checkpoint]) -> tuple[str
     folders: dict[str, list[str]] = {}
     for path in paths:
         folders.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
-    gone = [
-        os.path.join(folder, name)
-        for folder, names in folders.items()
-        for shards in shard_sets(names)
-        for name in shards.missing
-    ]
-    told = [f"{name}, which is not among the files" for name in gone]
+    sets = [(folder, shards) for folder, names in folders.items() for shards in shard_sets(names)]
+    told = [_ungiven(folder, shards.missing) for folder, shards in sets[:_SETS] if len(shards.present) < shards.total]
     return (*told, *[note.message for each in checkpoints for note in unheld(each)])
+
+
+def _ungiven(folder: str, names: Sequence[str]) -> str:
+    shown = ", ".join([os.path.join(folder, name) for name in names[:_NAMED]])
+    rest = len(names) - _NAMED
+    more = f" and {plural(rest, 'more shard')}" if rest > 0 else ""
+    return f"{shown}{more}, which {'is' if len(names) == 1 else 'are'} not among the files"

@@ -30,6 +30,7 @@ from ckptdoctor.engine.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.incomplete import require_every_file
 from ckptdoctor.facts.sharding import whole_dtensors
+from ckptdoctor.facts.torn import to_salvage
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
@@ -85,12 +86,12 @@ def inputs(paths: Sequence[str], root: str | None = None) -> Iterator[Inputs]:
 def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, Source]:
     source, container = stack.enter_context(formats.opened(path))
     checkpoint = formats.read(source, container)
+    if source.distant:
+        raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
     if any(note.kind in _BROKEN or note.kind in UNREAD for note in checkpoint.notes):
         wanted = ROOT if root is None else find_root(checkpoint.tree, root)
         _require_whole(checkpoint, path, wanted)
         require_every_file(checkpoint, wanted)
-    if source.distant:
-        raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
     return checkpoint, source
 
 
@@ -99,7 +100,8 @@ def _require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
     broken = next((note for note in checkpoint.notes if note.kind in _BROKEN and concerns(note, root)), None)
     if broken is not None:
         raise DamagedError(
-            f"{path}: {broken.message.rstrip('.')}; “ckptdoctor salvage {quote(path)}” saves what is whole."
+            f"{path}: {broken.message.rstrip('.')}; "
+            f"“ckptdoctor salvage {quote(to_salvage(checkpoint, broken.member))}” saves what is whole, if anything is."
         )
 
 

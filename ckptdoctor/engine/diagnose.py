@@ -137,6 +137,13 @@ def possible(finding: Finding, container: Container) -> Finding:
     return finding if outside(edits) or of_index(edits) else replace(finding, fix=None)
 
 
+def attainable(coverage: Coverage, path: str, container: Container) -> Coverage:
+    """The coverage without the option of a command that would be refused: of what is only read, or not here."""
+    if formats.is_written(container.format) and not addresses.is_address(path):
+        return coverage
+    return replace(coverage, option="")
+
+
 class _Examination:
     """One file on its way through the rules, and what has been learnt so far."""
 
@@ -209,6 +216,8 @@ class _Examination:
         if comparison is not None:
             self.coverage = comparison.coverage
             comparison = self.comparison = self._unpickled(comparison, root)
+        if self.coverage is not None and self.container is not None:
+            self.coverage = attainable(self.coverage, self.path, self.container)
         yield from self._run(comparison, checkpoint)
 
     def _unpickled(self, comparison: Comparison, root: KeyPath | None) -> Comparison:

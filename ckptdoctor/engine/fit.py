@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.engine.diagnose import findings_of, possible
+from ckptdoctor.engine.diagnose import attainable, findings_of, possible
 from ckptdoctor.engine.offers import Offer, offers
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.settings import Settings
@@ -91,6 +91,8 @@ def fit_to(checkpoint: Checkpoint, reference: Reference, root: str | None = None
     if found.state_dict is None:  # a module that was pickled whole
         found = compare(with_modules(checkpoint), reference, path)
     coverage, cured = found.coverage, found.cured
+    if checkpoint.container is not None:
+        coverage = attainable(coverage, checkpoint.path, checkpoint.container)
     return Fit(
         target=reference.source,
         option=coverage.option,

@@ -40,5 +40,15 @@ def salvage_advice(checkpoint: Checkpoint, file: str) -> str:
     """The command that saves what is whole where ``file`` of the folder is damaged, as a sentence."""
     if is_salvaged_whole(checkpoint):
         return "If there is no other copy: ckptdoctor salvage FILE saves every tensor that is whole, in a new folder."
-    path = quote(os.path.join(checkpoint.path, file))
+    path = quote(to_salvage(checkpoint, file))
     return f"If there is no other copy: “ckptdoctor salvage {path}” saves every tensor in front of the cut."
+
+
+def to_salvage(checkpoint: Checkpoint, member: str | None) -> str:
+    """The path to give to ``salvage`` where ``member`` is damaged: of most folders the file that it is, or lies in."""
+    if not os.path.isdir(checkpoint.path) or is_salvaged_whole(checkpoint) or member is None:
+        return checkpoint.path
+    path = os.path.join(checkpoint.path, member)
+    while not os.path.lexists(path) and len(path) > len(checkpoint.path):  # a record of a file
+        path = os.path.dirname(path)
+    return path

@@ -262,12 +262,28 @@ def test_what_an_index_names_in_vain_is_told(run):
     assert told in run("diff", "m", "out.pt").stderr
 
 
-@pytest.mark.parametrize("named", [("m/*.safetensors",), (f"m/{name(1)}",)], ids=["a pattern", "a file"])
-def test_numbered_files_that_were_not_named_are_told(run, named):
-    """Shards merged by their own names: a line for each that their numbers speak of and that was not given."""
+@pytest.mark.parametrize(
+    ("named", "told"),
+    [
+        ("m/*.safetensors", f"m/{name(2)}, which is not among the files"),
+        (f"m/{name(1)}", f"m/{name(2)}, m/{name(3)}, which are not among the files"),
+    ],
+    ids=["a pattern", "a file"],
+)
+def test_numbered_files_that_were_not_named_are_told(run, named, told):
+    """Shards merged by their own names: a line for those that their numbers speak of and that were not given."""
     folder("m", damage="missing", index=False)
-    done = run("merge", *named, "-o", "out.safetensors")
-    assert done.returncode == 0 and f"  lacking   m/{name(2)}, which is not among the files\n" in done.stdout
+    done = run("merge", named, "-o", "out.safetensors")
+    assert done.returncode == 0 and f"  lacking   {told}\n" in done.stdout
+
+
+def test_many_numbered_files_that_were_not_named_are_counted(run):
+    """Of a hundred shards of which one is given, four are named."""
+    save_file(tensors(), "big-00001-of-00100.safetensors", {"format": "pt"})
+    done = run("convert", "big-00001-of-00100.safetensors", "out.pt", "--format", "json")
+    (told,) = json.loads(done.stdout)["absent"]
+    assert told.startswith("big-00002-of-00100.safetensors, big-00003-of-00100.safetensors, ")
+    assert told.endswith("00005-of-00100.safetensors and 95 more shards, which are not among the files")
 
 
 def test_all_numbered_files_lack_nothing(run):
@@ -289,6 +305,7 @@ def test_the_model_beside_a_damaged_file_is_converted(run, file, damage):
     broken_shards.hurt(f"m/{file}", damage)
     refused = run("convert", "m", "all.pt")
     assert refused.returncode == 1 and file in refused.stdout and not os.path.exists("all.pt")
+    assert "ckptdoctor salvage m”" not in refused.stdout  # it takes the file, not such a folder
     assert run("convert", "m", "out.safetensors", "--root", "model").returncode == 0
     written = load_file("out.safetensors")
     assert all(torch.equal(written[key], value) for key, value in tensors().items())
@@ -308,3 +325,27 @@ def test_check_of_a_trainers_folder_speaks_of_its_files(run):
     hurt_one = run("check", "m")
     assert hurt_one.returncode == 1
     assert "X801" in hurt_one.stdout and "O754" not in hurt_one.stdout and "W301" not in hurt_one.stdout
+
+
+def test_salvage_is_named_with_the_file_that_it_takes(run):
+    """A Trainer's folder with a model that was cut: the command that the refusal names saves what is whole of it."""
+    os.mkdir("m")
+    Path("m/trainer_state.json").write_text("{}")
+    save_file(tensors(), "m/model.safetensors", {"format": "pt"})
+    torch.save({"state": {}, "param_groups": []}, "m/optimizer.pt")
+    broken_shards.hurt("m/model.safetensors", "cut")
+    refused = run("convert", "m", "all.pt")
+    assert refused.returncode == 1 and "“ckptdoctor salvage m/model.safetensors” saves what is whole" in refused.stdout
+    assert run("salvage", "m/model.safetensors", "-o", "rest.safetensors").returncode == 1
+    assert set() < load_file("rest.safetensors").keys() < tensors().keys()
+
+
+def test_a_chain_that_fix_would_refuse_is_not_offered(run):
+    """Of a folder check says how much fits after which steps, and names no command that refuses folders."""
+    os.mkdir("m")
+    Path("m/trainer_state.json").write_text("{}")
+    save_file(tensors(), "m/model.safetensors", {"format": "pt"})
+    torch.save({"state": {}, "param_groups": []}, "m/optimizer.pt")
+    said = run("check", "m", "--like", "m/model.safetensors").stdout
+    assert "24 of 24 after 1 step" in said and "ckptdoctor fix" not in said
+    assert "ckptdoctor convert m OUT.safetensors --root model" in said

@@ -106,17 +106,13 @@ def _problem(
         ),
         keys=tuple([each.path for each in found]),
         location=Location(path=first.path),
-        fix=None if several or _is_folder(checkpoint) else _take(first.path),
+        fix=None if several else _take(first.path),
         severity=severity,
     )
 
 
-def _is_folder(checkpoint: Checkpoint) -> bool:
-    return os.path.isdir(checkpoint.path)
-
-
 def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> str:
-    if _is_folder(checkpoint):
+    if os.path.isdir(checkpoint.path):
         root = shlex.quote(show_path(path))
         return f"As a file of their own: ckptdoctor convert FILE OUT.safetensors --root {root}"
     return f"Load them with torch.load(path){_subscripts(path)}."

@@ -6,6 +6,7 @@ import os
 
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.source import FileSource, Source
+from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import HostileError, TruncatedError, UnreadableError
 
 # names that are looked at in one folder, at most
@@ -84,5 +85,5 @@ def _names(path: str) -> list[str]:
                 if len(names) >= MOST_NAMES:
                     break
     except OSError as error:
-        raise UnreadableError(f"{path} cannot be listed: {error.strerror}.") from error
+        raise UnreadableError(f"{path} cannot be listed: {system_says(error)}") from error
     return names

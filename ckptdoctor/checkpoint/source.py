@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.descriptors import READING, read_at
+from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import TruncatedError, UnreadableError
 
 
@@ -55,7 +56,7 @@ class FileSource:
         try:
             self._fd = os.open(self.file, READING)
         except OSError as error:
-            raise UnreadableError(f"{self.path} cannot be opened: {error.strerror}.") from error
+            raise UnreadableError(f"{self.path} cannot be opened: {system_says(error)}") from error
         except ValueError as error:  # a zero byte or half a surrogate pair, out of an index or a pickle
             raise UnreadableError(f"{self.path} cannot be opened: no file can have such a name.") from error
         status = os.fstat(self._fd)

@@ -10,6 +10,7 @@ from typing import BinaryIO
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.checkpoint.addresses import is_address
+from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.formats.wrapped import split_member
 
@@ -68,7 +69,7 @@ def _insist_on_listing(folder: str) -> None:
     try:
         os.listdir(folder)
     except OSError as error:
-        raise UnreadableError(f"{folder} cannot be listed: {error.strerror}.") from error
+        raise UnreadableError(f"{folder} cannot be listed: {system_says(error)}") from error
 
 
 def _is_meant(pattern: str) -> bool:

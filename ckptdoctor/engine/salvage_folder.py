@@ -27,7 +27,7 @@ from ckptdoctor.formats.compose.shards import index_text
 from ckptdoctor.formats.directories import model_folder, sharded
 from ckptdoctor.formats.directories.names import SINGLE
 from ckptdoctor.formats.directories.overlay import Overlay
-from ckptdoctor.formats.directories.unreadable import why
+from ckptdoctor.formats.directories.unreadable import why, why_closed
 from ckptdoctor.formats.directories.weights import Weights, weights_in
 from ckptdoctor.writing import Literal, Part, Recipe
 
@@ -58,7 +58,7 @@ class _Folder:
                 planned = plan_salvage(path, os.path.join(self.output, name))
             except UnreadableError as error:
                 missing = not os.path.lexists(path)
-                closed = f"{name} cannot be opened: {error.message.rstrip('.')}"
+                closed = f"{name} cannot be opened: {why_closed(error)}"
                 self.failed[name] = f"{name} is missing" if missing else closed
             except CkptDoctorError as error:
                 self.failed[name] = f"{name}: {_why(path, error)}"

@@ -13,6 +13,7 @@ from typing import BinaryIO
 from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import is_contiguous
+from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.formats.compose.strided import length, refusal, segments
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
@@ -79,7 +80,7 @@ class Files:
         try:
             self._open[path] = open(path, "rb", buffering=0)  # noqa: SIM115  # closed by whoever closes this
         except OSError as error:
-            raise UnreadableError(f"{path} cannot be opened: {error.strerror}.") from error
+            raise UnreadableError(f"{path} cannot be opened: {system_says(error)}") from error
         return self._open[path]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from ckptdoctor.checkpoint import FileIdentity
+from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.system import BINARY
 
@@ -67,7 +68,7 @@ def _open(path: str) -> int:
     try:
         return os.open(path, os.O_RDONLY | BINARY)
     except OSError as error:
-        raise WriteError(f"The original {path} cannot be opened: {error.strerror}.") from error
+        raise WriteError(f"The original {path} cannot be opened: {system_says(error)}") from error
 
 
 def _identity(status: os.stat_result) -> FileIdentity:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests.broken_shards import folder, name
 from tests.writing.helpers import leftovers
 
 _LIMIT = 20_000  # bytes that a file may have where there is no more room
@@ -75,16 +76,28 @@ def test_what_is_not_there(place: Path, arguments: str, said: str):
     assert sorted(os.listdir(place)) == before
 
 
-@pytest.mark.skipif(
+with_modes = pytest.mark.skipif(
     sys.platform == "win32" or (sys.platform != "linux" and os.geteuid() == 0),
     reason="Windows has no such modes, and only on Linux can root give up that nothing is forbidden to it",
 )
+
+
+@with_modes
 def test_a_folder_that_is_not_ours_to_read(place: Path):
     """Nothing is said of what it holds."""
     (place / "some").chmod(0)
     status, text = run("check", "some", cwd=place, before=_as_others_may)
     (place / "some").chmod(0o700)
-    assert (status, text) == (2, "error: some cannot be listed: Permission denied.\n")
+    why = "Permission denied. Whoever owns it, or a folder that it lies in, can give leave to read it."
+    assert (status, text) == (2, f"error: some cannot be listed: {why}\n")
+
+
+@with_modes
+def test_a_file_that_is_not_ours_to_read(place: Path):
+    """Who can help is said."""
+    (place / "m.pt").chmod(0)
+    status, text = run("check", "m.pt", cwd=place, before=_as_others_may)
+    assert (status, text.startswith("error: m.pt cannot be opened: Permission denied. Whoever owns it, ")) == (2, True)
 
 
 _PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, _CAP_DAC_READ_SEARCH = 24, 1, 2  # linux/prctl.h, linux/capability.h
@@ -128,3 +141,17 @@ def test_odd_names(place: Path, name: str):
     )
     assert done.returncode == 0, done.stderr
     assert list(torch.load(place / name.replace(".pt", ".fixed.pt"))) == ["w"]
+
+
+@with_modes
+def test_a_shard_that_is_not_ours_to_read(place: Path):
+    """Its name is said once, with the reason."""
+    folder(place / "shards")
+    shard = place / "shards" / name(2)
+    shard.chmod(0)
+    status, text = run("check", "shards", cwd=place, before=_as_others_may)
+    assert status == 1
+    assert f"{name(2)}, with 8 tensors of the index, cannot be opened: Permission denied. Whoever owns it" in text
+    status, text = run("salvage", "shards", cwd=place, before=_as_others_may)
+    assert status == 1
+    assert f"{name(2)} cannot be opened: Permission denied. Whoever owns it" in text

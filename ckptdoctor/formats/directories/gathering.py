@@ -22,7 +22,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.formats.directories.grafting import Graft
-from ckptdoctor.formats.directories.unreadable import why
+from ckptdoctor.formats.directories.unreadable import why, why_closed
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 
 
@@ -51,7 +51,7 @@ class Gathering:
             gone = f"{name} is missing{f', {what}' if what else ''}"
             self.note(
                 NoteKind.FILE_MISSING,
-                gone if missing else f"{told(name, what)} cannot be opened: {error.message}",
+                gone if missing else f"{told(name, what)} cannot be opened: {why_closed(error)}",
                 name,
             )
             return None

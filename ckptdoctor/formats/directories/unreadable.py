@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Container, NoteKind
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.errors import CkptDoctorError, UnreadableError
+
+_CLOSED = " cannot be opened: "  # between the path and the reason, in what ``FileSource`` raises
 
 
 def why(container: Container, error: CkptDoctorError) -> str:
@@ -16,6 +18,11 @@ def why(container: Container, error: CkptDoctorError) -> str:
     if not container.format:
         return "it is no checkpoint that is known"
     return f"it is {'an' if container.format[:1].lower() in 'aeiou' else 'a'} {container.format}"
+
+
+def why_closed(error: UnreadableError) -> str:
+    """Why a file could not be opened, in words that follow its name and that it cannot be: without the full stop."""
+    return (error.message.partition(_CLOSED)[2] or error.message).rstrip(".")
 
 
 def _without(path: str, message: str) -> str:

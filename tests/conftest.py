@@ -1,4 +1,4 @@
-"""Options of the test run, and what every process that tests start takes over from it."""
+"""Options of the test run, which tests run together, and what every process that tests start takes over from it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,10 @@ import signal
 
 # selenium brings trio, which imports hypothesis where a warning of it would be an error
 import hypothesis
+import pytest
+from xdist.scheduler import LoadGroupScheduling
+
+from tests.scale import Scale
 
 # several tests run at a time, and keep the cores busy by themselves: torch's own threads would wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -16,11 +20,23 @@ too_slow = hypothesis.HealthCheck.too_slow
 hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[too_slow])
 hypothesis.settings.load_profile("patient")
 
+# What waits for other processes, and what takes long, comes first: whatever is left to the end is short
+FIRST = ("tests/trainer/", "tests/tui/", "tests/test_samples.py", "tests/cli/", "tests/writing/", "tests/engine/")
+
 
 def pytest_addoption(parser):
-    """How long, and from which seed, the fuzzer runs."""
-    parser.addoption("--fuzz-seconds", type=float, default=15.0, help="how long the mutation fuzzer runs")
-    parser.addoption("--fuzz-seed", type=int, default=1, help="the first seed of the mutation fuzzer")
+    """How much of what is asked at scale is asked, and from which seed."""
+    group = parser.getgroup("tests at scale")
+    group.addoption("--whole", action="store_true", help="ask all that is asked at scale, however long it takes")
+    group.addoption("--seed", type=int, default=1, help="where random choices of tests at scale begin")
+    group.addoption("--sample-seconds", type=float, default=10.0, help="without --whole: how long each may ask")
+
+
+@pytest.fixture(scope="session")
+def scale(pytestconfig):
+    """How many of the thousands of cases of a test at scale are tried."""
+    option = pytestconfig.getoption
+    return Scale(option("--seed"), None if option("--whole") else option("--sample-seconds"))
 
 
 def pytest_sessionstart(session):
@@ -29,3 +45,34 @@ def pytest_sessionstart(session):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(config, items):
+    """Put long rooms first; where everything is asked at scale, let it take its time."""
+    items.sort(key=lambda item: next((at for at, room in enumerate(FIRST) if item.nodeid.startswith(room)), len(FIRST)))
+    if config.getoption("--whole"):
+        for item in items:
+            if "scale" in item.fixturenames:
+                item.add_marker(pytest.mark.timeout(0))
+
+
+class OneFileOneWorker(LoadGroupScheduling):
+    """Hands out whole files, which share fixtures, and groups of files that share an import of gigabytes."""
+
+    def _split_scope(self, nodeid):
+        scope = super()._split_scope(nodeid)
+        return nodeid.split("::", 1)[0] if scope == nodeid else scope
+
+
+def pytest_xdist_make_scheduler(config, log):
+    """Distribute tests by files and by the mark ``xdist_group``."""
+    return OneFileOneWorker(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """Say from which seed tests at scale took their samples, so that a failure can be had again."""
+    if config.option.markexpr == "not slow":
+        return
+    option = config.getoption
+    how = "whole" if option("--whole") else f"as samples of {option('--sample-seconds'):g} s (--whole runs them whole)"
+    terminalreporter.write_line(f"tests at scale ran {how}, with --seed {option('--seed')}")

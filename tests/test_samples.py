@@ -21,6 +21,7 @@ from ckptdoctor.trainer.networks.foonet import FooNet
 from ckptdoctor.trainer.networks.resnet import ResNet
 from ckptdoctor.trainer.run import start
 from ckptdoctor.trainer.snapshot.tagging import saving_with_tag
+from tests.commands import run
 from tests.rounding import difference
 
 SAMPLES = Path(__file__).parent.parent / "sample_ckpts"
@@ -279,9 +280,8 @@ def test_the_run_that_was_stopped_is_the_one_that_was_resumed():
 def test_the_sample_of_the_readme_is_repaired_with_one_command(tmp_path):
     """fix --strip-module writes the same tensors under bare keys, and check finds nothing in the result."""
     sample, output = SAMPLES / "sick/N401-module-prefix.pt", tmp_path / "repaired.pt"
-    command = [sys.executable, "-m", "ckptdoctor"]
-    subprocess.run([*command, "fix", str(sample), "--strip-module", "-o", str(output)], check=True)
+    assert run("fix", sample, "--strip-module", "-o", output, cwd=tmp_path).returncode == 0
     before, after = torch.load(sample, weights_only=True), torch.load(output, weights_only=True)
     assert list(after) == [key.removeprefix("module.") for key in before]
     assert all(torch.equal(after[key.removeprefix("module.")], value) for key, value in before.items())
-    subprocess.run([*command, "check", "--fail-on", "info", str(output)], check=True)
+    assert run("check", "--fail-on", "info", output, cwd=tmp_path).returncode == 0

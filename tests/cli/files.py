@@ -1,21 +1,13 @@
-"""Files that the tests of the commands share, and the command line as a process of its own."""
+"""Files that the tests of the commands share."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 from ckptdoctor.rules.examples import Obj, T
 from tests import builders
 
 HOSTILE = "a\x1b[31m\x1b]0;title\x07\u202eevil\u200b\nline\x00"
-
-
-def run(*arguments, cwd, stdin=None, env=None):
-    """``ckptdoctor`` with these arguments; its output as bytes."""
-    line = [sys.executable, "-m", "ckptdoctor", *map(str, arguments)]
-    return subprocess.run(line, cwd=cwd, input=stdin, env=env, capture_output=True, timeout=60)
 
 
 def sick(folder: Path) -> Path:

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from tests.cli.files import printable, run, spelt
+from tests.cli.files import printable, spelt
+from tests.commands import run
 
 
 @pytest.mark.parametrize(

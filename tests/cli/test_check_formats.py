@@ -5,7 +5,8 @@ import json
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.cli.files import printable, run, spelt
+from tests.cli.files import printable, spelt
+from tests.commands import run
 from tests.report.sarif_schema import SCHEMA
 
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import torch
 
+from tests import commands
 from tests.cli import files
 
 
 def run(*arguments: object, cwd: Path):
-    done = files.run(*arguments, cwd=cwd)
+    done = commands.run(*arguments, cwd=cwd)
     assert b"Traceback" not in done.stderr
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
@@ -75,7 +76,7 @@ def test_hostile_names_stay_text(tmp_path: Path):
     contents = {"sd": {files.HOSTILE: torch.ones(2)}, files.HOSTILE: files.HOSTILE, "l" * 500: torch.ones(1)}
     torch.save(contents, tmp_path / "model.pt")
     for arguments in (("--flatten",), ("--root", "sd"), ()):
-        done = files.run("convert", "model.pt", "got.safetensors", "--force", *arguments, cwd=tmp_path)
+        done = commands.run("convert", "model.pt", "got.safetensors", "--force", *arguments, cwd=tmp_path)
         assert done.returncode in (0, 1)
         assert files.printable(done.stdout)
         assert files.printable(done.stderr)

@@ -8,7 +8,8 @@ from safetensors.torch import save_file
 
 import ckptdoctor
 from ckptdoctor import errors
-from tests.cli.files import hostile, printable, run
+from tests.cli.files import hostile, printable
+from tests.commands import run
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from ckptdoctor.cli.main import cli
-from tests.cli.files import HOSTILE, printable, run
+from tests.cli.files import HOSTILE, printable
+from tests.commands import run
 
 CUDA = """Traceback (most recent call last):
   File "eval.py", line 12, in <module>

@@ -14,18 +14,17 @@ import torch
 from safetensors.torch import save_file
 
 import ckptdoctor
+from tests import commands
 from tests.engine.checkpoints import load, save, training
 from tests.writing.helpers import leftovers
 
 
 def fix(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "ckptdoctor", "fix", *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    environment.pop("COLUMNS", None)
-    run = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, check=False)
-    assert "Traceback" not in run.stderr
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    done = commands.run("fix", *arguments, cwd=cwd, env=environment)
+    assert b"Traceback" not in done.stderr
     assert leftovers(cwd) == []
-    return run
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_a_repair_says_plan_outcome_proof_and_what_is_next(tmp_path: Path):

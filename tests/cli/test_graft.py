@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ckptdoctor.cli import main
-from tests.cli import files
+from tests import commands
 from tests.cli.files import printable
 
 LONG = torch.linspace(0, 1, 1000)
@@ -40,7 +40,7 @@ def run(copies, monkeypatch, capsysbinary):
 
 def test_what_is_taken_and_why_is_said(copies):
     """The likeness comes before what was written, the key is escaped, and the file is the one that was saved."""
-    done = files.run("graft", "bad.pt", "--from", "whole.pt", cwd=copies)
+    done = commands.run("graft", "bad.pt", "--from", "whole.pt", cwd=copies)
     text = done.stdout.decode()
     assert done.returncode == 0 and not done.stderr
     assert text.startswith("bad.pt · torch zip · 1 of 4 tensors is damaged\n")

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from ckptdoctor.cli.main import COMMANDS, cli
 from ckptdoctor.engine.catalogue import all_rules
-from tests.cli.files import run
+from tests.commands import run
 
 
 def invoke(*arguments):

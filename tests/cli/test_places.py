@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from tests import commands
 from tests.broken_shards import folder, name
 from tests.writing.helpers import leftovers
 
@@ -27,17 +28,12 @@ def _limited() -> None:
 
 def run(*arguments: str, cwd: Path, given: bytes = b"", before: Callable[[], None] | None = None) -> tuple[int, str]:
     """The exit status of a command and all that it said; ``before`` it starts, its process may give something up."""
-    done = subprocess.run(
-        [sys.executable, "-m", "ckptdoctor", *arguments],
-        cwd=cwd,
-        input=given,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(cwd)},
-        preexec_fn=before,
-        check=False,
-    )
-    said = done.stdout.decode()
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(cwd)}
+    if before is None:
+        done = commands.run(*arguments, cwd=cwd, stdin=given, env=env)
+    else:
+        done = commands.run_anew(*arguments, cwd=cwd, stdin=given, env=env, preexec_fn=before)
+    said = (done.stdout + done.stderr).decode()
     assert "itself failed" not in said
     assert leftovers(cwd) == []
     return done.returncode, said

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from tests.cli.files import healthy, hostile, run, sick
+from tests.cli.files import healthy, hostile, sick
+from tests.commands import run
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ import json
 import pytest
 import torch
 
-from tests.cli.files import printable, run
+from tests.cli.files import printable
+from tests.commands import run
 
 
 @pytest.fixture

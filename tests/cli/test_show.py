@@ -3,7 +3,8 @@ import json
 import pytest
 import torch
 
-from tests.cli.files import printable, run, spelt
+from tests.cli.files import printable, spelt
+from tests.commands import run
 
 
 def test_the_tree(shelf):

@@ -14,7 +14,8 @@ import pytest
 from ckptdoctor.cli import main
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.filters.words import WORDS
-from tests.cli.files import HOSTILE, printable, run, spelt
+from tests.cli.files import HOSTILE, printable, spelt
+from tests.commands import run
 
 
 def asked(folder, name, *options):

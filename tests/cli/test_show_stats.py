@@ -15,7 +15,8 @@ from ckptdoctor.cli import main, show
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.report.value_table import ORDERS
 from ckptdoctor.values.examine import examine_values
-from tests.cli.files import printable, run, spelt
+from tests.cli.files import printable, spelt
+from tests.commands import run
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.reference.like import from_checkpoint
 from ckptdoctor.reference.mapping import from_module
+from tests.commands import run
 from tests.engine.applying import assert_all_proven
 
 
@@ -381,13 +380,9 @@ def test_the_command_runs_the_users_code_and_says_what_it_did(tmp_path: Path) ->
     _train(saved, optimizer, range(2))
     torch.save({"model": saved.state_dict(), "optimizer": optimizer.state_dict()}, tmp_path / "run.pt")
     target = f"{Path(__file__)}:New"
-    command = [sys.executable, "-m", "ckptdoctor"]
-    told = subprocess.run(
-        [*command, "check", "run.pt", "--model", target], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert "--remap-optimizer --model" in told.stdout
-    fixed = [*command, "fix", "run.pt", "--remap-optimizer", "--model", target]
-    done = subprocess.run(fixed, cwd=tmp_path, capture_output=True, text=True)
+    told = run("check", "run.pt", "--model", target, cwd=tmp_path)
+    assert b"--remap-optimizer --model" in told.stdout
+    done = run("fix", "run.pt", "--remap-optimizer", "--model", target, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     new = New()
     resumed = torch.optim.Adam(new.parameters(), lr=0.01)

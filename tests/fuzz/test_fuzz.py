@@ -1,4 +1,4 @@
-"""Random damage to files never gives anything but an answer. ``--fuzz-seconds 600`` looks longer."""
+"""Random damage to files never gives anything but an answer. ``pytest -m slow --whole`` looks for an hour."""
 
 from __future__ import annotations
 
@@ -6,14 +6,28 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.fuzz import worker
+
 ROOT = Path(__file__).parents[2]
+AN_HOUR = 3600.0
 
 
-def test_mutated_files_give_answers_only(request):
-    """Reader, pickle machine, rules and writer meet mutated files with findings or one clear error, quickly."""
-    seconds = request.config.getoption("--fuzz-seconds")
-    seed = request.config.getoption("--fuzz-seed")
+def fuzz(seed, seconds):
+    """How many cases the fuzzer tried."""
     command = [sys.executable, "-m", "tests.fuzz.worker", str(seed), str(seconds)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=seconds + 120)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    assert int(done.stdout.split()[0]) > 10
+    return int(done.stdout.split()[0])
+
+
+def test_some_mutated_files_give_answers_only():
+    """Reader, pickle machine, rules and writer meet a few mutated files with findings or one clear error."""
+    assert fuzz(0, 0.5) >= worker.AT_LEAST
+
+
+@pytest.mark.slow
+def test_mutated_files_give_answers_only(scale):
+    """The same for as long as was asked for."""
+    assert fuzz(scale.seed, AN_HOUR if scale.whole else 1.5 * scale.seconds) > worker.AT_LEAST

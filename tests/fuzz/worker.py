@@ -31,6 +31,7 @@ from tests.fuzz.mutations import mutated
 ROOT = Path(formats.__file__).parents[1]
 SAMPLES = Path(__file__).parents[2] / "sample_ckpts"
 MEMORY = 2_000_000_000
+AT_LEAST = 10  # cases, however little time there is
 SLOW = 10.0  # seconds for one small file: no honest reader needs them
 FORBIDDEN = {"exec", "compile", "pickle.find_class", "os.system", "subprocess.Popen", "socket.connect"}
 
@@ -45,7 +46,7 @@ def main(seed: int, seconds: float) -> int:
         warm_up(Path(folder) / "case")
         sys.addaudithook(forbid)
         tried, end = 0, time.monotonic() + seconds
-        while time.monotonic() < end:
+        while tried < AT_LEAST or time.monotonic() < end:
             if not one_case(seed + tried, seeds, pickles, Path(folder) / "case"):
                 return 1
             tried += 1

@@ -112,19 +112,21 @@ def test_the_graph_does_not_depend_on_where_the_pickle_begins():
     prove(b"\x80\x02N." + data + b"tail", pickled)
 
 
-@pytest.mark.parametrize("protocol", [0, 1, 2, 4])
-def test_deep_nesting_works_both_ways(protocol):
+@pytest.mark.parametrize(
+    ("protocol", "depth"),
+    [(0, 100_000), (1, 100_000), (2, 100_000), (4, 100_000), pytest.param(2, 1_000_000, marks=pytest.mark.slow)],
+)
+def test_deep_nesting_works_both_ways(protocol, depth):
     """Depth costs no recursion, neither in decoding nor in encoding."""
-    depth = 1_000_000 if protocol == 2 else 100_000
     opening = {0: b"(l", 1: b"]", 2: b"\x80\x02" + b"]", 4: b"\x80\x04" + b"]"}[protocol]
     one = b"(l" if protocol == 0 else b"]"
     data = opening + one * (depth - 1) + b"a" * (depth - 1) + b"."
     assert_same(data)
 
 
-def test_nesting_of_a_million_tuples_works_both_ways():
+@pytest.mark.parametrize("depth", [100_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+def test_nesting_of_tuples_works_both_ways(depth):
     """Depth of MARKs costs no recursion either."""
-    depth = 1_000_000
     assert_same(b"\x80\x02" + b"(" * depth + b"t" * depth + b".")
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from ckptdoctor.cli.main import run as command
 from ckptdoctor.tui import serving
-from tests.cli.files import run
+from tests.commands import run
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")

@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from tests.cli.files import run
+from tests.commands import run
 
 SIZE = struct.pack("HHHH", 24, 80, 0, 0)
 

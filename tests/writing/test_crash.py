@@ -20,7 +20,7 @@ import json, os, signal, sys
 from pathlib import Path
 from ckptdoctor.writing import publish
 from tests.writing.helpers import make_case
-root, target = Path(sys.argv[1]), sys.argv[2]
+root, target, stride = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 package = os.sep + os.path.join("ckptdoctor", "writing") + os.sep
 
 def run(case, output, force):
@@ -39,9 +39,9 @@ def killed_at(step):
         return trace
     sys.settrace(trace)
 
-step, ends = 0, []
+step, ends = 1 - stride, []
 while True:
-    step += 1
+    step += stride
     folder = root / str(step)
     folder.mkdir()
     case = make_case(folder)
@@ -70,14 +70,15 @@ print(json.dumps(ends))
 """
 
 
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("target", ["new", "existing", "original"])
-def test_a_kill_between_any_two_steps_leaves_the_old_or_the_new_file(tmp_path: Path, target: str):
+def test_a_kill_between_any_two_steps_leaves_the_old_or_the_new_file(tmp_path: Path, target: str, stride: int):
     """Never a part of one: the old contents up to some step, the complete new ones from there on."""
-    arguments = [sys.executable, "-c", DRIVER, str(tmp_path), target]
+    arguments = [sys.executable, "-c", DRIVER, str(tmp_path), target, str(stride)]
     run = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert run.returncode == 0, run.stderr
     ends = json.loads(run.stdout)
-    assert len(ends) > 150
+    assert len(ends) > 150 // stride
     switch = ends.index("new")
     assert set(ends[:switch]) == {"old"}
     assert set(ends[switch:]) == {"new"}

@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import pickle
-import time
 
 import pytest
 import torch
 
 from ckptdoctor.checkpoint import Cycle, Elided, Mapping, NoteKind, Opaque, Special, Tensor, at, walk
 from tests.formats.torch_objects.support import contents_of_bytes, save
+from tests.work import counted, growth
 
 TENSOR = save(torch.arange(6.0).view(2, 3)).data
 HUGE = 1 << 70
@@ -164,16 +164,13 @@ def test_the_storage_of_an_overwritten_tensor_is_still_listed():
     assert {storage.key for storage in got.storages} == {"0", "1"}
 
 
-def within(seconds, data):
-    started = time.process_time()
-    got = contents_of_bytes(data)
-    assert time.process_time() - started < seconds
-    return got
+DEPTHS = [pytest.param(100_000), pytest.param(1_000_000, marks=pytest.mark.slow)]
 
 
-def test_deep_nesting_is_cut_off():
-    """A million lists in lists end in an Elided with a note, without recursion."""
-    got = within(20, b"\x80\x02" + b"]" * 1_000_000 + b"a" * 999_999 + b".")
+@pytest.mark.parametrize("depth", DEPTHS)
+def test_deep_nesting_is_cut_off(depth):
+    """Lists in lists end in an Elided with a note, without recursion."""
+    got = contents_of_bytes(b"\x80\x02" + b"]" * depth + b"a" * (depth - 1) + b".")
     assert [note.kind for note in got.notes] == [NoteKind.NOT_EXAMINED]
     assert any(isinstance(node, Elided) for _, node in walk(got.tree))
     assert got.tree == got.tree
@@ -192,8 +189,12 @@ def test_deep_nesting_is_cut_off():
     ],
 )
 def test_deep_calls_are_cut_off(head, tail):
-    """Calls nested 100,000 deep are survived, whatever they call."""
-    within(20, b"\x80\x02" + head * 100_000 + b"N" + tail * 100_000 + b".")
+    """Calls nested 100,000 deep are survived, whatever they call, for as much work each as 10,000 deep."""
+
+    def contents(depth):
+        return contents_of_bytes(b"\x80\x02" + head * depth + b"N" + tail * depth + b".")
+
+    assert growth(contents, 10_000, 100_000, runs=1) < 40
 
 
 def test_billion_laughs_are_cut_off():
@@ -201,7 +202,7 @@ def test_billion_laughs_are_cut_off():
     data = (
         b"\x80\x02]" + b"q\x00" + b"".join(b"](" + b"h%c" % level * 10 + b"eq%c" % (level + 1) for level in range(40))
     )
-    got = within(30, data + b".")
+    got = contents_of_bytes(data + b".")
     assert [note.kind for note in got.notes] == [NoteKind.NOT_EXAMINED]
 
 
@@ -219,21 +220,29 @@ def test_shared_wrappers_do_not_multiply_without_end():
     for level in range(30):
         inside = b"".join(pickled(f"a{number}") + b"h%c" % level for number in range(10))
         data += wrapper + inside + b"utRq%c" % (level + 1)
-    within(30, data + b".")
+    assert counted(contents_of_bytes, data + b".")[1] < 10_000_000
 
 
 def test_colliding_integer_keys_cost_nothing():
-    """Twenty thousand keys with one hash are read in no time, because none of them is hashed."""
+    """Twenty thousand keys with one hash are ten times the work of two thousand, because none of them is hashed."""
     modulus = (1 << 61) - 1
-    keys = b"".join(pickled(modulus * number) + b"N" for number in range(1, 20_001))
-    got = within(20, b"\x80\x02}(" + keys + b"u.")
-    assert len(got.tree.entries) == 20_000
+    keys = [pickled(modulus * number) + b"N" for number in range(1, 20_001)]
+
+    def contents(number):
+        return contents_of_bytes(b"\x80\x02}(" + b"".join(keys[:number]) + b"u.")
+
+    assert len(contents(20_000).tree.entries) == 20_000
+    assert growth(contents, 2_000, 20_000) < 40
 
 
 def test_keys_of_nested_tuples_are_survived():
     """A key of tuples in tuples is described, not spelt out."""
-    got = within(10, b"\x80\x02}" + b")" + b"\x85" * 100_000 + b"Ns.")
-    assert isinstance(got.tree, Mapping)
+
+    def contents(depth):
+        return contents_of_bytes(b"\x80\x02}" + b")" + b"\x85" * depth + b"Ns.")
+
+    assert isinstance(contents(100_000).tree, Mapping)
+    assert growth(contents, 10_000, 100_000) < 40
 
 
 def test_an_object_that_is_its_own_state_is_a_cycle():

@@ -12,6 +12,8 @@ import time
 import pytest
 import torch
 
+from tests.commands import run
+
 
 @pytest.fixture
 def packed(tmp_path):
@@ -33,7 +35,7 @@ def temporary(tmp_path, monkeypatch):
 @pytest.mark.parametrize("command", [["check"], ["show"], ["fix"], ["check", "--deep"]], ids=" ".join)
 def test_commands_leave_nothing_behind(command, packed, temporary):
     """They end in different ways."""
-    done = subprocess.run([sys.executable, "-m", "ckptdoctor", command[0], str(packed), *command[1:]], check=False)
+    done = run(command[0], packed, *command[1:], cwd=packed.parent)
     assert done.returncode in (0, 1) and list(temporary.iterdir()) == []
 
 

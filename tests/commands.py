@@ -1,0 +1,96 @@
+"""``ckptdoctor`` as a process of its own: exit status, output, directory and environment, as a shell starts it."""
+
+from __future__ import annotations
+
+import array
+import atexit
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from functools import cache
+from pathlib import Path
+
+from tests.command_server import LARGEST
+
+ROOT = Path(__file__).parents[1]
+
+
+def run(*arguments, cwd, stdin=None, env=None, timeout=60):
+    """``ckptdoctor`` with these arguments; its output as bytes. Where the system can, a fork of ``command_server``."""
+    words = [str(each) for each in arguments]
+    if not hasattr(socket, "send_fds") or sys.platform != "linux":
+        return run_anew(*words, cwd=cwd, stdin=stdin, env=env, timeout=timeout)
+    request = {"arguments": words, "directory": str(cwd), "environment": dict(os.environ if env is None else env)}
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as complaint, _pipe(stdin) as given:
+        status = _asked(request, [given.fileno(), output.fileno(), complaint.fileno()], timeout)
+        output.seek(0)
+        complaint.seek(0)
+        return subprocess.CompletedProcess(["ckptdoctor", *words], status, output.read(), complaint.read())
+
+
+def run_anew(*arguments, cwd, stdin=None, env=None, timeout=60, **options):
+    """The same in a new interpreter: for what a process does before its first import, and for limits set on it."""
+    line = [sys.executable, "-m", "ckptdoctor", *map(str, arguments)]
+    given = {"input": stdin} if stdin is not None else {"stdin": subprocess.DEVNULL}
+    return subprocess.run(line, cwd=cwd, env=env, capture_output=True, timeout=timeout, check=False, **given, **options)
+
+
+def _pipe(data):
+    """What a process reads as its standard input: nothing, or a pipe out of which these bytes come."""
+    if data is None:
+        return open(os.devnull, "rb")
+    reading, writing = os.pipe()
+
+    def feed():
+        with open(writing, "wb") as pipe:
+            try:
+                pipe.write(data)
+            except BrokenPipeError:
+                return  # the process ended before it had read everything
+
+    threading.Thread(target=feed, daemon=True).start()
+    return open(reading, "rb")
+
+
+def _asked(request, descriptors, timeout):
+    message = json.dumps(request).encode()
+    assert len(message) < LARGEST, "the arguments and the environment of a command are too long for one request"
+    server = _server()
+    socket.send_fds(server, [message], descriptors)
+    (child,) = array.array("q", server.recv(8))
+    server.settimeout(timeout)
+    try:
+        (status,) = array.array("q", server.recv(8))
+    except TimeoutError:
+        os.kill(child, signal.SIGKILL)
+        server.settimeout(None)
+        server.recv(8)
+        raise subprocess.TimeoutExpired(request["arguments"], timeout) from None
+    finally:
+        server.settimeout(None)
+    return status
+
+
+@cache
+def _server():
+    """The connection to the server of this process, which is started by the first test that needs it."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.command_server", str(theirs.fileno())],
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
+
+    def end():
+        ours.close()
+        process.wait()
+
+    atexit.register(end)
+    return ours

@@ -1,34 +1,30 @@
-"""The laws that every rule keeps, whoever wrote it."""
+"""The laws that every rule keeps, whoever wrote it.
+
+A sick example is made once, and what its rule finds in it is looked for once: the laws share the ``case``.
+"""
 
 from __future__ import annotations
 
 import inspect
 import re
-import shlex
-import shutil
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from ckptdoctor.cli.fix import command
-from ckptdoctor.edits import Cast, Fix, Safety
+from ckptdoctor.edits import Cast, Safety
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
-from ckptdoctor.findings import Finding
 from ckptdoctor.loading import load
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import SECTIONS, Rule
 from ckptdoctor.rules.registry import all_rules
-from tests.builders import build, build_like
+from tests.rules.sick import NONE, SICK, Case, Name, recorded, request_for
 
 RULES = all_rules()
 CODE = re.compile(r"[A-Z]{1,2}\d{3}")
@@ -37,16 +33,26 @@ NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 each_rule = pytest.mark.parametrize("rule", [pytest.param(rule, id=rule.code) for rule in RULES])
 
 
-def _examples(*kinds: str) -> list[Any]:
-    return [
-        pytest.param(rule, example, id=f"{rule.code}-{example.title}")
-        for rule in RULES
-        for kind in kinds
-        for example in getattr(rule, kind)
-    ]
+def _cases(names: Iterable[Name]) -> Any:
+    """A test of these examples. All tests of one example run one after another: they are grouped by its name."""
+    names = list(names)
+    return pytest.mark.parametrize("case", names, ids=["-".join(name) for name in names], indirect=True)
 
 
-each_sick_example = pytest.mark.parametrize(("rule", "example"), _examples("sick"))
+RECORD = recorded()
+each_sick_example = _cases(SICK)
+each_with_a_repair = _cases(name for name, repairs in RECORD.items() if repairs != NONE)
+each_with_a_safe_repair = _cases(name for name, repairs in RECORD.items() if repairs == Safety.SAFE.value)
+each_healthy_example = pytest.mark.parametrize(
+    ("rule", "example"),
+    [pytest.param(rule, example, id=f"{rule.code}-{example.title}") for rule in RULES for example in rule.healthy],
+)
+
+
+@pytest.fixture(scope="module")
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A sick example by its name."""
+    return Case(*SICK[request.param], tmp_path_factory.mktemp("sick"))
 
 
 def test_codes_and_names_are_unique() -> None:
@@ -92,65 +98,69 @@ def test_there_are_examples_of_both_kinds(rule: Rule) -> None:
 
 
 @each_sick_example
-def test_a_sick_example_is_found(rule: Rule, example: Example, tmp_path: Path) -> None:
+def test_a_sick_example_is_found(case: Case) -> None:
     """The rule finds its sick files, made with real torch; also where only the rules that they concern are asked."""
-    path = build(example, tmp_path)
-    assert _found(rule, example, path, tmp_path)
-    if example.like is None and not example.deep:
-        assert rule.code in {finding.code for finding in check(str(path)).findings}
+    assert case.found
+    if case.example.like is None and not case.example.deep:
+        assert case.rule.code in {finding.code for finding in check(str(case.path)).findings}
 
 
-@pytest.mark.parametrize(("rule", "example"), _examples("healthy"))
+@each_healthy_example
 def test_a_healthy_example_is_left_alone(rule: Rule, example: Example, tmp_path: Path) -> None:
     """The rule finds nothing in its healthy files."""
-    assert _found(rule, example, build(example, tmp_path), tmp_path) == []
+    assert Case(rule, example, tmp_path).found == []
 
 
 @each_sick_example
-def test_a_message_is_one_sentence_without_a_full_stop(rule: Rule, example: Example, tmp_path: Path) -> None:
+def test_a_message_is_one_sentence_without_a_full_stop(case: Case) -> None:
     """One line that can stand in a table; the cause is whole sentences."""
-    for found in _found(rule, example, build(example, tmp_path), tmp_path):
+    for found in case.found:
         assert found.message
         assert "\n" not in found.message
         assert not found.message.endswith(".")
         assert not found.cause or found.cause[-1] in ".!?"
 
 
+def test_the_record_of_repairs_names_every_example() -> None:
+    """Each sick example has its line, in the order of rules: ``python -m tests.rules.sick`` writes them."""
+    assert list(RECORD) == list(SICK)
+
+
 @each_sick_example
-def test_a_fix_can_be_asked_for(rule: Rule, example: Example, tmp_path: Path) -> None:
+def test_an_example_has_the_repairs_that_are_recorded(case: Case) -> None:
+    """No rule loses a repair, gets one, or offers it as safe or no longer as safe, without its line being changed."""
+    assert case.repairs == RECORD[case.name], "is this meant? python -m tests.rules.sick writes the record anew"
+
+
+@each_with_a_repair
+def test_a_fix_can_be_asked_for(case: Case, tmp_path: Path) -> None:
     """The command that a finding names is one that ``ckptdoctor fix`` understands."""
-    path = build(example, tmp_path)
-    for fix in _fixes(rule, example, path, tmp_path):
+    assert case.fixes
+    for fix in case.fixes:
         assert fix.edits
-        assert _request(path, tmp_path / "out.pt", fix) is not None
+        assert request_for(case.path, tmp_path / "out.pt", fix) is not None
 
 
-@each_sick_example
-def test_the_cure_heals_and_is_idempotent(rule: Rule, example: Example, tmp_path: Path) -> None:
+@each_with_a_repair
+def test_the_cure_heals_and_is_idempotent(case: Case) -> None:
     """After the commands that the findings name, nothing is left to cure, and nothing is cured again."""
-    path = build(example, tmp_path)
-    if not _fixes(rule, example, path, tmp_path):
-        pytest.skip("no repair is offered")
-    cured = _cured(rule, example, path, tmp_path)
-    assert _fixes(rule, example, cured, tmp_path) == []
-    again = plan(FixRequest(str(cured), selection=Selection(select=(rule.code,)), unsafe=True))
+    assert case.cured != case.path
+    assert case.fixes_of(case.cured) == []
+    again = plan(FixRequest(str(case.cured), selection=Selection(select=(case.rule.code,)), unsafe=True))
     assert again.recipe is None
 
 
-@each_sick_example
-def test_a_safe_cure_changes_no_value(rule: Rule, example: Example, tmp_path: Path) -> None:
+@each_with_a_safe_repair
+def test_a_safe_cure_changes_no_value(case: Case) -> None:
     """What a safe cure leaves in the file is bit for bit what was in it, and in the same order."""
-    path = build(example, tmp_path)
-    fixes = _fixes(rule, example, path, tmp_path)
-    if not fixes or any(fix.safety is not Safety.SAFE for fix in fixes):
-        pytest.skip("no safe repair is offered")
-    if any(isinstance(edit, Cast) for fix in fixes for edit in fix.edits):
-        pairs = zip(_tensors(load(path)), _tensors(load(_cured(rule, example, path, tmp_path))), strict=True)
+    edits = [edit for fix in case.fixes for edit in fix.edits]
+    if any(isinstance(edit, Cast) for edit in edits):
+        pairs = zip(_tensors(load(case.path)), _tensors(load(case.cured)), strict=True)
         assert all(torch.equal(one, other.to(one.dtype)) for one, other in pairs), "casting back gives what was there"
         return
-    before = [_bytes(tensor) for tensor in _tensors(load(path))]
-    after = [_bytes(tensor) for tensor in _tensors(load(_cured(rule, example, path, tmp_path)))]
-    kinds = {type(edit).__name__ for fix in fixes for edit in fix.edits}
+    before = [_bytes(tensor) for tensor in _tensors(load(case.path))]
+    after = [_bytes(tensor) for tensor in _tensors(load(case.cured))]
+    kinds = {type(edit).__name__ for edit in edits}
     if "Drop" in kinds:
         rest = iter(before)
         assert all(value in rest for value in after), "what is left must be a part of what was there, in its order"
@@ -160,59 +170,6 @@ def test_a_safe_cure_changes_no_value(rule: Rule, example: Example, tmp_path: Pa
         assert all(value in before for value in after), "what comes must be a copy"
     else:
         assert after == before
-
-
-@cache
-def _settings(code: str, deep: bool, like: str | None) -> Settings:
-    return Settings(selection=Selection(select=(code,)), deep=deep, like=like)
-
-
-def _found(rule: Rule, example: Example, path: Path, folder: Path) -> list[Finding]:
-    like = None
-    if example.like is not None:
-        reference = folder / "reference"
-        reference.mkdir(exist_ok=True)
-        like = str(build_like(example, reference))
-    report = check(str(path), _settings(rule.code, example.deep, like))
-    return [finding for finding in report.findings if finding.code == rule.code]
-
-
-def _fixes(rule: Rule, example: Example, path: Path, folder: Path) -> list[Fix]:
-    return [found.fix for found in _found(rule, example, path, folder) if found.fix is not None]
-
-
-def _request(path: Path, output: Path, fix: Fix) -> FixRequest:
-    """The request that the command line makes of a fix's option."""
-    from ckptdoctor.cli.fix import _request as request
-
-    words = [str(path), "-o", str(output), *shlex.split(fix.option)]
-    if fix.safety is not Safety.SAFE:
-        words.append("--unsafe-fixes")
-    with command.make_context("fix", words) as context:
-        apart = ("diff", "style", "color", "write_map")
-        asked = {key: value for key, value in context.params.items() if key not in apart}
-    return request(**asked)
-
-
-def _cured(rule: Rule, example: Example, path: Path, folder: Path) -> Path:
-    """The file after the commands of the rule's findings, one after another until there is none."""
-    for number in range(8):
-        fixes = _fixes(rule, example, path, folder)
-        if not fixes:
-            break
-        target = folder / f"cured{number}"
-        target.mkdir(exist_ok=True)
-        output = Path(repair(plan(_request(path, target, fixes[0]))).plan.output)
-        path = _with_index(path, output) if path.is_dir() and output.suffix == ".json" else output
-    return path
-
-
-def _with_index(folder: Path, index: Path) -> Path:
-    """A copy of the folder, beside the new index, with that in it."""
-    copy = index.parent / "folder"
-    shutil.copytree(folder, copy)
-    shutil.copy(index, copy)
-    return copy
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:

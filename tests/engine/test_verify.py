@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from ckptdoctor import formats
 from ckptdoctor.edits import Rename
 from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.plan import Plan, plan
@@ -90,6 +92,18 @@ def split(segment: Copy, one: Copy, other: Copy) -> list[Copy]:
 def test_an_output_that_cannot_be_read_is_found(planned: Plan):
     """Its directory is broken."""
     refused(with_literals(planned, b"PK\x05\x06", b"PK\x05\x07"), "cannot be read back|not what was planned")
+
+
+def test_a_class_that_the_original_does_not_name_is_found(planned: Plan, tmp_path_factory: pytest.TempPathFactory):
+    """A plan and a writer that agree, on an output that torch would have to import something for."""
+    path = save({"args": argparse.Namespace(lr=1)}, tmp_path_factory.mktemp("elsewhere") / "other.pt")
+    with formats.opened(str(path)) as (source, container):
+        expected = formats.read(source, container)
+    recipe = Recipe(planned.request.path, (Literal(path.read_bytes()),))
+    refused(
+        replace(planned, expected=expected, recipe=recipe),
+        "names argparse.Namespace, which the original does not; it was thrown away",
+    )
 
 
 def test_a_cure_that_did_not_heal_is_found(planned: Plan):

@@ -12,7 +12,7 @@ from ckptdoctor.engine.catalogue import all_rules
 from ckptdoctor.messages.codes import NAMES
 from ckptdoctor.messages.explanation import explain
 from ckptdoctor.messages.recognise import FAMILIES, MESSAGES
-from tests.messages.wordings import WORDINGS
+from tests.messages.wordings import WORDINGS, both
 
 
 @pytest.mark.parametrize(("text", "code"), WORDINGS, ids=[f"{code} {text[:50]}" for text, code in WORDINGS])
@@ -96,6 +96,26 @@ def test_one_text_has_several_causes():
     assert (prefix.code, head.code) == ("N401", "S501")
     assert "9 classes in the checkpoint and for 7" in head.meaning
     assert prefix.words.startswith("Error(s) in loading state_dict for Net: Missing key(s) in state_dict: a.weight")
+
+
+@pytest.mark.parametrize(
+    ("missing", "unexpected"),
+    [
+        (["conv.weight"], ["module.weight"]),
+        (["a.weight", "module.b.weight"], ["module.a.weight"]),
+        (["d.weight"], ["a.weight", "b.weight", "c.weight", "module.d.weight"]),
+    ],
+    ids=["another name behind it", "the model has one too", "few of the keys"],
+)
+def test_a_part_called_module_is_not_called_data_parallel(missing, unexpected):
+    """A wrapper puts ``module.`` before every key, and the rest of the name is one that the model knows."""
+    assert {"N401", "N402"}.isdisjoint(hit.code for hit in explain(both(missing, unexpected)).hits)
+
+
+def test_the_counter_of_an_averaged_model_tells_its_prefix():
+    """Of another model too: what lies under ``module.`` is not unexpected once more."""
+    hits = explain(both(["a.weight"], ["module.b.weight", "n_averaged"])).hits
+    assert [hit.code for hit in hits] == ["N411", "R001"]
 
 
 @pytest.mark.parametrize(

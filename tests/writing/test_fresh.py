@@ -6,6 +6,7 @@ import pytest
 
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.fresh import write_fresh
+from ckptdoctor.writing.target import resolve, temporary_name
 
 PAGE = b"<!doctype html>"
 
@@ -53,6 +54,18 @@ def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(WriteError, match="there is no room"):
         write_fresh(PAGE + b"new", str(path), PAGE, force=True)
     assert path.read_bytes() == PAGE and os.listdir(tmp_path) == ["a.html"]
+
+
+@pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symbolic link", "hard link"])
+def test_a_link_that_someone_has_put_there_is_not_written_through(tmp_path, monkeypatch, plant):
+    """Even who guesses the temporary name does not get another file written."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    monkeypatch.setattr(os, "urandom", bytes)
+    plant(victim, temporary_name(resolve(str(tmp_path / "a.html"), None)))
+    with pytest.raises(WriteError, match="could not be written"):
+        write_fresh(PAGE + b"x", str(tmp_path / "a.html"), PAGE)
+    assert victim.read_bytes() == b"precious" and not (tmp_path / "a.html").exists()
 
 
 def test_a_folder_and_a_missing_folder_are_refused(tmp_path):

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.writing import Copy, Generated, Literal, Recipe, publish
+from ckptdoctor.writing.target import resolve, temporary_name
 from tests.writing.helpers import expected, leftovers, make_case
 
 
@@ -305,6 +306,19 @@ def test_a_missing_source_is_said_to_be_missing(tmp_path: Path):
     """As one sentence."""
     with pytest.raises(WriteError, match="cannot be opened: No such file"):
         publish(Recipe(str(tmp_path / "none"), (Literal(b"x"),)), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symbolic link", "hard link"])
+def test_a_link_that_someone_has_put_there_is_not_written_through(tmp_path: Path, monkeypatch, plant):
+    """Even who guesses the temporary name does not get another file written."""
+    case = make_case(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    monkeypatch.setattr(os, "urandom", bytes)
+    plant(victim, temporary_name(resolve(str(tmp_path / "out.pt"), None)))
+    with pytest.raises(WriteError, match="could not be written"):
+        publish(case.recipe, str(tmp_path / "out.pt"))
+    assert victim.read_bytes() == b"precious" and not (tmp_path / "out.pt").exists()
 
 
 def test_very_long_names_leave_room_for_the_temporary_one(tmp_path: Path):

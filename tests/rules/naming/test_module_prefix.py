@@ -112,7 +112,10 @@ def test_inside_and_leading_are_two_findings() -> None:
 
 def test_an_averaged_model_is_not_called_data_parallel() -> None:
     """The ``module.`` of AveragedModel is N411's."""
-    assert _find({"n_averaged": T((), "int64"), "module.weight": W}) == []
+    keys = {f"module.layer{number}.weight": W for number in range(4)}
+    assert _find({"n_averaged": T((), "int64"), **keys}) == []
+    [found] = _find({"epoch": T((), "int64"), **keys})
+    assert found.message == '4 of 5 keys begin with "module."', "it is the counter that tells"
 
 
 def test_a_reference_with_the_same_names_settles_it() -> None:

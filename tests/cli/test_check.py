@@ -184,13 +184,15 @@ def test_a_closed_pipe_ends_quietly(shelf):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
-def test_ctrl_c_ends_quietly(shelf):
+def test_ctrl_c_ends_quietly(shelf, tmp_path, monkeypatch):
     """Ctrl-C ends with status 130 and not a word."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     command = [sys.executable, "-m", "ckptdoctor", "check", "-"]
     with subprocess.Popen(
         command, cwd=shelf, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        time.sleep(1.0)  # it waits for standard input by then
+        while not list(tmp_path.glob("ckptdoctor-*")):  # what comes from standard input is kept there
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         assert b"Traceback" not in process.stderr.read()
         assert process.wait(timeout=10) == 130

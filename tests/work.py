@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable
@@ -34,9 +35,14 @@ def growth(function: Callable[[int], object], few: int, many: int, runs: int = 3
     about ``many / few``, where it grows with the square about the square of that.
     """
     seconds: dict[int, list[float]] = {few: [], many: []}
-    for _ in range(runs):
-        for number, taken in seconds.items():
-            started = time.process_time()
-            function(number)
-            taken.append(time.process_time() - started)
+    gc.collect()
+    gc.disable()  # how long it takes depends on what other tests have left
+    try:
+        for _ in range(runs):
+            for number, taken in seconds.items():
+                started = time.process_time()
+                function(number)
+                taken.append(time.process_time() - started)
+    finally:
+        gc.enable()
     return min(seconds[many]) / max(min(seconds[few]), 1e-4)

@@ -88,6 +88,7 @@ BLOCKED_MODULES = frozenset({"sys", "os", "posix", "nt"})
 _DANGEROUS_MODULES = frozenset(
     _words(
         "os posix nt sys subprocess _posixsubprocess pty popen2 commands shutil socket _socket runpy imp _imp pkgutil "
+        "_xxsubinterpreters _interpreters pydoc "  # the first two are one: Python 3.13 gave it another name
         "webbrowser code codeop pdb bdb cProfile profile timeit trace pickle _pickle cPickle marshal shelve dill "
         "httplib urllib2 ftplib smtplib poplib imaplib telnetlib socketserver doctest fileinput zipimport"
     )
@@ -97,6 +98,7 @@ _DANGEROUS_PACKAGES = tuple(
     _words(
         "importlib ctypes _ctypes cffi pip ensurepip venv setuptools distutils asyncio multiprocessing idlelib lib2to3 "
         "xmlrpc http.client http.server urllib.request requests paramiko cloudpickle os.path "
+        "concurrent.interpreters _pyrepl "  # what pydoc starts its pagers with, since Python 3.13
         "torch.hub torch.utils.cpp_extension torch.utils.collect_env torch.utils.bottleneck torch.utils.hipify "
         "torch.utils._config_module torch._inductor torch.distributed.run torch.distributed.launch "
         "torch.distributed.elastic torch.distributed.rpc torch.multiprocessing.spawn torch.package "
@@ -171,9 +173,19 @@ def package(path: str) -> str:
     return path.partition(".")[0]
 
 
+# what came with one Python since 3.10 and not with another: a file is told the same by every one of them
+_OF_SOME_PYTHONS = frozenset(
+    _words(
+        "aifc asynchat asyncore audioop binhex cgi cgitb chunk crypt distutils imghdr imp lib2to3 mailcap msilib nis "
+        "nntplib ossaudiodev pipes smtpd sndhdr spwd sunau telnetlib uu xdrlib annotationlib compression tomllib"
+    )
+)
+
+
 def is_standard(path: str) -> bool:
     """Whether the name comes with Python itself (``__main__``, the user's script, does not)."""
-    return package(path) in sys.stdlib_module_names
+    top = package(path)
+    return top in sys.stdlib_module_names or top in _OF_SOME_PYTHONS
 
 
 # the functions of torch 2.13 that make a tensor when it is loaded; a file that names another is of another torch

@@ -62,6 +62,11 @@ def test_python_2_names_become_python_3_s(old, new):
         ("torch.serialization", "os.system"),
         ("torch", "_utils.os.popen"),
         ("pip._internal", "main"),
+        ("_xxsubinterpreters", "run_string"),  # of Python 3.12
+        ("_interpreters", "run_string"),  # the same of 3.13
+        ("concurrent.interpreters", "Interpreter.exec"),  # and of 3.14
+        ("pydoc", "pipepager"),
+        ("_pyrepl.pager", "pipe_pager"),
     ],
 )
 def test_names_that_run_code_are_dangerous(module, name):
@@ -100,3 +105,12 @@ def test_the_script_is_not_part_of_python():
     assert is_standard("argparse")
     assert not is_standard("__main__")
     assert not is_standard("yaml.nodes")
+
+
+@pytest.mark.parametrize(
+    "path", ["distutils.version.LooseVersion", "asyncore.dispatcher", "chunk.Chunk", "tomllib.TOMLDecodeError",
+             "compression.zstd.ZstdDict"]
+)  # fmt: skip
+def test_what_only_some_pythons_have_is_part_of_every_one(path):
+    """Modules that Python dropped or added: what is said of a file does not depend on who says it."""
+    assert is_standard(path)

@@ -160,9 +160,9 @@ def test_shards_of_torch(tmp_path):
 
 def test_transformers_loads_it(tmp_path):
     """What could not be loaded is loaded, in place or as a variant."""
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    model = GPT2LMHeadModel(GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=64, n_positions=8))
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=64, n_positions=8)
+    model = transformers.GPT2LMHeadModel(config)
     model.save_pretrained(tmp_path / "m", max_shard_size="4KB")
     index = tmp_path / "m" / INDEX
     said = json.loads(index.read_text())
@@ -170,10 +170,10 @@ def test_transformers_loads_it(tmp_path):
     said["weight_map"] = dict.fromkeys(said["weight_map"], files[0])
     index.write_text(json.dumps(said))
     fixed(tmp_path / "m")
-    variant = GPT2LMHeadModel.from_pretrained(tmp_path / "m", variant="fixed").state_dict()
+    variant = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "m", variant="fixed").state_dict()
     assert all(torch.equal(variant[key], value) for key, value in model.state_dict().items())
     fixed(tmp_path / "m", force=True)
-    loaded = GPT2LMHeadModel.from_pretrained(tmp_path / "m").state_dict()
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "m").state_dict()
     assert all(torch.equal(loaded[key], value) for key, value in model.state_dict().items())
 
 

@@ -7,7 +7,6 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from ckptdoctor.edits import Clone, Drop, Safety
 from ckptdoctor.edits.kinds import Tie
@@ -37,7 +36,8 @@ def places(tensors):
 
 def tied_llama():
     """A small model of Llama's kind whose head is its embedding, as transformers ties them."""
-    model = LlamaForCausalLM(LlamaConfig(**SMALL, vocab_size=120, tie_word_embeddings=True))
+    transformers = pytest.importorskip("transformers")
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, vocab_size=120, tie_word_embeddings=True))
     model.tie_weights()
     return model
 

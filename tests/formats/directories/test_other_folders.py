@@ -8,7 +8,6 @@ from enum import IntEnum
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 
 import ckptdoctor
 from ckptdoctor import formats
@@ -33,10 +32,13 @@ class Rows(torch.utils.data.Dataset):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """What the Trainer saves after two steps."""
+    transformers = pytest.importorskip("transformers")
     path = tmp_path_factory.mktemp("trainer")
-    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=8))
-    asked = TrainingArguments(str(path), max_steps=2, save_steps=2, report_to=[], use_cpu=True, disable_tqdm=True)
-    Trainer(model, asked, train_dataset=Rows()).train()
+    config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=8)
+    model = transformers.GPT2LMHeadModel(config)
+    quiet = {"report_to": [], "use_cpu": True, "disable_tqdm": True}
+    asked = transformers.TrainingArguments(str(path), max_steps=2, save_steps=2, **quiet)
+    transformers.Trainer(model, asked, train_dataset=Rows()).train()
     return path / "checkpoint-2"
 
 

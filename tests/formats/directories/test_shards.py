@@ -8,7 +8,6 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel
 
 import ckptdoctor
 from ckptdoctor import formats
@@ -23,8 +22,10 @@ INDEX = "model.safetensors.index.json"
 @pytest.fixture(scope="module")
 def model():
     """A small model with tied weights."""
+    transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
-    return GPT2LMHeadModel(GPT2Config(n_layer=4, n_head=2, n_embd=32, vocab_size=100, n_positions=16))
+    config = transformers.GPT2Config(n_layer=4, n_head=2, n_embd=32, vocab_size=100, n_positions=16)
+    return transformers.GPT2LMHeadModel(config)
 
 
 @pytest.fixture(scope="module")

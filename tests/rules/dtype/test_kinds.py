@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.settings import Settings
@@ -107,10 +106,11 @@ def test_what_safetensors_learned_late(tmp_path):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_real_models_have_none_of_it(tmp_path, dtype):
     """GPT-2 and Llama as transformers makes them."""
+    transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50}
     models = (
-        GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50)),
-        LlamaForCausalLM(LlamaConfig(**sizes, intermediate_size=32)),
+        transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50)),
+        transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, intermediate_size=32)),
     )
     for number, model in enumerate(models):
         torch.save(model.to(dtype).state_dict(), tmp_path / f"{number}.pt")

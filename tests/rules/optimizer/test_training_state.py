@@ -7,7 +7,6 @@ import json
 
 import pytest
 import torch
-from lightning.pytorch import LightningModule, Trainer
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -230,35 +229,34 @@ def test_a_folder_of_the_trainer(tmp_path, gone, named):
     assert messages == ([f"the folder lacks {named}"] if named else [])
 
 
-class Module(LightningModule):
-    """A network that keeps one of its arguments in its hyper-parameters."""
-
-    def __init__(self, body=None, lr=0.1, manual=False):
-        super().__init__()
-        self.save_hyperparameters()
-        self.layer = torch.nn.Linear(4, 2)
-        self.automatic_optimization = not manual
-
-    def training_step(self, batch, number):
-        loss = self.layer(batch[0]).sum()
-        if not self.automatic_optimization:
-            self.optimizers().zero_grad()
-            self.manual_backward(loss)
-            self.optimizers().step()
-        return loss
-
-    def configure_optimizers(self):
-        optimizer = torch.optim.Adam(self.parameters())
-        return [optimizer], [lr_scheduler.StepLR(optimizer, 1)]
-
-
 @pytest.fixture
 def lightning(tmp_path):
-    """Trains with Lightning, and gives the path of its checkpoint."""
+    """Trains a network with Lightning, which keeps its arguments, and gives the path of its checkpoint."""
+    library = pytest.importorskip("lightning.pytorch")
 
-    def train(module, resume=None, **options):
+    class Module(library.LightningModule):
+        def __init__(self, body=None, lr=0.1, manual=False):
+            super().__init__()
+            self.save_hyperparameters()
+            self.layer = torch.nn.Linear(4, 2)
+            self.automatic_optimization = not manual
+
+        def training_step(self, batch, number):
+            loss = self.layer(batch[0]).sum()
+            if not self.automatic_optimization:
+                self.optimizers().zero_grad()
+                self.manual_backward(loss)
+                self.optimizers().step()
+            return loss
+
+        def configure_optimizers(self):
+            optimizer = torch.optim.Adam(self.parameters())
+            return [optimizer], [lr_scheduler.StepLR(optimizer, 1)]
+
+    def train(*, body=None, manual=False, resume=None, **options):
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-        trainer = Trainer(accelerator="cpu", enable_model_summary=False, default_root_dir=tmp_path, **quiet, **options)
+        options |= {"accelerator": "cpu", "enable_model_summary": False, "default_root_dir": tmp_path, **quiet}
+        trainer, module = library.Trainer(**options), Module(body=body, manual=manual)
         trainer.fit(module, DataLoader(TensorDataset(torch.ones(12, 4)), batch_size=2), ckpt_path=resume)
         trainer.save_checkpoint(tmp_path / "a.ckpt")
         return tmp_path / "a.ckpt"
@@ -293,13 +291,13 @@ LIGHTNING = [{"max_epochs": 2}, {"max_steps": 4}, {"max_epochs": 1, "accumulate_
 def test_what_lightning_writes_is_healthy(lightning, manual):
     """After epochs, in the midst of one, with gradients of two batches: its counters agree."""
     for options in LIGHTNING[: 2 if manual else 3]:
-        assert said(lightning(Module(manual=manual), **options)) == []
+        assert said(lightning(manual=manual, **options)) == []
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_weights_only_of_lightning(lightning):
     """Its trainer refuses to resume with the quoted line."""
-    path = lightning(Module(), max_epochs=1)
+    path = lightning(max_epochs=1)
     contents = loads(path)
     torch.save(
         {key: value for key, value in contents.items() if key not in ("optimizer_states", "lr_schedulers")}, path
@@ -307,14 +305,14 @@ def test_weights_only_of_lightning(lightning):
     (finding,) = said(path)
     assert (finding.code, finding.severity) == ("O754", Severity.INFO)
     with pytest.raises(KeyError) as caught:
-        lightning(Module(), max_epochs=2, resume=path)
+        lightning(max_epochs=2, resume=path)
     assert finding.torch_says[0] in str(caught.value)
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_counters_that_were_changed(lightning):
     """An epoch and a step that were set to zero, and what the loops have."""
-    path = lightning(Module(), max_epochs=3)
+    path = lightning(max_epochs=3)
     contents = loads(path)
     torch.save({**contents, "epoch": 0, "global_step": 0}, path)
     assert [finding.code for finding in said(path)] == ["O759", "O759"]
@@ -323,7 +321,7 @@ def test_counters_that_were_changed(lightning):
 @pytest.mark.filterwarnings("ignore")
 def test_a_network_among_the_hyper_parameters(lightning):
     """Information; the repair puts the name of its class there, and torch loads the file without any class."""
-    path = lightning(Module(body=torch.nn.Linear(64, 64)), max_epochs=1)
+    path = lightning(body=torch.nn.Linear(64, 64), max_epochs=1)
     (finding,) = said(path)
     assert (finding.code, finding.severity) == ("O762", Severity.INFO)
     output = path.with_name("b.ckpt")

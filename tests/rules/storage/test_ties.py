@@ -7,7 +7,6 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file, save_file, save_model
-from transformers import LlamaConfig, LlamaForCausalLM, Wav2Vec2Config, Wav2Vec2ForCTC
 
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
@@ -24,7 +23,9 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 @pytest.fixture
 def llama():
     """Makes a small model of Llama's kind."""
-    return lambda tied: LlamaForCausalLM(LlamaConfig(**SMALL, vocab_size=120, tie_word_embeddings=tied))
+    transformers = pytest.importorskip("transformers")
+    sizes = {**SMALL, "vocab_size": 120}
+    return lambda tied: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, tie_word_embeddings=tied))
 
 
 def cured(path, output, code, *, unsafe=False):
@@ -71,10 +72,11 @@ def test_what_save_pretrained_writes_is_healthy(tmp_path, llama):
 
 def test_a_recogniser_of_speech_has_no_embedding(tmp_path):
     """Its head is called lm_head as well."""
+    transformers = pytest.importorskip("transformers")
     sizes = {"conv_dim": (8, 8), "conv_kernel": (3, 3), "conv_stride": (2, 2), "num_feat_extract_layers": 2}
     groups = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
-    config = Wav2Vec2Config(**SMALL, vocab_size=32, **sizes, **groups)
-    torch.save(Wav2Vec2ForCTC(config).state_dict(), tmp_path / "a.pt")
+    config = transformers.Wav2Vec2Config(**SMALL, vocab_size=32, **sizes, **groups)
+    torch.save(transformers.Wav2Vec2ForCTC(config).state_dict(), tmp_path / "a.pt")
     assert found(tmp_path / "a.pt", "A702") == []
 
 

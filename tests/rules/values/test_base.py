@@ -6,10 +6,8 @@ import os
 
 import pytest
 import torch
-from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
 from torch import nn
-from transformers import GPT2Config, GPT2LMHeadModel
 
 from ckptdoctor.engine import deep
 from ckptdoctor.engine.diagnose import check
@@ -96,7 +94,8 @@ def test_containers_and_wrappers_do_not_matter(net, tmp_path, kinds):
 
 def test_a_merge_of_an_untrained_adapter_is_its_base(net, tmp_path):
     """peft merges a LoRA whose B is still zero: the fine-tune has no effect, and that is seen."""
-    model = get_peft_model(net, LoraConfig(target_modules=["body", "head"], r=2))
+    peft = pytest.importorskip("peft")
+    model = peft.get_peft_model(net, peft.LoraConfig(target_modules=["body", "head"], r=2))
     torch.save(model.merge_and_unload().state_dict(), tmp_path / "merged.pt")
     (finding,) = told(tmp_path / "merged.pt", tmp_path / "base.pt")
     assert finding.code == "V657"
@@ -141,8 +140,9 @@ def test_without_deep_nothing_is_compared(net, tmp_path):
 
 def test_a_folder_is_a_base_as_well_and_a_tied_head_counts_once(tmp_path):
     """What save_pretrained leaves out is told by its other name: nothing was trained."""
-    config = GPT2Config(vocab_size=50, n_positions=8, n_embd=8, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
-    net = GPT2LMHeadModel(config)
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 50, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
+    net = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
     net.save_pretrained(tmp_path / "base")
     torch.save(net.state_dict(), tmp_path / "tuned.pt")
     (finding,) = told(tmp_path / "tuned.pt", tmp_path / "base")

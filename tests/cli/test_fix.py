@@ -226,7 +226,8 @@ def test_what_torch_refuses_becomes_plain(tmp_path: Path):
     torch.save(contents, tmp_path / "run.pt", pickle_protocol=4)
     run = fix("run.pt", "--weights-only-safe", cwd=tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "argparse.Namespace with pathlib.PurePosixPath  →  dict" in run.stdout
+    kinds = f"argparse.Namespace with {PurePosixPath.__module__}.PurePosixPath"
+    assert f"{kinds}  →  dict" in run.stdout
     assert "mean  →  tensor" in run.stdout
     assert "pickle protocol 4  →  protocol 2" in run.stdout
     loaded = torch.load(tmp_path / "run.fixed.pt")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 
 from ckptdoctor.cli.main import run
+from tests.trainer.forks import Forked
 from tests.trainer.runs import finished, same, saved, wait_for
 from tests.trainer.runs import started as training
 
@@ -141,14 +143,41 @@ def test_gpus_are_chosen_before_torch_starts(tmp_path):
     assert "cuda" in said
 
 
+def of_torchrun(rank, port):
+    """What torchrun sets for one of two processes on one machine."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    return {name: str(value) for name, value in {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}.items()}
+
+
+def test_what_torchrun_starts_is_the_same_run(tmp_path):
+    """With the variables of torchrun each process is a rank of the run; the first one speaks."""
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    words = ["train", *SMALL, "--strategy", "ddp", "--out", "here", "--save", "wrapped"]
+    processes = [Forked(run, words, environ={**os.environ, **of_torchrun(rank, port)}) for rank in (0, 1)]
+    said = []
+    for process in processes:
+        out, complaint = process.communicate(timeout=60)
+        assert process.returncode == 0, complaint
+        said.append(out)
+    assert_two_ranks_trained(tmp_path / "here", "".join(said))
+
+
+@pytest.mark.slow
 def test_torchrun_starts_the_same_run(tmp_path):
-    """Under torchrun each process is a rank of the run; the first one speaks."""
+    """The same under torchrun itself."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words = ["-m", "ckptdoctor", "train", *SMALL, "--strategy", "ddp", "--out", "here", "--save", "wrapped"]
     quiet = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, env=quiet, check=False)
     assert process.returncode == 0, process.stderr
-    assert process.stdout.count("strategy: ddp, 2 processes on cpu") == 1
-    truth = json.loads((tmp_path / "here/epoch-0002/truth.json").read_text(encoding="utf-8"))
+    assert_two_ranks_trained(tmp_path / "here", process.stdout)
+
+
+def assert_two_ranks_trained(out, said):
+    """One of them said so, and the checkpoint is that of DistributedDataParallel."""
+    assert said.count("strategy: ddp, 2 processes on cpu") == 1
+    truth = json.loads((out / "epoch-0002/truth.json").read_text(encoding="utf-8"))
     assert truth["made"]["world_size"] == 2
-    assert next(iter(torch.load(tmp_path / "here/epoch-0002/wrapped.pt", weights_only=True))).startswith("module.")
+    assert next(iter(torch.load(out / "epoch-0002/wrapped.pt", weights_only=True))).startswith("module.")

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
 
+from ckptdoctor.trainer.config import PROCESSES, Config
+from ckptdoctor.trainer.run import start
+from tests.trainer.forks import Forked, fork_ranks
+
 
 def started(**choices):
     """A small run in a process of its own; ``choices`` are fields of Config."""
-    code = (
-        "from ckptdoctor.trainer.config import Config\n"
-        "from ckptdoctor.trainer.run import start\n"
-        f"start(Config(**{choices!r}))\n"
-    )
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environ
-    )
+    return Forked(_run, choices)
 
 
 def finished(**choices):
@@ -30,6 +24,19 @@ def finished(**choices):
     said, complaint = process.communicate(timeout=120)
     assert process.returncode == 0, said + complaint
     return said
+
+
+def carried_out(config):
+    """A run to its end: in this process, or, where it takes several, in forked ones."""
+    if config.strategy in PROCESSES:
+        finished(**asdict(config))
+    else:
+        start(config)
+
+
+def _run(choices):
+    fork_ranks()
+    start(Config(**choices))
 
 
 def wait_for(condition, seconds=60):
@@ -43,19 +50,7 @@ def wait_for(condition, seconds=60):
 
 def ranks_of(process):
     """The process numbers of the ranks that a launcher started, in their order."""
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return sorted((int(child) for child in children if is_rank(child)), key=rank_of)
-
-
-def is_rank(number):
-    """Whether a process is a rank."""
-    return b"ckptdoctor.trainer.launch.worker" in Path(f"/proc/{number}/cmdline").read_bytes()
-
-
-def rank_of(number):
-    """Which rank a process is."""
-    variables = Path(f"/proc/{number}/environ").read_bytes().split(b"\0")
-    return next(int(each.split(b"=")[1]) for each in variables if each.startswith(b"CKPTDOCTOR_RANK="))
+    return [int(child) for child in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()]
 
 
 def is_running(number):

@@ -17,7 +17,7 @@ from ckptdoctor.cli.main import run as ckptdoctor
 from ckptdoctor.trainer.config import SAVES, Config
 from ckptdoctor.trainer.data.load import load as load_data
 from ckptdoctor.trainer.networks.build import build
-from ckptdoctor.trainer.run import start
+from tests.trainer.runs import carried_out
 
 NAMES = {
     "plain": "model.pt",
@@ -64,7 +64,7 @@ def folder_of(tmp_path_factory):
     @cache
     def made(name):
         out = tmp_path_factory.mktemp(name)
-        start(config_of(name, out))
+        carried_out(config_of(name, out))
         (folder,) = out.glob("epoch-*")
         return folder
 

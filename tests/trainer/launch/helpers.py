@@ -1,21 +1,30 @@
-"""Runs of small targets, started in every way, and looking at what they leave."""
+"""Runs of small targets, started in every way, and looking at what they leave.
+
+Those that are forked (see ``forks``) are there at once; ``run``, ``start`` and ``script`` start all from nothing.
+"""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
+from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.launch import contact, launcher, ranks
 from ckptdoctor.trainer.launch.launcher import launch
+from ckptdoctor.trainer.launch.reports import Report
+from tests.trainer.forks import Forked, fork_ranks
+from tests.trainer.launch import targets
 
 ROOT = Path(__file__).parents[3]
 TARGETS = "tests.trainer.launch.targets"
 GOES_ON = "; the run ended, and goes on from the last complete checkpoint with --resume."
+
+SAID = "launcher.json"
+"""In the folder of a run: what its launcher ended with."""
 
 _START = "import sys; from tests.trainer.launch.helpers import main; main(*sys.argv[1:])"
 
@@ -31,11 +40,15 @@ def run(target, config):
 
 
 def main(target, path):
-    """Launch a target in a process of its own, with an ending that tests can tell apart."""
+    """Launch a target in a process of its own, with an ending that tests can tell apart; a sentence is left there."""
+    config = Config.from_json(Path(path).read_text())
     try:
-        sys.exit(run(target, Config.from_json(Path(path).read_text())))
+        sys.exit(run(target, config))
     except KeyboardInterrupt:
         sys.exit(130)
+    except CkptDoctorError as error:
+        Report.of(error).write(Path(config.out, SAID))
+        sys.exit(2)
 
 
 def start(target, config, **environ):
@@ -45,7 +58,43 @@ def start(target, config, **environ):
 
 def script(target, config, *before, **environ):
     """A process that runs a target as a script, or has it run by the module named ``before``."""
-    return _popen([*before, str(ROOT / "tests/trainer/launch/targets.py"), str(written(config)), target], environ)
+    return _popen([*before, targets.__file__, str(written(config)), target], environ)
+
+
+def fork(target, config):
+    """What ``start`` starts, forked."""
+    return _kept(Forked(_fork, target, str(written(config)), cwd=ROOT))
+
+
+def run_forked(target, config):
+    """What ``run`` does, forked: the error of the launcher is raised here."""
+    ended(fork(target, config), config)
+
+
+def ended(process, config):
+    """Nothing when a forked launcher ends well; the error that it ended with otherwise."""
+    _, said = process.communicate(timeout=30)
+    if report := Report.read(Path(config.out, SAID)):
+        raise report.error()
+    assert process.returncode == 0, said
+
+
+def fork_script(target, config, **environ):
+    """What ``script`` starts, forked."""
+    return _kept(Forked(_fork_script, str(written(config)), target, cwd=ROOT, environ={**os.environ, **environ}))
+
+
+def _fork(target, path):
+    fork_ranks()
+    # a busy machine needs seconds to notice that a rank is gone; these ranks have nothing more to notice
+    launcher._GRACE = ranks._PATIENCE = 0.3
+    main(target, path)
+
+
+def _fork_script(path, target):
+    genuine = contact.missing
+    contact.missing = lambda store, place: genuine(store, place, wait=0.5)
+    return targets.main(path, target)
 
 
 STARTED = []
@@ -62,15 +111,20 @@ def end_all():
 
 
 def _popen(arguments, environ):
-    process = subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
+    return _kept(
+        subprocess.Popen(
+            [sys.executable, *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
     )
+
+
+def _kept(process):
     STARTED.append(process)
     return process
 
@@ -88,12 +142,11 @@ def wait_for(path, seconds=30.0):
 
 
 def until(happened, seconds):
-    """Until something is true, or the time is up: then the test fails. Returns how long it took."""
+    """Until something is true, or the time is up: then the test fails."""
     begin = time.monotonic()
     while not happened():
         assert time.monotonic() - begin < seconds, f"not after {seconds} s"
         time.sleep(0.02)
-    return time.monotonic() - begin
 
 
 def pids(out, name="pid"):
@@ -112,15 +165,3 @@ def alive(pid):
         return not status.parent.parent.exists() or status.read_text().rsplit(")", 1)[1].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def interrupt_when(path, number=signal.SIGINT):
-    """Send this process a signal as soon as a file is there, from a thread."""
-
-    def send():
-        wait_for(path)
-        os.kill(os.getpid(), number)
-
-    thread = threading.Thread(target=send)
-    thread.start()
-    return thread

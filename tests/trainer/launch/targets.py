@@ -119,11 +119,17 @@ def deaf(config, team, stop):
     time.sleep(600)
 
 
-if __name__ == "__main__":
-    config = Config.from_json(Path(sys.argv[1]).read_text())
+def main(path, target):
+    """A rank that somebody else started; returns its exit status."""
+    config = Config.from_json(Path(path).read_text())
     try:
         with StopRequest().installed() as stop, join(place(os.environ), config) as team:
-            globals()[sys.argv[2]](config, team, stop)
+            globals()[target](config, team, stop)
     except CkptDoctorError as error:
         print(error.message, file=sys.stderr, flush=True)
-        sys.exit(3)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -13,7 +13,7 @@ from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.launch.variables import Place
 from ckptdoctor.trainer.launch.world import join
 from ckptdoctor.trainer.team import Team
-from tests.trainer.launch.helpers import GOES_ON, a_config, script
+from tests.trainer.launch.helpers import GOES_ON, a_config, fork_script, script
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -132,6 +132,7 @@ def test_torchrun_with_a_killed_rank(tmp_path):
     assert f"\nrank 0 is gone or hangs: rank 1 lost its connection in epoch 2, step 7{GOES_ON}\n" in err
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("free_threads")
 def test_two_nodes(tmp_path, port):
     """Two torchruns that meet make one world; each rank is the only one of its node."""
@@ -147,7 +148,7 @@ def test_two_nodes(tmp_path, port):
 @pytest.mark.usefixtures("free_threads")
 def test_slurm(tmp_path, port):
     """Processes with the variables of srun meet at MASTER_ADDR."""
-    tasks = [script("total", a_config(tmp_path), **slurm(rank, port)) for rank in (0, 1)]
+    tasks = [fork_script("total", a_config(tmp_path), **slurm(rank, port)) for rank in (0, 1)]
     for task in tasks:
         _, err = task.communicate(timeout=60)
         assert (task.returncode, err) == (0, "")
@@ -157,11 +158,11 @@ def test_slurm(tmp_path, port):
 
 @pytest.mark.parametrize(
     ("target", "gone", "what"),
-    [("first_killed", 0, "lost its connection"), ("suspended", 1, "waited 2.5 s")],
+    [("first_killed", 0, "lost its connection"), ("suspended", 1, "waited 1.5 s")],
 )
 def test_slurm_with_a_lost_rank(tmp_path, port, target, gone, what):
     """Under Slurm the survivor names the one that is gone or hangs, rank 0, which keeps the store, included."""
-    tasks = [script(target, a_config(tmp_path, timeout=2.5), **slurm(rank, port)) for rank in (0, 1)]
+    tasks = [fork_script(target, a_config(tmp_path, timeout=1.5), **slurm(rank, port)) for rank in (0, 1)]
     try:
         _, err = tasks[1 - gone].communicate(timeout=20)
     finally:

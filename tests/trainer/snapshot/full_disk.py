@@ -1,11 +1,10 @@
-"""A save on a full file system: run by test_save.py as ``python -m … FOLDER``, in a mount namespace of its own."""
+"""A save on a full file system, which only this process sees: it goes with the process, however that ends."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import subprocess
-import sys
-from pathlib import Path
 
 from ckptdoctor.errors import WriteError
 from ckptdoctor.trainer.config import Config
@@ -15,8 +14,13 @@ from ckptdoctor.trainer.snapshot.resume import read
 from ckptdoctor.trainer.snapshot.save import save
 from tests.trainer.snapshot.toy import ALONE, Toy
 
-if __name__ == "__main__":
-    place = Path(sys.argv[1])
+CLONE_NEWNS = 0x20000  # unshare(2)
+
+
+def main(place):
+    """Print what the save says, and what is there afterwards."""
+    assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], check=True)
     config = Config(out=str(place))
     strategy = Toy(config)

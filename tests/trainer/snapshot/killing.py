@@ -1,6 +1,6 @@
-"""A program that is killed while it saves: run by test_killing.py as ``python -m … FOLDER HOW``.
+"""What is killed while it saves, by test_killing.py.
 
-It imports torch once and forks a child for each kill. ``boundaries``: the n-th child kills itself, with SIGKILL, at the
+A child is forked for each kill. ``boundaries``: the n-th child kills itself, with SIGKILL, at the
 n-th call that changes something on the disk. ``moments``: children save one checkpoint after the other until they are
 killed from outside at some moment.
 """
@@ -12,7 +12,6 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -144,7 +143,7 @@ def prepared(out: Path):
     return Toy(config), config
 
 
-if __name__ == "__main__":
-    place, how = Path(sys.argv[1]), sys.argv[2]
+def main(place: Path, how: str) -> None:
+    """Print what was found after each kill."""
     result = moments(place, 15) if how == "moments" else boundaries(place, again=how == "again")
     print(json.dumps(result))

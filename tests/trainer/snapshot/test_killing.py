@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
+
+from tests.trainer.forks import Forked
+from tests.trainer.snapshot import killing
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are forked")
 
 
 def killed(out, how):
     """What was found after each kill."""
-    command = [sys.executable, "-m", "tests.trainer.snapshot.killing", str(out / "run"), how]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    process = Forked(killing.main, out / "run", how)
+    said, complaint = process.communicate(timeout=120)
+    assert process.returncode == 0, complaint
+    return json.loads(said)
 
 
 def test_at_each_change_on_the_disk(tmp_path):

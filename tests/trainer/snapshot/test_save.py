@@ -7,7 +7,6 @@ import random
 import resource
 import shutil
 import subprocess
-import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +19,8 @@ from ckptdoctor.trainer.snapshot import folders
 from ckptdoctor.trainer.snapshot.position import Position
 from ckptdoctor.trainer.snapshot.save import save
 from ckptdoctor.trainer.snapshot.styles import dcp
+from tests.trainer.forks import Forked
+from tests.trainer.snapshot import full_disk, two_ranks
 from tests.trainer.snapshot.toy import ALONE, Toy
 
 
@@ -108,14 +109,13 @@ def test_a_bug_is_no_write_error(tmp_path):
 
 def test_disk_full(tmp_path):
     """On a file system that is really full the sentence says so, and the older checkpoint is whole."""
-    module = "tests.trainer.snapshot.full_disk"
-    # a mount namespace of its own: the file system goes with the process, however that ends
-    command = ["unshare", "--mount", "--", sys.executable, "-m", module, str(tmp_path)]
-    if shutil.which("unshare") is None or subprocess.run([*command[:3], "true"], capture_output=True).returncode:
+    command = ["unshare", "--mount", "--", "true"]
+    if shutil.which("unshare") is None or subprocess.run(command, capture_output=True).returncode:
         pytest.skip("only root may mount a small file system")
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
+    process = Forked(full_disk.main, tmp_path)
+    said, complaint = process.communicate(timeout=60)
+    assert process.returncode == 0, complaint
+    seen = json.loads(said)
     assert seen["said"].startswith(f"The checkpoint {tmp_path / 'epoch-0002'} could not be written: ")
     assert seen["left"] == ["epoch-0001", "filler"]
     assert seen["epoch"] == 1
@@ -124,13 +124,9 @@ def test_disk_full(tmp_path):
 
 def test_two_ranks(tmp_path):
     """Two processes save together: one folder, generators of both, dcp from both; one that fails tells the other."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.trainer.snapshot.two_ranks", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-    )
-    assert done.returncode == 0, done.stderr
+    for process in [Forked(two_ranks.rank_main, rank, str(tmp_path)) for rank in (0, 1)]:
+        _, complaint = process.communicate(timeout=100)
+        assert process.returncode == 0, complaint
     first, second = (json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1))
     assert first["folder"] == second["folder"] == str(tmp_path / "run" / "epoch-0001")
     assert first["goes_on"] and second["goes_on"]

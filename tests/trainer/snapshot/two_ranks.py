@@ -1,15 +1,14 @@
-"""Two ranks that save and resume together: run by test_save.py as ``python -m … FOLDER``."""
+"""Two ranks that save and resume together; test_save.py starts both."""
 
 from __future__ import annotations
 
 import json
 import random
-import sys
 from datetime import timedelta
 from pathlib import Path
 
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from ckptdoctor.errors import WriteError
@@ -55,7 +54,3 @@ def rank_main(rank: int, place: str) -> None:
     seen = {"folder": str(folder), "drawn": drawn, "goes_on": goes_on, "failed": failed, "left": left}
     (here / f"rank-{rank}.json").write_text(json.dumps(seen))
     distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    multiprocessing.spawn(rank_main, (sys.argv[1],), nprocs=2)

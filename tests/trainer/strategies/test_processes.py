@@ -7,6 +7,7 @@ import torch
 
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.launch.launcher import launch
+from tests.trainer.forks import Forked, fork_ranks
 from tests.trainer.strategies.steps import after, furthest
 from tests.trainer.strategies.targets import STEPS
 
@@ -15,8 +16,15 @@ def launched(target, world_size, folder):
     """Run a target of this package on so many ranks; what they wrote, by name."""
     strategy = "exact" if target == "exact" else "ddp"
     config = Config(strategy=strategy, world_size=world_size, batch_size=16, out=str(folder), timeout=60)
-    launch(config, target=f"tests.trainer.strategies.targets:{target}")
+    process = Forked(_launch, config, f"tests.trainer.strategies.targets:{target}")
+    _, complaint = process.communicate(timeout=120)
+    assert process.returncode == 0, complaint
     return {path.stem: torch.load(path, weights_only=True) for path in folder.glob("*.pt")}
+
+
+def _launch(config, target):
+    fork_ranks()
+    return launch(config, target=target)
 
 
 @pytest.fixture(scope="module")

@@ -63,7 +63,7 @@ def test_a_killed_rank_is_named(tmp_path):
         f"rank 1 (process {pid}) was killed by signal 9 (SIGKILL) in epoch 2, step 7{GOES_ON}"
     )
     everyone = pids(tmp_path) + pids(tmp_path, "child")
-    until(lambda: not any(map(alive, everyone)), 2)
+    until(lambda: not any(map(alive, everyone)), 20)
 
 
 def test_a_rank_with_a_bug_is_named(tmp_path):
@@ -113,7 +113,7 @@ def test_nothing_outlives_the_launcher(tmp_path, folders):
     finally:
         process.kill()
         process.communicate()
-    until(lambda: not any(map(alive, everyone)), 2)
+    until(lambda: not any(map(alive, everyone)), 20)
     assert list(folders.iterdir()) == []
 
 

@@ -54,7 +54,8 @@ SICK = (
 HEALTHY = (
     Example("the same buffers", {**_GPT, **_MASKS}, like={**_GPT, **_MASKS}),
     Example("an attention layer's real bias", {**_GPT, "h.0.attn.bias": T((12,))}, like=_GPT),
-    Example("positions that are learnt", {**_BERT, "embeddings.position_ids": T((16, 4))}, like=_BERT),
+    Example("positions that are learnt", {**_BERT, "embeddings.position_ids": T((1, 16))}, like=_BERT),
+    Example("positions of each example", {**_BERT, "embeddings.position_ids": T((16, 4), "int64")}, like=_BERT),
     Example("frequencies that are learnt", {**_LLAMA, "rotary_emb.freqs": T((4,))}, like=_LLAMA),
     Example(
         "a table of relative positions",

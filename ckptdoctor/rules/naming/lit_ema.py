@@ -54,7 +54,10 @@ SICK = (
     Example("trained weights for the model, and their average", _BESIDE, like=_NET),
 )
 HEALTHY = (
-    Example("an average of another class", {f"ema.{key}": value for key, value in _NET.items()}),
+    Example(
+        "an average of another class",
+        {**{f"ema.{key}": value for key, value in _NET.items()}, "ema.decay": T(()), "ema.num_updates": T((), "int64")},
+    ),
     Example("a model with counters of its own", {**_NET, **_COUNTERS}),
     Example("a module with both names", {**_NET, "meter.decay": T(()), "meter.num_updates": T((), "int64")}, like=_NET),
     Example("the target keeps the average, too", _BESIDE, like=_BESIDE),

@@ -61,7 +61,10 @@ HEALTHY = (
     Example("norm layers of torch 0.4.0", Odict(_NET, {**_VERSIONS, "bn": {"version": 1}}), like=_COUNTED),
     Example("a frozen batch norm of another version", Odict(_NET, {**_VERSIONS, "bn": {"version": 3}})),
     Example("a target that does not count", Odict(_NET, _VERSIONS), like=_NET),
-    Example("a norm layer without running stats", Odict({"bn.weight": T((4,)), "bn.bias": T((4,))}, _VERSIONS)),
+    Example(
+        "a norm layer without running stats",
+        Odict({**_COUNTED, "norm.weight": T((4,)), "norm.bias": T((4,))}, {**_VERSIONS, "norm": {"version": 2}}),
+    ),
 )
 
 

@@ -50,7 +50,7 @@ SICK = (
 HEALTHY = (
     Example("a model with such an attribute", _under("wrapped.")),
     Example("the target is wrapped as well", _under("_module."), like=_under("_module.")),
-    Example("only some keys", {**_BARE, "_module.conv.weight": T((4, 3, 3, 3))}),
+    Example("only some keys", {"_module.conv.weight": T((4, 3, 3, 3)), **_BARE}),
 )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from time import process_time
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +11,7 @@ from ckptdoctor.messages.recognise import MESSAGES
 from ckptdoctor.report.explain import as_text
 from ckptdoctor.report.explain_json import as_json
 from tests.messages.wordings import WORDINGS
+from tests.work import growth
 
 SAYS = [says for message in MESSAGES for says in message.says]
 PIECES = st.one_of(
@@ -43,7 +42,7 @@ def test_messages_may_be_cut_anywhere(wording, end):
     explain(wording[0][:end])
 
 
-SIZE = 1_000_000
+MILLION = 1_000_000
 REPEATED = [
     *(
         "a",
@@ -73,15 +72,18 @@ REPEATED = [
 ]
 
 
+@pytest.mark.parametrize("few", [10_000, pytest.param(MILLION // 10, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("piece", REPEATED)
 @pytest.mark.parametrize(
     "start", ["", "LOAD REPORT\n", "Missing key(s) in state_dict: ", "No such file or directory: '"]
 )
-def test_long_texts_take_seconds_at_most(start, piece):
-    """A million characters of one thing over and over do not hang."""
-    began = process_time()
-    explain(start + piece * (SIZE // len(piece)))
-    assert process_time() - began < 5
+def test_the_work_grows_with_the_length_of_a_text(start, piece, few):
+    """Not with its square: of one thing over and over, ten times as many characters are about ten times the work."""
+
+    def explained(size):
+        explain(start + piece * (size // len(piece)))
+
+    assert growth(explained, few, 10 * few, runs=1) < 50
 
 
 def test_a_huge_text_is_read_from_both_ends():

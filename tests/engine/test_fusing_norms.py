@@ -160,6 +160,11 @@ def test_square_convolutions_that_do_not_tell_are_refused(tmp_path: Path):
     ("contents", "edit", "words"),
     [
         ({"g": torch.ones(4, 1), "v": torch.ones(4, 3)}, FuseNorm((("v",), ("g",)), "w", "weight", 1), "norm along 1"),
+        (
+            {"g": torch.ones(4, 1), "v": torch.ones(4, 3)},
+            FuseNorm((("v",), ("g",)), "w", "weight", None),
+            "norm along None",
+        ),
         ({"g": torch.ones(4), "v": torch.ones(4, 3)}, FuseNorm((("v",), ("g",)), "w", "weight", 0), "are not those"),
         (
             {"g": torch.ones(4, 1).half(), "v": torch.ones(4, 3)},

@@ -82,7 +82,9 @@ def _drained(reader):
 
 
 def _run(work, arguments, stdout, stderr, cwd, environ):
-    multiprocessing.current_process().daemon = False  # that would not let it have workers of its own
+    # what a new process has: children of its own, and started as they usually are
+    multiprocessing.current_process().daemon = False
+    multiprocessing.set_start_method(None, force=True)
     os.setsid()
     for pipe, number in ((stdout, 1), (stderr, 2)):
         os.dup2(pipe.fileno(), number)

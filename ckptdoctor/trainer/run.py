@@ -23,7 +23,6 @@ from ckptdoctor.trainer.snapshot.position import Position
 from ckptdoctor.trainer.snapshot.resume import must_fit, read, restore
 from ckptdoctor.trainer.snapshot.seeding import seed_everything
 from ckptdoctor.trainer.snapshot.styles.check import check_styles
-from ckptdoctor.trainer.strategies.make import make
 from ckptdoctor.trainer.team import Team
 
 
@@ -52,6 +51,9 @@ def _here(config: Config, where: Place | None) -> None:
 
 def work(config: Config, team: Team, stop: StopRequest) -> None:
     """What every process of a run does."""
+    # here: it brings FSDP, which takes a second to import, and a process that only launches others needs none of it
+    from ckptdoctor.trainer.strategies.make import make
+
     dataset = load(config)
     with listener(config, team.is_first) as tell:
         model = build(config, dataset.shape, len(dataset.classes))

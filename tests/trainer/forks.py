@@ -20,7 +20,7 @@ from ckptdoctor.trainer.launch import ranks, worker
 
 _SERVED = multiprocessing.get_context("forkserver")
 _SERVED.set_forkserver_preload(
-    ["ckptdoctor.trainer.run", "torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.run"]
+    ["ckptdoctor.trainer.run", "ckptdoctor.trainer.strategies.make", "torch._dynamo", "torch.distributed.checkpoint"]
 )
 
 

@@ -189,7 +189,11 @@ def test_a_target_that_is_not_there(tmp_path):
         run_forked("nothing", a_config(tmp_path))
 
 
-def test_the_launcher_does_not_load_torch():
-    """The process that only watches starts in an instant."""
-    code = "import sys, ckptdoctor.trainer.launch.launcher; sys.exit('torch' in sys.modules)"
+@pytest.mark.parametrize(
+    ("module", "unneeded"),
+    [("ckptdoctor.trainer.launch.launcher", "torch"), ("ckptdoctor.trainer.run", "torch.distributed.fsdp")],
+)
+def test_the_launcher_loads_nothing_that_only_ranks_need(module, unneeded):
+    """What only watches a run needs no torch; what checks first whether it can be needs no FSDP."""
+    code = f"import sys, {module}; sys.exit({unneeded!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3]).returncode == 0

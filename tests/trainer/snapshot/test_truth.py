@@ -6,7 +6,6 @@ import hashlib
 import json
 import runpy
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -21,8 +20,6 @@ from ckptdoctor.trainer.snapshot.save import save
 from ckptdoctor.trainer.snapshot.seeding import seed_everything
 from ckptdoctor.trainer.snapshot.truth import command
 from tests.trainer.snapshot.toy import ALONE, Net, Toy, train
-
-CKPTDOCTOR = [sys.executable, "-m", "ckptdoctor"]
 
 
 def compiled(model):
@@ -68,23 +65,28 @@ def files_of(folder: Path) -> dict:
     return {folder / name: truth for name, truth in truth_of(folder)["files"].items() if name != "dcp"}
 
 
-def test_check_agrees(runs):
+def checked(capsys, *paths):
+    """The exit status of ``ckptdoctor check``, and what it says of each file."""
+    capsys.readouterr()
+    status = run(["check", "--format", "json", *paths])
+    return status, json.loads(capsys.readouterr().out)["files"]
+
+
+def test_check_agrees(runs, capsys):
     """``ckptdoctor check`` finds in every file what the trainer says it must: the same container and the same codes."""
     truths = {str(path): truth for folder in runs.values() for path, truth in files_of(folder).items()}
-    done = subprocess.run([*CKPTDOCTOR, "check", "--format", "json", *truths], capture_output=True, text=True)
-    found = {each["path"]: each for each in json.loads(done.stdout)["files"]}
+    found = {each["path"]: each for each in checked(capsys, *truths)[1]}
     said = {path: (truth["format"], truth["check"]) for path, truth in truths.items()}
     got = {path: (each["format"], sorted(one["code"] for one in each["findings"])) for path, each in found.items()}
     assert got == said
     assert len(truths) == len(CASES) * 7
 
 
-def test_training_is_healthy(runs):
+def test_training_is_healthy(runs, capsys):
     """In ``training.pt`` of a run on the CPU ``check`` finds nothing above information, whatever the wrapper."""
     paths = [str(runs[prefix, None] / "training.pt") for prefix in WRAPPERS]
-    done = subprocess.run([*CKPTDOCTOR, "check", "--format", "json", *paths], capture_output=True, text=True)
-    severities = {each["severity"] for file in json.loads(done.stdout)["files"] for each in file["findings"]}
-    assert (done.returncode, severities) == (0, {"info"})
+    status, files = checked(capsys, *paths)
+    assert (status, {each["severity"] for file in files for each in file["findings"]}) == (0, {"info"})
 
 
 @pytest.mark.parametrize(("prefix", "tag"), CASES)

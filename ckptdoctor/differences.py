@@ -7,6 +7,7 @@ from enum import Enum
 from math import nan, sqrt
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Note, Role, Tensor
+from ckptdoctor.checkpoint.progress import Reading
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.checkpoint.unread import told_of, unread_files
 
@@ -266,7 +267,8 @@ class Difference:
     """How two checkpoints differ.
 
     ``steps`` are the titles of the renamings that lead from names of A to those of B. ``compared``: the values were
-    compared, with tolerances ``rtol`` and ``atol``. ``summary`` is one sentence, without a full stop.
+    compared, with tolerances ``rtol`` and ``atol``. ``summary`` is one sentence, without a full stop. ``interrupted``
+    is how far that came where Ctrl-C ended it: some pairs have ``values`` then, and nothing is known of the others.
     """
 
     a: Side
@@ -285,6 +287,7 @@ class Difference:
     summary: str = ""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
+    interrupted: Reading | None = None
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -297,10 +300,10 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs, as far as was looked."""
+        """Whether nothing differs, as far as was asked for; never where that was interrupted."""
         other = any(pair.renamed or pair.retagged or not pair.alike for pair in self.pairs)
         other = other or any(tie.counts for tie in self.ties)
-        return not (other or self.moved or self.removed or self.added or self.others)
+        return not (self.interrupted or other or self.moved or self.removed or self.added or self.others)
 
     @property
     def moved(self) -> tuple[Section, ...]:

@@ -69,3 +69,7 @@ class WriteError(CkptDoctorError):
 
 class TrainingError(CkptDoctorError):
     """A training run cannot start or go on: a rank died or fell silent, or what it needs is not on this machine."""
+
+
+class StoppedError(Exception):
+    """Long work ends early, because whoever waited for it has had enough; it never reaches a user."""

@@ -8,6 +8,7 @@ from enum import Enum
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
 from ckptdoctor.checkpoint.coverage import Coverage as Coverage
 from ckptdoctor.checkpoint.coverage import CureStep as CureStep
+from ckptdoctor.checkpoint.progress import Reading as Reading
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.late import late_dataclass
@@ -70,7 +71,8 @@ class Skipped:
 class FileReport:
     """All that is said of one file. ``error`` is set when it could not be examined at all (exit status 2).
 
-    ``bytes_read`` counts the bytes of the file that the examination looked at. ``interrupted``: Ctrl-C came meanwhile.
+    ``bytes_read`` counts the bytes of the file that the examination looked at; ``readings`` are the parts of a deep
+    one. ``interrupted``: Ctrl-C came before the end, so that what was not found may still be there.
     """
 
     path: str
@@ -83,13 +85,34 @@ class FileReport:
     error: str | None = None
     bytes_read: int = 0
     interrupted: bool = False
+    readings: tuple[Reading, ...] = ()
+
+
+@late_dataclass(frozen=True)
+class Leftover:
+    """An unfinished file or folder of a write that was killed: no process works on it any more."""
+
+    path: str
+    nbytes: int
 
 
 @late_dataclass(frozen=True)
 class Report:
-    """The reports over all files that were asked for, in the order they were asked for."""
+    """The reports over all files that were asked for, in the order they were asked for.
+
+    ``not_begun`` are the files that an interrupt came before; ``broken_off``: it is not known which these are.
+    ``leftovers`` are what killed writes left in the folders.
+    """
 
     files: tuple[FileReport, ...]
+    not_begun: tuple[str, ...] = ()
+    leftovers: tuple[Leftover, ...] = ()
+    broken_off: bool = False
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether something was left undone."""
+        return self.broken_off or bool(self.not_begun) or any(file.interrupted for file in self.files)
 
 
 @late_dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ckptdoctor.casting.cast import in_pieces, numbers, one_thread
+from ckptdoctor.checkpoint import progress
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +47,7 @@ def loss_of(chunks: Iterable[bytes], count: int, source: str, target: str) -> Lo
     with one_thread(count):
         for piece in in_pieces(chunks, getattr(torch, source).itemsize):
             found += _of_piece(piece, source, target)
+            progress.advance(len(piece))
     return found
 
 

@@ -1,15 +1,122 @@
-"""Whose process this is: only in the command line's own one may signals be handled for good."""
+"""Whose process this is, and whether somebody wants it to end.
+
+Only in the command line's own process are signals handled for good; a library leaves them to the program that uses it,
+where Ctrl-C stays a KeyboardInterrupt at any moment. Here it is one, too, but only once, so that clearing up is never
+interrupted itself; and where threads are waited for (``patience``) it is only noted, since an exception there could
+make one that still computes pass for one that has ended. The second Ctrl-C ends the process at once.
+"""
 
 from __future__ import annotations
 
-_OWN: list[bool] = []
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
+
+_INTERRUPTED = 128 + signal.SIGINT
+_AGAIN = 0.02  # seconds after which an interrupt that got lost is repeated
+
+
+class _State:
+    """What is known of this process."""
+
+    own = False
+    patient = 0  # how many wait for threads
+    asked = False  # Ctrl-C was pressed
+    heard = False  # and somebody acts upon it
+
+
+_last_things: list[Callable[[], None]] = []
 
 
 def take() -> None:
     """From now on the process is the command line's, and nobody else's code runs in it."""
-    _OWN.append(True)
+    _State.own = True
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as for the background jobs of a shell
+        signal.signal(signal.SIGINT, _interrupted)
+        sys.unraisablehook = _unraisable
 
 
 def is_ours() -> bool:
     """Whether it is; a library leaves the signals of a program alone."""
-    return bool(_OWN)
+    return _State.own
+
+
+def before_leaving(do: Callable[[], None]) -> None:
+    """Have ``do`` called before the process ends without unwinding its stack, whichever way that comes about."""
+    if do not in _last_things:
+        _last_things.append(do)
+
+
+def do_last_things() -> None:
+    """Remove what nobody else will: the process is about to end, without waiting for its threads."""
+    while _last_things:
+        _last_things.pop()()
+
+
+def leave(status: int) -> NoReturn:
+    """End the process now. Threads that still compute end with it, where an interpreter that ends would crash."""
+    do_last_things()
+    os._exit(status)
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """While this lasts, Ctrl-C is only noted: whoever works here asks ``wants_end``, often.
+
+    Where nobody did, it is a KeyboardInterrupt in the end.
+    """
+    if not _State.own:
+        yield
+        return
+    _State.patient += 1
+    try:
+        yield
+    finally:
+        _State.patient -= 1
+        if _State.asked and not _State.heard and not _State.patient:
+            _State.heard = True
+            raise KeyboardInterrupt
+
+
+def wants_end() -> bool:
+    """Whether Ctrl-C was pressed; whoever asks has to act upon it."""
+    _State.heard |= _State.asked
+    return _State.asked
+
+
+def commit() -> None:
+    """The result is being published: from now on it is too late for Ctrl-C, and what is left takes no time."""
+    from threading import current_thread, main_thread
+
+    if _State.own and not _State.asked and current_thread() is main_thread():
+        _State.patient += 1
+
+
+def _interrupted(number: int, frame: FrameType | None) -> None:
+    if _State.asked:
+        leave(_INTERRUPTED)
+    _State.asked = True
+    if not _State.patient:
+        _State.heard = True
+        raise KeyboardInterrupt
+
+
+def _unraisable(lost: UnraisableHookArgs) -> None:
+    """Repeat a KeyboardInterrupt that came where Python can raise nothing: in ``__del__``, in a weak reference."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    from _thread import interrupt_main
+    from threading import Timer
+
+    _State.asked = _State.heard = False
+    again = Timer(_AGAIN, interrupt_main)
+    again.daemon = True
+    again.start()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from typing import NoReturn
 
 import click
 
+from ckptdoctor.checkpoint import process
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, reference_options
 from ckptdoctor.cli.served import is_served, require_serve, serve, serve_options
-from ckptdoctor.engine.leaving import abandon
 from ckptdoctor.engine.paths import require_openable
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import UsageError
@@ -56,7 +54,8 @@ def command(
 def run(path: str, theme: str | None = None, settings: Settings | None = None, other: str | None = None) -> int:
     """Browse, and end the process as soon as the terminal is as it was: threads that still read are not waited for.
 
-    SIGTERM ends it in the same way, with status 143, and SIGHUP at once, with 129: the terminal is gone.
+    SIGTERM and SIGINT end it in the same way, with status 143 and 130 (on its terminal ctrl+c is a key), and SIGHUP at
+    once, with 129: the terminal is gone.
     """
     from ckptdoctor import config
     from ckptdoctor.tui import keymap, turns
@@ -70,27 +69,22 @@ def run(path: str, theme: str | None = None, settings: Settings | None = None, o
     app = BrowserApp(path, settings, names.get(theme or "", theme), keys, other)
 
     async def browse() -> None:
-        _listen(lambda: app.exit(return_code=128 + signal.SIGTERM))
+        _listen(lambda number: app.exit(return_code=128 + number))
         await app.run_async()
         sys.stdout.flush()
         sys.stderr.flush()
-        _leave(app.return_code or 0)
+        process.leave(app.return_code or 0)
 
     turns.run(browse())
     return app.return_code or 0
 
 
-def _listen(leave: Callable[[], None]) -> None:
+def _listen(leave: Callable[[int], None]) -> None:
     """Have the signals that end a process leave no half a file behind, nor the terminal as the browser had it."""
     from asyncio import get_running_loop
 
     loop = get_running_loop()
     with suppress(NotImplementedError):  # the event loop of Windows hears of no signals
-        loop.add_signal_handler(signal.SIGTERM, leave)
-        loop.add_signal_handler(signal.SIGHUP, _leave, 128 + signal.SIGHUP)
-
-
-def _leave(status: int) -> NoReturn:
-    """End the process now, whatever its threads are doing."""
-    abandon()
-    os._exit(status)
+        loop.add_signal_handler(signal.SIGTERM, leave, signal.SIGTERM)
+        loop.add_signal_handler(signal.SIGINT, leave, signal.SIGINT)
+        loop.add_signal_handler(signal.SIGHUP, process.leave, 128 + signal.SIGHUP)

@@ -12,8 +12,9 @@ from ckptdoctor import config
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, codes, color, reference_options
-from ckptdoctor.cli.progress import ProgressBar
+from ckptdoctor.cli.progress import drawn
 from ckptdoctor.engine.examine import examine_all
+from ckptdoctor.engine.paths import left_in
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import FileReport, Report, Severity
@@ -46,12 +47,27 @@ def command(paths: tuple[str, ...], style: str | None, statistics: bool, color: 
     project = config.load()
     settings = _settings(project, **asked)
     printer = _Printer(style or project.format or "full", color)
-    reports = []
-    for report in examine_all(paths, settings, ProgressBar().watch):
-        printer.one(report)
-        reports.append(report)
-    printer.all(Report(tuple(reports)), statistics)
-    return _status(reports, settings.fail_on)
+    report = _examined(paths, settings, printer)
+    printer.all(report, statistics)
+    return _status(report, settings.fail_on)
+
+
+def _examined(paths: tuple[str, ...], settings: Settings, printer: _Printer) -> Report:
+    """The reports on all files, each printed when it is ready."""
+    reports: list[FileReport] = []
+    with drawn() as bar:
+        files = examine_all(paths, settings, bar.watch)
+        while True:
+            try:
+                report = next(files)
+                reports.append(report)
+                printer.one(report)
+            except StopIteration as end:
+                return Report(tuple(reports), not_begun=end.value, leftovers=tuple(left_in(paths)))
+            except KeyboardInterrupt:  # between two files, or while one was printed
+                if not reports:
+                    raise
+                return Report(tuple(reports), broken_off=True)
 
 
 def _settings(project: config.Config, **asked: Any) -> Settings:
@@ -73,12 +89,12 @@ def _settings(project: config.Config, **asked: Any) -> Settings:
 _FROM_PROJECT = ("select", "ignore", "extend_select", "fail_on")
 
 
-def _status(reports: list[FileReport], fail_on: Severity | None) -> ExitStatus:
-    if any(report.interrupted for report in reports):
+def _status(report: Report, fail_on: Severity | None) -> ExitStatus:
+    if report.interrupted:
         return ExitStatus.INTERRUPTED
-    if any(report.error is not None for report in reports):
+    if any(file.error is not None for file in report.files):
         return ExitStatus.TROUBLE
-    ranks = [finding.severity.rank for report in reports for finding in report.findings]
+    ranks = [finding.severity.rank for file in report.files for finding in file.findings]
     failed = fail_on is not None and any(rank >= fail_on.rank for rank in ranks)
     return ExitStatus.FINDINGS if failed else ExitStatus.CLEAN
 

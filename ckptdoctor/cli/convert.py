@@ -7,6 +7,7 @@ import click
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.engine.convert_request import KINDS, ConvertRequest
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 
@@ -68,7 +69,14 @@ def carried_out(request: ConvertRequest, style: str, color: str) -> ExitStatus:
     from ckptdoctor.report import convert_json, convert_text
 
     try:
-        report = convert(request)
+        with drawn(NOTHING_WRITTEN):
+            report = convert(request)
+    except KeyboardInterrupt as interrupt:
+        if style == "json":
+            from ckptdoctor import __version__
+
+            emit(convert_json.refused(request.paths, str(interrupt), __version__, "interrupted"))
+        raise
     except (UsageError, UnreadableError):
         raise
     except CkptDoctorError as error:

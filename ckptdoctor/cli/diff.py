@@ -7,7 +7,7 @@ import click
 from ckptdoctor.cli.console import emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, color
-from ckptdoctor.cli.progress import ProgressBar
+from ckptdoctor.cli.progress import drawn
 from ckptdoctor.differences import Difference
 from ckptdoctor.engine.diff import Measure, diff
 from ckptdoctor.engine.diff_request import DiffRequest
@@ -48,13 +48,12 @@ def command(
     are the same as far as was compared, 1 they differ, 2 one cannot be read or the request makes no sense.
     """
     request = DiffRequest(a, b, root, root_b, rtol, atol)
-    bar = ProgressBar()
-    try:
+    with drawn() as bar:
         found = diff(request, _measure(), bar.watch) if values or rtol or atol else diff(request)
-    finally:
-        bar.clear()
     emit(_rendered(found, style, color, every))
     _tell_unread(found)
+    if found.interrupted is not None:
+        return ExitStatus.INTERRUPTED
     return ExitStatus.CLEAN if found.same else ExitStatus.FINDINGS
 
 

@@ -11,6 +11,7 @@ from ckptdoctor import config as settings
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, codes, color, reference_options
+from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.engine.diagnose import read_reference
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.request import QKV_LAYOUTS, FixRequest, cast_target, substitution
@@ -68,7 +69,11 @@ def command(path: str, diff: bool, style: str, color: str, write_map: str | None
     voice = _Voice(path, style, color, diff)
     request = _request(path, **asked)
     try:
-        report = _carried_out(request, diff, write_map)
+        with drawn(NOTHING_WRITTEN):
+            report = _carried_out(request, diff, write_map)
+    except KeyboardInterrupt as interrupt:
+        voice.refuse_json(str(interrupt))
+        raise
     except (UsageError, UnreadableError):
         raise
     except CkptDoctorError as error:
@@ -160,12 +165,18 @@ class _Voice:
             emit(fix_text.outcome(report, paint(self.color), width()))
 
     def refuse(self, error: CkptDoctorError) -> None:
-        from ckptdoctor.report import fix_json, fix_text
+        from ckptdoctor.report import fix_text
+
+        if self.style == "json":
+            self.refuse_json(error.message, "refused")
+            complain(error.message.split("\n")[0])
+        else:
+            emit(fix_text.refused(error.message, paint(self.color)))
+
+    def refuse_json(self, message: str, status: str = "interrupted") -> None:
+        from ckptdoctor.report import fix_json
 
         if self.style == "json":
             from ckptdoctor import __version__
 
-            emit(fix_json.refused(self.path, error.message, __version__))
-            complain(error.message.split("\n")[0])
-        else:
-            emit(fix_text.refused(error.message, paint(self.color)))
+            emit(fix_json.refused(self.path, message, __version__, status))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
-from ckptdoctor.cli.progress import ProgressBar
+from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.graft_request import GraftRequest
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
@@ -50,6 +52,13 @@ def command(
     request = GraftRequest(path, donor, output, keys, root, from_root, unsafe, force, dry)
     try:
         return _carried_out(request, style, color)
+    except KeyboardInterrupt as interrupt:
+        if style == "json":
+            from ckptdoctor import __version__
+            from ckptdoctor.report import graft as shown
+
+            emit(shown.refused_json(path, donor, str(interrupt), __version__, "interrupted"))
+        raise
     except (UsageError, UnreadableError):
         raise
     except CkptDoctorError as error:
@@ -62,20 +71,19 @@ def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
     from ckptdoctor.engine.graft import grafting
     from ckptdoctor.report import graft as shown
 
-    bar, steps = ProgressBar(), grafting(request)
-    try:
+    with drawn(NOTHING_WRITTEN) as bar, closing(grafting(request)) as steps:
         while True:
-            event = next(steps)
+            try:
+                event = next(steps)
+            except StopIteration as end:
+                report = end.value
+                break
             if isinstance(event, Progress):
                 bar.watch(event)
                 continue
             bar.clear()
             if style != "json":
                 emit(shown.planned(event, paint(color), width()))
-    except StopIteration as end:
-        report = end.value
-    finally:
-        bar.clear()
     if style == "json":
         from ckptdoctor import __version__
 

@@ -1,17 +1,21 @@
-"""How far a deep examination is: one line on stderr that is drawn again and again, and gone when it is over."""
+"""How far long work is: one line on stderr that is drawn again and again, and gone when it is over."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from time import monotonic
 from typing import TextIO
 
+from ckptdoctor.checkpoint import process, progress
 from ckptdoctor.cli.console import width
 from ckptdoctor.engine.events import Event, Progress
 from ckptdoctor.report.numbers import size
 
 _BAR = 24  # columns
 _QUIET = 0.5  # seconds before anything is drawn: most examinations are over by then
+NOTHING_WRITTEN = "interrupted; nothing was written"
 _CLEAR = "\r\x1b[K"
 
 
@@ -22,6 +26,7 @@ class ProgressBar:
         self._stream = sys.stderr if stream is None else stream
         self._columns = width(self._stream)
         self._what = ""
+        self._done = 0
         self._began = 0.0
         self._drawn = False
 
@@ -32,13 +37,15 @@ class ProgressBar:
         if not isinstance(event, Progress):
             self.clear()
             return
-        if event.what != self._what or event.done == 0:
+        if event.what != self._what or event.done < self._done:
             self._what, self._began = event.what, monotonic()
+        self._done = event.done
         seconds = monotonic() - self._began
         if seconds >= _QUIET or self._drawn:
             self._draw(line(event, seconds)[: self._columns - 1])
 
     def _draw(self, text: str) -> None:
+        process.before_leaving(self.clear)
         self._drawn = True  # before it is: Ctrl-C may come between
         encoding = self._stream.encoding or "utf-8"
         self._stream.write(_CLEAR + text.encode(encoding, "replace").decode(encoding))
@@ -52,9 +59,24 @@ class ProgressBar:
             self._drawn = False
 
 
+@contextmanager
+def drawn(otherwise: str = "interrupted") -> Iterator[ProgressBar]:
+    """A line for all work that is done meanwhile. Where Ctrl-C ends it, ``otherwise`` is what is said."""
+    bar = ProgressBar()
+    try:
+        with progress.heard(lambda what, done, total: bar.watch(Progress(what, done, total))):
+            yield bar
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(otherwise) from None
+    finally:
+        bar.clear()
+
+
 def line(event: Progress, seconds: float) -> str:
-    """``values  [#####-----]  41 %  822 MB of 2.0 GB  3.1 GB/s  1 s left``."""
-    total = max(event.total, 1)
+    """``values  [#####-----]  41 %  822 MB of 2.0 GB  3.1 GB/s  1 s left``; without bytes how long it has taken."""
+    if not event.total:
+        return f"{event.what}  {_duration(seconds)}"
+    total = event.total
     share = min(1.0, event.done / total)
     rate = event.done / seconds if seconds > 0 else 0.0
     full = round(_BAR * share)

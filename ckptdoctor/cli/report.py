@@ -11,7 +11,7 @@ from ckptdoctor import config
 from ckptdoctor.cli.console import complain, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, reference_options
-from ckptdoctor.cli.progress import ProgressBar
+from ckptdoctor.cli.progress import ProgressBar, drawn
 from ckptdoctor.engine.diff import Measure
 from ckptdoctor.engine.reporting import Gathered, gathered, held_against, insist_on_room, write_page
 from ckptdoctor.engine.selection import Selection
@@ -43,19 +43,15 @@ def command(
     anywhere. Exit status: 0 written, 2 the path cannot be read, or the page not be written.
     """
     insist_on_room(output, _KIND, force=force)
-    bar = ProgressBar()
-    found = gathered(path, _settings(headers_only, root, target), bar.watch)
-    if found.report.interrupted:
-        narrate("interrupted: no page was written")
-        return ExitStatus.INTERRUPTED
-    if found.report.error is not None:
-        complain(found.report.error)
-        return ExitStatus.TROUBLE
-    try:
+    with drawn("interrupted; no page was written") as bar:
+        found = gathered(path, _settings(headers_only, root, target), bar.watch)
+        if found.report.interrupted:
+            raise KeyboardInterrupt
+        if found.report.error is not None:
+            complain(found.report.error)
+            return ExitStatus.TROUBLE
         page = _page(found, other, root, headers_only, bar)
-    finally:
-        bar.clear()
-    write_page(page, output, _KIND, force=force)
+        write_page(page, output, _KIND, force=force)
     narrate(f"wrote {output}, {size(len(page))}")
     return ExitStatus.CLEAN
 

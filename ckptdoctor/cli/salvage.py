@@ -7,6 +7,7 @@ import click
 from ckptdoctor.cli.console import complain, emit, paint
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
+from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.engine.salvage import salvage
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.report import salvage as shown
@@ -27,7 +28,14 @@ def command(path: str, output: str | None, force: bool, style: str, color: str) 
     0 nothing was lost, 1 something was, or nothing could be saved, 2 the path cannot be read.
     """
     try:
-        report = salvage(path, output, force=force)
+        with drawn(NOTHING_WRITTEN):
+            report = salvage(path, output, force=force)
+    except KeyboardInterrupt as interrupt:
+        if style == "json":
+            from ckptdoctor import __version__
+
+            emit(shown.interrupted_json(path, str(interrupt), __version__))
+        raise
     except (UsageError, UnreadableError):
         raise
     except CkptDoctorError as error:

@@ -11,7 +11,7 @@ import click
 from ckptdoctor.cli.console import can_show, emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
-from ckptdoctor.cli.progress import ProgressBar
+from ckptdoctor.cli.progress import drawn
 from ckptdoctor.engine.contents import Part, read_part
 from ckptdoctor.engine.measuring import Measurement, measured
 from ckptdoctor.engine.paths import STANDARD_INPUT, spooled
@@ -67,7 +67,8 @@ def command(
     with ExitStack() as stack:
         source = stack.enter_context(spooled(sys.stdin.buffer)) if path == STANDARD_INPUT else path
         if what == "stats":
-            found = measured(source, root, only, ProgressBar().watch, text)
+            with drawn() as bar:
+                found = measured(source, root, only, bar.watch, text)
             return _told(path, found.part, lambda: _statistics(found, sort, style, color), style, found.interrupted)
         part = _read(source, root, text)
     return _told(path, part, lambda: _rendered(part, what, style, color), style)

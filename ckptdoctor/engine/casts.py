@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import prod
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Storage, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Storage, Tensor, progress, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME, cast_loses_values
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Cast, Edit, Fix, Safety
 from ckptdoctor.edits.casts import FLOAT8, can_be_cast
-from ckptdoctor.edits.elements import Converted, Elements, Reshaped
+from ckptdoctor.edits.elements import Converted, Elements, Reshaped, nbytes
 from ckptdoctor.edits.elements import views as views_of
 from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
@@ -57,9 +57,15 @@ def values_cures(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) 
     wanted = [rule for rule in rules if rule.code in BY_VALUES]
     if not wanted:
         return []
-    from ckptdoctor.values.examine import examine_values
+    from ckptdoctor.values.examine import examine_values, total_bytes
 
-    values = examine_values(checkpoint, source)
+    with progress.phase("values", total_bytes(checkpoint)) as reading:
+
+        def going(done: int) -> bool:
+            reading.reach(done)
+            return True
+
+        values = examine_values(checkpoint, source, going)
     found = [finding for rule in wanted for finding in rule.run(values)]
     return [(each, each.fix) for each in found if each.fix is not None and each.fix.safety is Safety.SAFE]
 
@@ -72,7 +78,9 @@ def lost(
     ``made`` is what new storages hold. Raises RefusedError where the edit must be exact and is not, and for values that
     become infinite unless ``unsafe``.
     """
-    losses = dict(_losses(original, after, made, edit))
+    narrowed = dict(_narrowed(original, after, made, edit))
+    with progress.phase("measuring the loss", sum([nbytes(holds.parts[0]) for holds, _ in narrowed.values()])):
+        losses = {name: _loss(holds, places) for name, (holds, places) in narrowed.items()}
     total = _sum(losses.values())
     if total is not None and edit.exact and total.changed:
         which = "1 value is" if total.changed == 1 else f"{total.changed:,} values are"
@@ -82,10 +90,10 @@ def lost(
     return total
 
 
-def _losses(
+def _narrowed(
     original: Checkpoint, after: Checkpoint, made: Mapping[str, Elements], edit: Cast
-) -> Iterator[tuple[str, Loss]]:
-    """The first tensor of each storage that the edit narrows, and what that loses."""
+) -> Iterator[tuple[str, tuple[Converted, dict[str, Place]]]]:
+    """The first tensor of each storage that the edit narrows: its numbers, and where their bytes lie."""
     storages = {storage.key: storage for storage in original.storages}
     wanted, seen = set(edit.paths), set()
     for tensor in after.tensors:
@@ -99,7 +107,7 @@ def _losses(
         used = [storages[view.source] for view in views_of(holds) if view.held is None]
         _insist_on_bytes(tensor, used)
         places = {storage.key: Place(storage) for storage in used}
-        yield show_path(tensor.path), _loss(holds, places)
+        yield show_path(tensor.path), (holds, places)
 
 
 def _insist_on_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:

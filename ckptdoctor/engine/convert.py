@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from time import perf_counter
 
 from ckptdoctor.checkpoint import ROOT, KeyPath
 from ckptdoctor.edits.conversion import ConvertReport
@@ -20,9 +21,11 @@ def convert(request: ConvertRequest) -> ConvertReport:
     Raises UnreadableError, NotACheckpointError and DamagedError for the sources, UsageError for a bad option,
     RefusedError with a list for what the target cannot hold, and WriteError; then nothing has changed.
     """
+    started = perf_counter()
     with inputs(request.paths, request.root) as given:
         root = ROOT if request.root is None else find_root(given.tree, request.root)
-        return replace(_written(request, given, root), absent=given.absent)
+        report = _written(request, given, root)
+        return replace(report, absent=given.absent, seconds=perf_counter() - started)
 
 
 def _written(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:

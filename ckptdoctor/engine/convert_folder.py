@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from time import perf_counter
 
@@ -14,7 +13,8 @@ from ckptdoctor.errors import WriteError
 from ckptdoctor.writing import Part, publish_together
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.system import sync_directory
-from ckptdoctor.writing.target import MARK
+from ckptdoctor.writing.target import Target
+from ckptdoctor.writing.unfinished import sweep, temporary_folder
 
 # files that loaders take for weights, or for the list of them
 _WEIGHTS = re.compile(
@@ -56,19 +56,16 @@ def _insist_on_room(parts: Sequence[Part], path: str, output: str, force: bool) 
 
 
 def _publish_new(parts: Sequence[Part], path: str, output: str, identity: FileIdentity | None) -> None:
-    parent, name = os.path.split(path)
-    beside = os.path.join(parent, f".{name}.{os.urandom(6).hex()}.{MARK}")
-    moved = [replace(part, output=os.path.join(beside, os.path.basename(part.output))) for part in parts]
+    parent = os.path.dirname(path)
+    sweep(parent)
     try:
-        with cleaned_up():
-            os.mkdir(beside)
+        with cleaned_up(), temporary_folder(Target(path, parent, replaces=False)) as beside:
+            moved = [replace(part, output=os.path.join(beside, os.path.basename(part.output))) for part in parts]
             try:
                 publish_together(moved, identity=identity)
                 _take_the_place(beside, path)
             except WriteError as error:  # of the name that was asked for, which nobody has seen another one of
                 raise WriteError(error.message.replace(beside, output.rstrip(os.sep)), offset=error.offset) from error
-            finally:
-                _removed(moved, beside)
         sync_directory(parent)
     except OSError as error:
         raise WriteError(f"{output} could not be written: {error.strerror or error}. Give another folder.") from error
@@ -81,12 +78,3 @@ def _take_the_place(folder: str, path: str) -> None:
     except FileExistsError:  # Windows does not even replace an empty one
         os.rmdir(path)
         os.rename(folder, path)
-
-
-def _removed(parts: Sequence[Part], folder: str) -> None:
-    """Remove what we have written into the temporary folder, if it is still there."""
-    for part in parts:
-        with suppress(FileNotFoundError):
-            os.unlink(part.output)
-    with suppress(FileNotFoundError):
-        os.rmdir(folder)

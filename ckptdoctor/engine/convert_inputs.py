@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from ckptdoctor.checkpoint import (
     Part,
     Source,
     Tensor,
+    progress,
     show_part,
 )
 from ckptdoctor.checkpoint.unread import UNREAD, concerns
@@ -133,6 +135,15 @@ def _plain(checkpoint: Checkpoint) -> Node:
 def _merged(checkpoints: Sequence[Checkpoint], swapped: bool) -> Mapping:
     """One dict with the entries of all. Raises RefusedError for a key with two different values."""
     entries: dict[Part, tuple[Node, str]] = {}
+    names = Counter([tensor.path[0] for each in checkpoints for tensor in each.tensors if tensor.path])
+    twice = sum([each.nbytes for one in checkpoints for each in one.tensors if each.path and names[each.path[0]] > 1])
+    with progress.phase("comparing", twice // 2):
+        _merge(entries, checkpoints, swapped)
+    return Mapping("dict", tuple([(part, node) for part, (node, _) in entries.items()]))
+
+
+def _merge(entries: dict[Part, tuple[Node, str]], checkpoints: Sequence[Checkpoint], swapped: bool) -> None:
+    """Put in the entries of all, each with the path that it is from."""
     for each in checkpoints:
         tree = _plain(each)
         if not isinstance(tree, Mapping):
@@ -143,7 +154,6 @@ def _merged(checkpoints: Sequence[Checkpoint], swapped: bool) -> Mapping:
             elif not _same(entries[part][0], node, swapped):
                 first = entries[part][1]
                 raise RefusedError(f"“{show_part(part)}” is in {first} and in {each.path}, with different values.")
-    return Mapping("dict", tuple([(part, node) for part, (node, _) in entries.items()]))
 
 
 def _same(one: Node, other: Node, swapped: bool) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from itertools import accumulate
 from zlib import crc32
 
-from ckptdoctor.checkpoint import Extent, FileSource, Storage, Tensor
+from ckptdoctor.checkpoint import Extent, FileSource, Storage, Tensor, progress
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.engine.proving import insist_on_elements
 from ckptdoctor.errors import DamagedError, WriteError
@@ -23,6 +23,7 @@ from ckptdoctor.formats.compose.strided import elements, segments, turn_of
 from ckptdoctor.writing import Copy, Generated, Literal, Recipe, Segment
 
 _WORKERS = 2
+_EVERY = 0.1  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ def _insist(wanted: Segment, found: Direct | None, place: Extent, origins: Origi
     if isinstance(wanted, Copy):
         if not origins.copied_from(place.offset, wanted):
             raise _wrong(name)
+        progress.advance(wanted.length)
     elif isinstance(wanted, Generated) and found is not None:
         insist_on_elements(found.elements, found.places, place)
     else:
@@ -116,6 +118,7 @@ def _insist(wanted: Segment, found: Direct | None, place: Extent, origins: Origi
             if _read(place.file, at, len(chunk)) != chunk:
                 raise _wrong(name)
             at += len(chunk)
+            progress.advance(len(chunk))
 
 
 def _direct(place: Place, swapped: bool) -> bool:
@@ -145,6 +148,7 @@ def same_values(one: Tensor, other: Tensor, swapped: bool) -> bool:
             size = min(len(left), len(right))
             if left[:size] != right[:size]:
                 return False
+            progress.advance(size)
             left, right = left[size:] or next(mine, b""), right[size:] or next(its, b"")
         return not left and not right
 
@@ -160,12 +164,18 @@ class Checksums:
                 if storage is not None and storage.extent is not None and storage.crc32 is not None:
                     storages.setdefault(storage.extent, storage)
         self._stopped = False
+        self._done = 0
         self._pool = ThreadPoolExecutor(_WORKERS, thread_name_prefix="ckptdoctor-checksums")
         self._storages = {(Copy(each.offset, each.length, each.file),): storage for each, storage in storages.items()}
         self._found = [self._pool.submit(self._unlike, group) for group in batches(list(self._storages))]
 
     def insist(self) -> None:
         """Raises DamagedError for the first storage that does not match."""
+        total = sum([each.length for (each,) in self._storages])
+        with progress.phase("checksums", total) as reading:
+            for future in self._found:
+                while not wait([future], _EVERY).done:
+                    reading.reach(self._done)
         for future in self._found:
             broken = future.result()
             if broken is not None and broken.extent is not None:
@@ -189,6 +199,7 @@ class Checksums:
                     if self._stopped:
                         return None
                     crc = crc32(chunk, crc)
+                    self._done += len(chunk)  # by two threads: where one is overlooked, the line is a little behind
                 if crc != storage.crc32:
                     return storage
         return None

@@ -14,32 +14,39 @@ from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.watching import Going, Watched, watched
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.integrity import Integrity, examine_integrity
+from ckptdoctor.facts.integrity import Integrity, examine_integrity, integrity_bytes
 from ckptdoctor.facts.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.facts.values import Values
-from ckptdoctor.findings import Skipped
+from ckptdoctor.findings import Reading, Skipped
 from ckptdoctor.rules.framework import Rule
 
 _REASONS = 5  # different reasons that a report names for values that were not looked at
 _ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are finite
 
 
-class _StoppedError(Exception):
-    """Whoever waits has had enough."""
-
-
 def integrity_of(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, Watched[Integrity]]:
     """Checksums and holes. Raises TruncatedError when the file shrinks meanwhile."""
-    total = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
 
     def work(going: Going) -> Integrity:
-        def progress(done: int) -> None:
-            if not going(done):
-                raise _StoppedError
+        return examine_integrity(checkpoint, source, going)
 
-        return examine_integrity(checkpoint, source, progress)
+    return (yield from watched(work, "checksums", integrity_bytes(checkpoint, source)))
 
-    return (yield from watched(work, "checksums", total))
+
+def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Reading]:
+    """The parts of an examination of which nothing was read."""
+    from ckptdoctor.values.examine import total_bytes
+
+    stored = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
+    yield Reading("checksums", 0, stored, complete=False)
+    if _readers(rules):
+        yield Reading("values", 0, total_bytes(checkpoint), complete=False)
+
+
+def _readers(rules: Iterable[Rule]) -> set[str]:
+    """The rules that values are read for, if they can be."""
+    found = {rule.code for rule in rules if Values in (rule.subject, *get_args(rule.subject))}
+    return found if find_spec("torch") is not None else set()
 
 
 def values_of(
@@ -48,10 +55,10 @@ def values_of(
     """What the values are, as far as one of the rules asks for it and torch is there: see ``unread``."""
     from ckptdoctor.values.examine import examine_values, total_bytes
 
-    readers = [rule.code for rule in rules if Values in (rule.subject, *get_args(rule.subject))]
-    if not readers or find_spec("torch") is None:
+    readers = _readers(rules)
+    if not readers:
         return Watched()
-    few = set(readers) <= set(_ONLY_FINITE)
+    few = readers <= set(_ONLY_FINITE)
 
     def work(going: Going) -> Values:
         return examine_values(checkpoint, source, going, only_finite=few)
@@ -86,11 +93,14 @@ def _is_another(other: Checkpoint, source: Source) -> bool:
     return other.identity != source.identity
 
 
-def unread(values: Values | None) -> Iterator[Skipped]:
+def unread(values: Values | None, *, interrupted: bool = False) -> Iterator[Skipped]:
     """The values that were not looked at, by reason."""
-    if values is None:
+    if values is None and not interrupted:
         why = "torch is not installed" if find_spec("torch") is None else "no rule reads them"
         yield Skipped("whether values are NaN or infinite", why)
+    elif values is None:
+        yield Skipped("the values", "interrupted")
+    if values is None:
         return
     if not values.complete:
         yield Skipped("the rest of the values", "interrupted")

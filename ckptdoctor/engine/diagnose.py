@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
@@ -18,12 +18,13 @@ from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import SOURCES, Settings
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
-from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
+from ckptdoctor.findings import Coverage, FileReport, Finding, Reading, Severity, Skipped
 from ckptdoctor.reference import Reference
 from ckptdoctor.rules.framework import Rule, subject_for
 from ckptdoctor.rules.registry import all_rules, concerned
 
 if TYPE_CHECKING:
+    from ckptdoctor.engine.watching import Watched
     from ckptdoctor.facts.alignment import Comparison
 
 _OF_KEYS = "NRSW"  # the families of rules whose repairs change keys
@@ -163,6 +164,7 @@ class _Examination:
         self._told: set[Skipped] = set()
         self.error: str | None = None
         self.interrupted = False
+        self.readings: list[Reading] = []
         self.comparison: Comparison | None = None
 
     def events(self, shown: str) -> Iterator[Event]:
@@ -171,13 +173,23 @@ class _Examination:
         bytes_read = 0
         try:
             with formats.opened(self.path) as (source, container):
-                yield from self._examine(source, container)
-                bytes_read = min(source.bytes_read, container.size)  # some bytes are looked at twice
+                try:
+                    yield from self._examine(source, container)
+                finally:
+                    bytes_read = min(source.bytes_read, container.size)  # some bytes are looked at twice
+        except KeyboardInterrupt:
+            self.interrupted = True
         except UsageError as error:  # the root that was asked for is not in this file
             self.error = f"{addresses.shown(self.path)}: {error.message}"
         except CkptDoctorError as error:
             self.error = error.message
         yield from self._skip(self._left_out())
+        if self.interrupted and self.settings.deep and self.checkpoint is not None:
+            from ckptdoctor.engine.deep import not_begun
+
+            begun = {each.what for each in self.readings}
+            rules = all_rules() if self.rules is None else self.rules
+            self.readings += [each for each in not_begun(self.checkpoint, rules) if each.what not in begun]
         yield Finished(
             FileReport(
                 path=shown,
@@ -190,6 +202,7 @@ class _Examination:
                 error=self.error,
                 bytes_read=bytes_read,
                 interrupted=self.interrupted,
+                readings=tuple(self.readings),
             )
         )
 
@@ -279,33 +292,42 @@ class _Examination:
         return any(finding.code.startswith(_DAMAGE) for finding in errors) if readable else bool(errors)
 
     def _read_everything(self, source: Source, checkpoint: Checkpoint) -> Iterator[Event]:
-        from ckptdoctor.engine.deep import base_of, integrity_of, unread, values_of
+        from ckptdoctor.engine.deep import base_of, integrity_of, not_begun, unread, values_of
 
+        rules = all_rules() if self.rules is None else self.rules
         try:
             integrity = yield from integrity_of(checkpoint, source)
         except DamagedError as error:  # the file has changed since its headers were read
             self.error = error.message
             return
-        self.interrupted = integrity.interrupted
+        self._take_down(integrity)
         if integrity.result is not None:
             yield from self._run(integrity.result)
             unchecked = integrity.result.without_checksum
             if unchecked:
                 yield from self._skip([Skipped(f"checksums of {plural(unchecked, 'storage')}", "there are none")])
+        late = integrity.interrupted
+        self.interrupted |= late and any(each.what == "values" for each in not_begun(checkpoint, rules))
         if self.interrupted:
             yield from self._skip([Skipped("checksums and values", "interrupted")])
             return
-        rules = all_rules() if self.rules is None else self.rules
         values = yield from values_of(checkpoint, source, rules)
-        self.interrupted = values.interrupted
+        self._take_down(values)
         if values.result is not None:
             yield Measured(values.result)
         yield from self._run(values.result)
-        yield from self._skip(unread(values.result))
+        yield from self._skip(unread(values.result, interrupted=values.interrupted))
+        self.interrupted |= self.comparison is not None and (late or values.interrupted)
         if self.comparison is not None and not self.interrupted:
             base = yield from base_of(self.comparison, source, rules)
-            self.interrupted = base.interrupted
+            self._take_down(base)
             yield from self._run(base.result)
+
+    def _take_down(self, work: Watched[Any]) -> None:
+        """How far it came. Ctrl-C that came when all was done did not interrupt it."""
+        if work.reading is not None:
+            self.readings.append(work.reading)
+        self.interrupted |= work.interrupted and not work.complete
 
     def _left_out(self) -> Iterator[Skipped]:
         """What a reader of the report could take for examined, but was not."""
@@ -313,7 +335,11 @@ class _Examination:
         for note in [note for holder in holders for note in holder.notes if note.kind is NoteKind.NOT_EXAMINED]:
             yield Skipped(note.message, "not read")
         if self.checkpoint is None:
+            if self.interrupted:
+                yield Skipped("the contents", "interrupted")
             return
+        if self.interrupted and not self.readings:
+            yield Skipped("what the headers say", "interrupted")
         if not self.settings.deep:
             yield Skipped("checksums and values", "--deep")
         if self.reference is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import cast
+from typing import Union
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, Tensor, addresses, show_path
@@ -21,18 +21,20 @@ from ckptdoctor.engine.diff_summary import summary
 from ckptdoctor.engine.diff_ties import ties
 from ckptdoctor.engine.events import Event
 from ckptdoctor.engine.roots import find_root
-from ckptdoctor.engine.watching import Going, watched
+from ckptdoctor.engine.watching import Going, told, watched
 
-# compares the values as well: what the headers tell, where the bytes of both are, and whom to tell how far it is
-Measure = Callable[[Difference, Source, Source, Going], Difference]
+# compares the values as well: what the headers tell, where the bytes of both are, whom to tell how far it is, and who
+# hears what is known so far
+Step = Callable[[Difference, Sequence[int]], None]
+Measure = Callable[[Difference, Source, Source, Going, Union[Step, None]], Difference]
 Watch = Callable[[Event], None]
 
 
 def diff(request: DiffRequest, measure: Measure | None = None, watch: Watch | None = None) -> Difference:
     """How two checkpoints differ: by their headers, and by their values where ``measure`` compares those.
 
-    ``watch`` is told how far that is, and Ctrl-C ends it at once. Raises UsageError when there is no such root, and
-    what ``formats.open_checkpoint`` does.
+    ``watch`` is told how far that is, and Ctrl-C ends it at once, with what is known by then. Raises UsageError when
+    there is no such root, and what ``formats.open_checkpoint`` does.
     """
     start = perf_counter()
     with formats.opened(request.a) as (one, first), formats.opened(request.b) as (other, second):
@@ -41,26 +43,27 @@ def diff(request: DiffRequest, measure: Measure | None = None, watch: Watch | No
         b = _side(request.b, formats.read(other, second), root_b)
         found = replace(held_against(a, b), rtol=request.rtol, atol=request.atol)
         if measure is not None:
-            found = replace(_measured(found, one, other, measure, watch), compared=True)
+            found = _measured(found, one, other, measure, watch)
         found = replace(found, ties=ties(found.pairs, found.removed, found.added))
     return replace(found, summary=summary(found), seconds=perf_counter() - start)
 
 
 def _measured(found: Difference, a: Source, b: Source, measure: Measure, watch: Watch | None) -> Difference:
     if watch is None:
-        return measure(found, a, b, lambda done: True)
+        return replace(measure(found, a, b, lambda done: True, None), compared=True)
     from ckptdoctor.values.differences import total_bytes
 
-    with closing(watched(lambda going: measure(found, a, b, going), "values", total_bytes(found))) as events:
-        while True:
-            try:
-                watch(next(events))
-            except StopIteration as end:
-                state = end.value
-                break
-    if state.result is None:  # what was found until Ctrl-C says nothing of the rest
-        raise KeyboardInterrupt
-    return cast(Difference, state.result)
+    known = [found]
+
+    def work(going: Going) -> Difference:
+        return measure(found, a, b, going, lambda sofar, new: known.append(sofar))
+
+    steps = watched(work, "values", total_bytes(found))
+    with closing(steps):
+        state = told(steps, watch)
+    if state.result is not None and state.complete:
+        return replace(state.result, compared=True)
+    return replace(known[-1], interrupted=state.reading)
 
 
 def _side(path: str, checkpoint: Checkpoint, root: str | None) -> Side:

@@ -46,15 +46,16 @@ def _weights(found: Difference, weights: Sequence[Pair]) -> str:
     if found.compared:
         return _told(found, weights)
     ways = _ways(found, weights)
+    unread = "values were compared only in part" if found.interrupted else "values were not compared"
     reshaped = [pair for pair in weights if pair.reshaped]
     if reshaped:
         where = _where([pair.name for pair in reshaped])
         turned = " (perhaps transposed)" if all(pair.perhaps_transposed for pair in reshaped) else ""
         text = f"{plural(len(reshaped), 'tensor')} in {where} {_has(len(reshaped))} another shape{turned}"
-        return f"{text}, the rest {'has ' + _listed(ways) if ways else 'fits'}; values were not compared"
+        return f"{text}, the rest {'has ' + _listed(ways) if ways else 'fits'}; {unread}"
     if ways:
-        return f"the same tensors, but {_listed(ways)}; values were not compared"
-    return "the same names, shapes and dtypes; values were not compared"
+        return f"the same tensors, but {_listed(ways)}; {unread}"
+    return f"the same names, shapes and dtypes; {unread}"
 
 
 def _told(found: Difference, weights: Sequence[Pair]) -> str:

@@ -25,7 +25,7 @@ def compare_values_of(found: Difference, request: DiffRequest, step: Step, going
     Pairs whose values are known are not read again: what was broken off can be gone on with. Raises UnreadableError
     when a file is not the one whose headers were read.
     """
-    from ckptdoctor.values.diff_bytes import StoppedError
+    from ckptdoctor.errors import StoppedError
     from ckptdoctor.values.differences import compare_values, total_bytes
 
     start = perf_counter()

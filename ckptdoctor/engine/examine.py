@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 
 from ckptdoctor.checkpoint import addresses
@@ -13,25 +13,30 @@ from ckptdoctor.engine.events import Event, Finished
 from ckptdoctor.engine.paths import STANDARD_INPUT, expand, spooled
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.findings import FileReport
+from ckptdoctor.findings import FileReport, Skipped
 from ckptdoctor.reference import Reference
 
 Watch = Callable[[Event], None]
 
 
-def examine_all(patterns: Iterable[str], settings: Settings, watch: Watch = lambda event: None) -> Iterator[FileReport]:
+def examine_all(
+    patterns: Iterable[str], settings: Settings, watch: Watch = lambda event: None
+) -> Generator[FileReport, None, tuple[str, ...]]:
     """The report on every file that ``patterns`` mean (``engine.paths.expand``), each when it is ready.
 
-    ``watch`` is told every event. Where a report says that it was interrupted, it is the last.
-    Raises what is wrong with the request itself: a bad rule code, a reference that cannot be read.
+    ``watch`` is told every event. Where a report says that it was interrupted, it is the last; what is returned are the
+    files that were to follow. Raises what is wrong with the request itself: a bad rule code, a reference that cannot be
+    read.
     """
     chosen_rules(settings)
     reference = read_reference(settings)
-    for path in expand(patterns):
+    paths = expand(patterns)
+    for number, path in enumerate(paths, 1):
         report = _survived(path, settings, reference, watch)
         yield report
         if report.interrupted:
-            return
+            return tuple(map(addresses.shown, paths[number:]))
+    return ()
 
 
 def _survived(path: str, settings: Settings, reference: Reference | None, watch: Watch) -> FileReport:
@@ -40,6 +45,9 @@ def _survived(path: str, settings: Settings, reference: Reference | None, watch:
         return _examined(path, settings, reference, watch)
     except CkptDoctorError:
         raise
+    except KeyboardInterrupt:  # it came outside of the examination: while standard input was waited for
+        what = Skipped("the contents", "interrupted")
+        return FileReport(addresses.shown(path), None, None, skipped=(what,), interrupted=True)
     except Exception as error:  # one file must not stop the others; its error is told, and the status is 2
         if wants_trace():
             raise
@@ -63,11 +71,13 @@ def _last(path: str, shown: str, settings: Settings, reference: Reference | None
 def _watched(events: Generator[Event, None, None], watch: Watch) -> Generator[Event, None, None]:
     """The events, each told to ``watch`` before the next; Ctrl-C that comes meanwhile is the examination's to see."""
     with closing(events):
-        for event in events:
-            current = event
+        while True:
             try:
-                watch(current)
-            except KeyboardInterrupt:
-                current = events.throw(KeyboardInterrupt())
-                watch(current)
-            yield current
+                event = next(events)
+                watch(event)
+            except StopIteration:
+                return
+            except KeyboardInterrupt as interrupt:
+                event = events.throw(interrupt)
+                watch(event)
+            yield event

@@ -12,6 +12,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from shlex import quote
+from time import perf_counter
 from typing import Union
 
 from ckptdoctor import formats
@@ -74,6 +75,7 @@ def graft(request: GraftRequest) -> GraftReport:
 
 def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
     """The same step by step: how far it is, what will be done before it is, and in the end what was."""
+    started = perf_counter()
     for path in (request.path, request.donor):
         require_local(path)
     with ExitStack() as stack:
@@ -102,7 +104,8 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
 
         donors = [(tensor, partners[tensor.path].b) for tensor, _ in choice.healed()]
         opened = (mine.checkpoint, mine.source), (its.checkpoint, its.source)
-        return write(recipe, report, *opened, tuple(choice.made.values()), donors, request.force)
+        report = write(recipe, report, *opened, tuple(choice.made.values()), donors, request.force)
+        return replace(report, seconds=perf_counter() - started)
 
 
 def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:

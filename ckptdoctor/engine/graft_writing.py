@@ -43,8 +43,8 @@ def write(
         if wrong is not None:
             raise WriteError(f"The output is not what was planned, and was thrown away: {wrong}.")
 
-    done = publish(recipe, report.output, force=force, verify=verify, identity=mine[1].identity)
-    return replace(report, written=True, seconds=done.seconds)
+    publish(recipe, report.output, force=force, verify=verify, identity=mine[1].identity)
+    return replace(report, written=True)
 
 
 def _wrong(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from fnmatch import translate
 from importlib.util import find_spec
@@ -11,8 +11,8 @@ from importlib.util import find_spec
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.engine.contents import Part, part_of
-from ckptdoctor.engine.events import Event, Progress
-from ckptdoctor.engine.watching import Watched, watched
+from ckptdoctor.engine.events import Event
+from ckptdoctor.engine.watching import told, watched
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.values import Values
 
@@ -55,25 +55,9 @@ def measured(
         work = watched(
             lambda going: examine_values(part.checkpoint, source, going), "values", total_bytes(part.checkpoint)
         )
-        found = _told(work, watch)
+        found = told(work, watch)
     values = found.result if found.result is not None else Values(part.checkpoint, {}, complete=False)
-    return Measurement(part, values, found.interrupted)
-
-
-def _told(work: Generator[Progress, None, Watched[Values]], watch: Watch) -> Watched[Values]:
-    """The end of the work; Ctrl-C that comes while progress is drawn is the work's to see."""
-    while True:
-        try:
-            event = next(work)
-            while True:
-                try:
-                    watch(event)
-                    break
-                except KeyboardInterrupt:
-                    event = work.throw(KeyboardInterrupt())
-        except StopIteration as end:
-            found: Watched[Values] = end.value
-            return found
+    return Measurement(part, values, not (found.complete and values.complete))
 
 
 def chosen(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:

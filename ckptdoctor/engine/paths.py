@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import BinaryIO
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.checkpoint import FileSource, process
 from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.findings import Leftover
 from ckptdoctor.formats.wrapped import split_member
 
 STANDARD_INPUT = "-"
@@ -42,12 +43,26 @@ def _expanded(pattern: str) -> Iterator[str]:
         if not found:
             _insist_on_listing(pattern)
             suffixes = ", ".join(sorted(SUFFIXES))
-            raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes}, or begins like one.")
+            left = ", ".join([f"{each.path} ({each.nbytes:,} bytes)" for each in left_in([pattern])])
+            more = f" Writes that were killed left {left}: the next write to the folder removes them." if left else ""
+            raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes}, or begins like one.{more}")
         yield from found
     elif _is_meant(pattern) or not any(char in pattern for char in "*?["):
         yield pattern
     else:
         yield from _matching(pattern)
+
+
+def left_in(patterns: Iterable[str]) -> list[Leftover]:
+    """What killed writes left in the folders among the patterns, and in those below that are searched."""
+    from ckptdoctor.writing.unfinished import leftovers, size_of
+
+    found: dict[str, Leftover] = {}
+    for pattern in patterns:
+        for folder, folders, _ in os.walk(pattern) if os.path.isdir(pattern) else ():
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            found |= {path: Leftover(path, size_of(path)) for path in leftovers(folder)}
+    return list(found.values())
 
 
 def require_openable(path: str) -> None:
@@ -140,6 +155,7 @@ def spooled(stream: BinaryIO) -> Iterator[str]:
 
     with cleaned_up():
         handle, path = mkstemp(prefix="ckptdoctor-")
+        process.before_leaving(lambda: _removed(path))
         try:
             try:
                 with os.fdopen(handle, "wb") as file:
@@ -153,3 +169,8 @@ def spooled(stream: BinaryIO) -> Iterator[str]:
             yield path
         finally:
             os.unlink(path)
+
+
+def _removed(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)

@@ -121,8 +121,8 @@ class Peek:
     def _try(self, work: Callable[[Boxes, bool], Seen], going: Going) -> Union[Seen, Refused]:
         if find_spec("torch") is None:
             return Refused("values are read with torch, and it is not installed: pip install torch")
+        from ckptdoctor.errors import StoppedError
         from ckptdoctor.values.boxes import Boxes
-        from ckptdoctor.values.diff_bytes import StoppedError
         from ckptdoctor.values.strips import UnreadError
         from ckptdoctor.values.torch_library import load_beforehand
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from time import perf_counter
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container
@@ -48,6 +49,7 @@ class Plan:
     ``expected``) hold: views of the original's storages, and values that stood in the pickle. ``left`` are the
     findings of the rules that were to be cured for which no cure is in the plan: there is none, or it is unsafe.
     ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
+    Planning took so many ``seconds``: a cast is measured first.
     """
 
     request: FixRequest
@@ -60,6 +62,7 @@ class Plan:
     remade: dict[str, Elements] = field(default_factory=dict)
     left: tuple[Finding, ...] = ()
     index: str | None = None
+    seconds: float = 0.0
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -74,6 +77,7 @@ def plan(request: FixRequest) -> Plan:
     RefusedError for what cannot be done without loss or a guess, UnprovenError where a lossless repair cannot be
     promised.
     """
+    started = perf_counter()
     rules = request.selection.chosen(all_rules())
     require_local(request.path)
     with formats.opened(request.path) as (source, container):
@@ -111,6 +115,7 @@ def plan(request: FixRequest) -> Plan:
         remade=draft.origins.remade,
         left=tuple(left),
         index=draft.index,
+        seconds=perf_counter() - started,
     )
 
 

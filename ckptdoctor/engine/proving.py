@@ -13,7 +13,7 @@ from itertools import product
 from math import prod
 from typing import Literal, Union
 
-from ckptdoctor.checkpoint import Extent, FileSource
+from ckptdoctor.checkpoint import Extent, FileSource, progress
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.elements import (
     Converted,
@@ -49,13 +49,16 @@ class _Axis:
 
 
 class _Bytes:
-    """Bytes of a file from ``base`` on, or in memory."""
+    """Bytes of a file from ``base`` on, or in memory. Reading those of the output is what proving is."""
 
-    def __init__(self, source: FileSource | bytes | memoryview, base: int) -> None:
+    def __init__(self, source: FileSource | bytes | memoryview, base: int, *, output: bool = False) -> None:
         self._source = source
         self._base = base
+        self._output = output
 
     def read(self, offset: int, length: int) -> bytes:
+        if self._output:
+            progress.advance(length)
         begin = self._base + offset
         source = self._source
         return source.read(begin, length) if isinstance(source, FileSource) else bytes(source[begin : begin + length])
@@ -69,13 +72,15 @@ def insist_on_elements(elements: Elements, places: Mapping[str, Extent], place: 
         files = {path: stack.enter_context(FileSource(path)) for path in {place.file, *_files(places)}}
         for view, start, stride in _destinations(elements, 0, contiguous_stride(elements.shape)):
             if not isinstance(view, View):
-                _insist_on_computed(view, files, places, _Bytes(files[place.file], place.offset + _bytes(view, start)))
+                _insist_on_computed(
+                    view, files, places, _Bytes(files[place.file], place.offset + _bytes(view, start), output=True)
+                )
                 continue
             if view.held is not None:
                 source = _Bytes(view.held, view.start)
             else:
                 source = _Bytes(files[places[view.source].file], places[view.source].offset + view.start)
-            target = _Bytes(files[place.file], place.offset + start * view.width)
+            target = _Bytes(files[place.file], place.offset + start * view.width, output=True)
             if not _equal(view, stride, source, target):
                 raise WriteError(f"Elements of storage {view.source} are others in the output; it was thrown away.")
 

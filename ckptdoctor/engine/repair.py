@@ -27,7 +27,7 @@ class Outcome:
     @property
     def report(self) -> RepairReport:
         """What is said of it."""
-        seconds = self.written.seconds if self.written is not None else 0.0
+        seconds = self.plan.seconds + self.written.seconds if self.written is not None else 0.0
         return replace(preview(self.plan), proof=self.proof, seconds=seconds)
 
 

@@ -65,10 +65,16 @@ def held_against(
     measure: Measure | None,
     watch: Callable[[Event], None] = lambda event: None,
 ) -> Difference:
-    """How another checkpoint differs; see ``engine.diff``. ``watch`` is told how far it is."""
+    """How another checkpoint differs; see ``engine.diff``. ``watch`` is told how far it is.
+
+    Raises KeyboardInterrupt where Ctrl-C came before the end.
+    """
     if STANDARD_INPUT in (path, other):
         raise UsageError("Two files can be compared only by their names: standard input can be read once.")
-    return diff(DiffRequest(single(path), single(other), root), measure, watch)
+    found = diff(DiffRequest(single(path), single(other), root), measure, watch)
+    if found.interrupted is not None:
+        raise KeyboardInterrupt
+    return found
 
 
 def insist_on_room(output: str, kind: bytes, *, force: bool = False) -> None:

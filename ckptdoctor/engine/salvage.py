@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at, progress
+from ckptdoctor.checkpoint.progress import Phase
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.apply_edits import apply
@@ -86,18 +87,23 @@ def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | 
     return Salvage(plan, _report(plan, lost, state))
 
 
-def _told(watch: Watch | None, checkpoint: Checkpoint) -> Callable[[int], None]:
+def _told(watch: Watch | None, reading: Phase) -> Callable[[int], bool]:
     """What reading tells: the bytes of the whole file, of which not all hold values."""
-    if watch is None:
-        return lambda done: None
-    return lambda done: watch(Progress("storages", done, max(done, checkpoint.size)))
+
+    def going(done: int) -> bool:
+        if watch is not None:
+            watch(Progress(reading.what, done, max(done, reading.total)))
+        return True
+
+    return going
 
 
 class _State:
     """How much of each storage is there."""
 
     def __init__(self, checkpoint: Checkpoint, source: Source, watch: Watch | None = None) -> None:
-        integrity = examine_integrity(checkpoint, source, _told(watch, checkpoint))
+        with progress.phase("storages", checkpoint.size) as reading:
+            integrity = examine_integrity(checkpoint, source, _told(watch, reading))
         self._damaged = {
             each.storage.key: "has holes of zero bytes" if each.computed is None else "does not match its checksum"
             for each in integrity.damage

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from itertools import accumulate
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, Storage
+from ckptdoctor.checkpoint import Checkpoint, Extent, Storage, progress
 from ckptdoctor.edits.elements import Elements, is_computed, views
 from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.comparing import storage_pairs
@@ -40,6 +40,7 @@ def trace(plan: Plan, written: Checkpoint) -> Proof:
         elif storage.extent is not None and old.extent is not None:
             pieces = plan.pieces.get(key, ((0, old.extent.length),))
             _insist(origins, storage, old, pieces)
+            progress.advance(storage.extent.length)
             counts["identical" if pieces == ((0, old.extent.length),) else "shrunk"] += 1
     return Proof(
         storages=len(written.storages),

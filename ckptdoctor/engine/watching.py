@@ -4,25 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from threading import Thread
+from threading import Event, Thread
 from typing import Generic, TypeVar
 
+from ckptdoctor.checkpoint import process
 from ckptdoctor.engine.events import Progress
+from ckptdoctor.findings import Reading
 
 Result = TypeVar("Result")
 Going = Callable[[int], bool]
 
 _EVERY = 0.1  # seconds between two looks at the work
-_GRACE = 5.0  # seconds that the work has to hand over what it has found
+_GRACE = 1.0  # seconds that the work has to hand over what it has found; a process that ends meanwhile ends it, too
 
 
 @dataclass(slots=True)
 class Watched(Generic[Result]):
-    """What came of the work: its ``result``, all of it unless it was ``interrupted``; None where there is none."""
+    """What came of the work: its ``result``, all of it if ``reading.complete``; None where there is none.
 
+    ``interrupted``: Ctrl-C came meanwhile, perhaps too late to matter.
+    """
+
+    reading: Reading | None = None
     result: Result | None = None
     interrupted: bool = False
     error: BaseException | None = field(default=None, repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was left undone."""
+        return self.reading is None or self.reading.complete
 
 
 def watched(work: Callable[[Going], Result], what: str, total: int) -> Generator[Progress, None, Watched[Result]]:
@@ -31,11 +42,14 @@ def watched(work: Callable[[Going], Result], what: str, total: int) -> Generator
     Yields how far it is, and returns what came of it. Raises what the work raised, unless it was told to stop.
     """
     state: Watched[Result] = Watched()
+    over = Event()  # not Thread.join: an exception there makes Python take a thread that still runs for one that ended
     done = 0
+    stopped = False
 
     def going(count: int) -> bool:
-        nonlocal done
+        nonlocal done, stopped
         done = count
+        stopped |= state.interrupted
         return not state.interrupted
 
     def run() -> None:
@@ -43,19 +57,39 @@ def watched(work: Callable[[Going], Result], what: str, total: int) -> Generator
             state.result = work(going)
         except BaseException as error:  # noqa: BLE001  carried over to the thread that waits
             state.error = error
+        finally:
+            over.set()
 
-    thread = Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        yield Progress(what, 0, total)
-        while thread.is_alive():
-            thread.join(_EVERY)
+    with process.patience():
+        Thread(target=run, daemon=True).start()
+        try:
+            yield Progress(what, 0, total)
+            while not (over.wait(_EVERY) or process.wants_end()):
+                yield Progress(what, done, total)
             yield Progress(what, done, total)
-    except KeyboardInterrupt:
-        state.interrupted = True
-    finally:
-        state.interrupted |= thread.is_alive()  # whoever waited has gone away
-        thread.join(_GRACE)  # a thread that still computes when the process ends would make it crash
-    if state.error is not None and not state.interrupted:
+            state.interrupted = process.wants_end()
+        except KeyboardInterrupt:
+            state.interrupted = True
+        finally:
+            state.interrupted |= not over.is_set()  # whoever waited has gone away
+            complete = over.wait(_GRACE) and not stopped and state.error is None
+            state.reading = Reading(what, min(done, total), total, complete)
+    if state.error is not None and not stopped:
         raise state.error
     return state
+
+
+def told(work: Generator[Progress, None, Watched[Result]], watch: Callable[[Progress], None]) -> Watched[Result]:
+    """The end of the work; Ctrl-C that comes while progress is drawn is the work's to see."""
+    while True:
+        try:
+            watch(next(work))
+        except StopIteration as end:
+            found: Watched[Result] = end.value
+            return found
+        except KeyboardInterrupt as interrupt:
+            try:
+                watch(work.throw(interrupt))
+            except StopIteration as end:
+                last: Watched[Result] = end.value
+                return last

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of, read_small
@@ -106,11 +106,16 @@ def _parsed(line: str) -> tuple[str, str]:
     return (plain[1], (plain[2] or "").strip()) if plain else ("", "")
 
 
-def digest_of(source: Source, algorithm: str) -> str:
-    """The checksum of all bytes. Raises TruncatedError when the file shrinks meanwhile."""
+def digest_of(source: Source, algorithm: str, count: Callable[[int], None] = lambda done: None) -> str:
+    """The checksum of all bytes. Raises TruncatedError when the file shrinks meanwhile.
+
+    ``count`` gets the number of bytes of each chunk; what it raises ends the work.
+    """
     import hashlib
 
     digest = hashlib.new(algorithm, usedforsecurity=False)
     for offset in range(0, source.size, CHUNK):
-        digest.update(source.read(offset, min(CHUNK, source.size - offset)))
+        chunk = source.read(offset, min(CHUNK, source.size - offset))
+        digest.update(chunk)
+        count(len(chunk))
     return digest.hexdigest()

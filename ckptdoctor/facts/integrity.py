@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, Storage
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.checksums import Promise, digest_of, promise_of
 from ckptdoctor.facts.crc32 import fastest
 from ckptdoctor.late import late_dataclass
@@ -53,6 +54,7 @@ class Integrity:
     ``read`` counts the bytes. ``without_checksum`` counts the storages whose damage could not be seen for certain.
     ``digest`` is that of the whole file, worked out only where there is a ``promise`` to hold it against. ``twins``
     are the pairs of ``facts.ties`` of which no checksums tell whether they are the same: those that were compared.
+    Where it was broken off, it speaks of the storages that were read to their end, and of nothing else.
     """
 
     checkpoint: Checkpoint
@@ -66,9 +68,9 @@ class Integrity:
 
 
 def examine_integrity(
-    checkpoint: Checkpoint, source: Source, progress: Callable[[int], None] = lambda done: None
+    checkpoint: Checkpoint, source: Source, going: Callable[[int], bool] = lambda done: True
 ) -> Integrity:
-    """Read every storage once; ``progress`` gets the number of bytes done after each chunk.
+    """Read every storage once; ``going`` gets the number of bytes done after each chunk, and ends it with False.
 
     Two threads work on different storages, a chunk each in memory, whatever the file's size. Storages that have no
     checksum and hold no floating-point values are not read: nothing could be seen. Raises TruncatedError when the
@@ -77,57 +79,81 @@ def examine_integrity(
     from concurrent.futures import ThreadPoolExecutor
 
     storages = _readable(checkpoint, source)
-    reader = _Reader(source, progress)
+    reader = _Reader(source, going)
     with ThreadPoolExecutor(_THREADS) as pool:
-        found = [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
+        try:
+            found = [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
+        except BaseException:  # Ctrl-C: the threads end after their chunk
+            reader.stopped = True
+            raise
     unchecked = sum(storage.crc32 is None for storage, _ in storages)
     promise = promise_of(source)
-    return Integrity(
-        checkpoint,
-        tuple(found),
-        reader.done,
-        unchecked,
-        tuple([_note(each) for each in found]),
-        promise,
-        digest_of(source, promise.algorithm) if promise is not None else "",
-        tuple(_twins(checkpoint, source)),
-    )
+    digest = ""
+    twins: list[Pair] = []
+    try:
+        digest = digest_of(source, promise.algorithm, reader.count) if promise is not None else ""
+        twins += _twins(checkpoint, source, reader.count)
+    except StoppedError:
+        promise = promise if digest else None
+    damage, notes = tuple(found), tuple([_note(each) for each in found])
+    return Integrity(checkpoint, damage, reader.done, unchecked, notes, promise, digest, tuple(twins))
 
 
-def _twins(checkpoint: Checkpoint, source: Source) -> Iterator[Pair]:
+def integrity_bytes(checkpoint: Checkpoint, source: Source) -> int:
+    """How many bytes ``examine_integrity`` reads, as far as that is known beforehand."""
+    stored = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
+    return stored + (source.size if promise_of(source) is not None else 0)
+
+
+def _twins(checkpoint: Checkpoint, source: Source, count: Callable[[int], None]) -> Iterator[Pair]:
     from ckptdoctor.facts.same_bytes import is_readable, same
     from ckptdoctor.facts.ties import Pair, pairs  # which needs what speaks of this module
 
     for pair in pairs(checkpoint):
         if pair.same is None and is_readable(pair.head) and is_readable(pair.embedding):
-            yield Pair(pair.head, pair.embedding, same(pair.head, pair.embedding, source))
+            yield Pair(pair.head, pair.embedding, same(pair.head, pair.embedding, source, count=count))
 
 
 class _Reader:
     """Reads for several threads: a source counts its bytes, so that only one may read at a time."""
 
-    def __init__(self, source: Source, progress: Callable[[int], None]) -> None:
+    def __init__(self, source: Source, going: Callable[[int], bool]) -> None:
         from threading import Lock  # only a deep examination needs threads
 
         self.source = source
-        self.progress = progress
+        self.going = going
         self.done = 0
+        self.stopped = False
         self.lock = Lock()
 
     def examine(self, batch: Iterable[_Place]) -> list[Damage]:
+        """The damage of the storages that could be read to their end."""
         found: list[Damage] = []
         for storage, extent in batch:
             if storage.crc32 is None and not may_have_holes(storage):
                 continue
-            found += scanned(storage, extent, partial(self.read, extent.file))
+            try:
+                found += scanned(storage, extent, partial(self.read, extent.file))
+            except StoppedError:
+                break
         return found
 
     def read(self, file: str, offset: int, length: int) -> bytes:
+        """The next chunk. Raises StoppedError where nobody wants it."""
         with self.lock:
+            if self.stopped:
+                raise StoppedError
             chunk = self.source.part(file).read(offset, length)
             self.done += length
-            self.progress(self.done)
+            self.stopped = not self.going(self.done)
         return chunk
+
+    def count(self, length: int) -> None:
+        """So many bytes more. Raises StoppedError where nobody wants the rest."""
+        self.done += length
+        self.stopped = self.stopped or not self.going(self.done)
+        if self.stopped:
+            raise StoppedError
 
 
 def scanned(storage: Storage, extent: Extent, read: Callable[[int, int], bytes]) -> Iterator[Damage]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Tensor
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.same_bytes import is_readable, same
 from ckptdoctor.late import late_dataclass
@@ -30,19 +31,25 @@ def same_as_base(
     """Compare the bytes of the tensors; ``going`` gets the number of bytes done, and says whether to go on.
 
     What stored checksums tell apart is not read. ``base`` are the bytes of ``other``, which the reference is. Raises
-    TruncatedError when a file shrinks meanwhile.
+    TruncatedError when a file shrinks meanwhile, and StoppedError once ``going`` says False.
     """
     assert comparison.state_dict is not None
     theirs = _tensors(other, comparison)
     found: dict[bool | None, list[Tensor]] = {True: [], False: [], None: []}
     done = 0
+
+    def count(length: int) -> None:
+        nonlocal done
+        done += length
+        if not going(done):
+            raise StoppedError
+
     for tensor in comparison.state_dict.tensors:
         name = comparison.final_name(tensor.key)
         if name not in comparison.cured.twins:
-            found[_compared(source, tensor, base, theirs.get(name))].append(tensor)
-        done += tensor.nbytes
-        if not going(done):
-            break
+            before = done
+            found[_compared(source, tensor, base, theirs.get(name), count)].append(tensor)
+            count(before + tensor.nbytes - done)  # of those that differ not all was read
     return SameAsBase(comparison, tuple(found[True]), tuple(found[False]), tuple(found[None]))
 
 
@@ -52,7 +59,9 @@ def _tensors(other: Checkpoint, comparison: Comparison) -> dict[str, Tensor]:
     return {each.key: each for each in wanted.tensors} if wanted is not None else {}
 
 
-def _compared(source: Source, tensor: Tensor, base: Source, twin: Tensor | None) -> bool | None:
+def _compared(
+    source: Source, tensor: Tensor, base: Source, twin: Tensor | None, count: Callable[[int], None]
+) -> bool | None:
     if twin is None or (twin.shape, twin.dtype.name) != (tensor.shape, tensor.dtype.name):
         return None
     if not is_readable(tensor) or not is_readable(twin):
@@ -60,7 +69,7 @@ def _compared(source: Source, tensor: Tensor, base: Source, twin: Tensor | None)
     sums = [_checksum(tensor), _checksum(twin)]
     if None not in sums and sums[0] != sums[1]:
         return False
-    return same(tensor, twin, source, base)
+    return same(tensor, twin, source, base, count)
 
 
 def _checksum(tensor: Tensor) -> int | None:

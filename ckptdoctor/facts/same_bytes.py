@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.tensor import is_contiguous
@@ -38,15 +38,26 @@ def is_telling(marked: bytes, tensor: Tensor) -> bool:
     return marked[width:] != marked[:-width]
 
 
-def same(one: Tensor, other: Tensor, source: Source, base: Source | None = None) -> bool:
+def same(
+    one: Tensor,
+    other: Tensor,
+    source: Source,
+    base: Source | None = None,
+    count: Callable[[int], None] = lambda done: None,
+) -> bool:
     """Whether two tensors that can be read have the same bytes; of those that differ little is read.
 
-    ``base`` are the bytes of the other one, where it lies in another checkpoint.
+    ``base`` are the bytes of the other one, where it lies in another checkpoint. ``count`` gets the number of bytes of
+    each chunk; what it raises ends the work.
     """
     base = source if base is None else base
     if one.nbytes != other.nbytes or probe(source, one) != probe(base, other):
         return False
-    return all(mine == its for mine, its in zip(chunks(source, one), chunks(base, other), strict=True))
+    for mine, its in zip(chunks(source, one), chunks(base, other), strict=True):
+        if mine != its:
+            return False
+        count(len(mine))
+    return True
 
 
 def digest(source: Source, tensor: Tensor) -> bytes:

@@ -1,4 +1,4 @@
-"""One line a finding, for editors and for grep."""
+"""One line a finding, for editors and for grep; and one where Ctrl-C came before the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.interrupted import interrupted
 
 
 def file_report(report: FileReport) -> str:
@@ -17,6 +18,8 @@ def _lines(report: FileReport) -> Iterator[str]:
     path = escape(report.path)
     for finding in report.findings:
         yield f"{path}: {_line(finding)}"
+    if report.interrupted:
+        yield f"{path}: {interrupted(report)}"
 
 
 def _line(finding: Finding) -> str:

@@ -40,7 +40,7 @@ def render(report: ConvertReport, version: str) -> str:
     )
 
 
-def refused(paths: Sequence[str], message: str, version: str) -> str:
-    """A conversion that was refused, and why."""
-    head = {"schema": SCHEMA, "version": version, "paths": list(paths), "output": None, "status": "refused"}
+def refused(paths: Sequence[str], message: str, version: str, status: str = "refused") -> str:
+    """A conversion that was refused, and why; or one that was "interrupted"."""
+    head = {"schema": SCHEMA, "version": version, "paths": list(paths), "output": None, "status": status}
     return dump({**head, "message": message})

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.differences import Difference
 from ckptdoctor.report.diff_groups import groups, rows
-from ckptdoctor.report.diff_text import figures
+from ckptdoctor.report.diff_text import figures, stopped
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 
@@ -27,3 +27,5 @@ def _lines(found: Difference, every: bool) -> Iterator[str]:
         largest, mean, relative, cosine = figures(row.numbers)
         told = f"max {largest}, mean {mean}, relative L2 {relative}, cosine {cosine}"
         yield f"{lead}: values: {escape(row.name)}: {row.changed:,} of {row.tensors:,} changed, {told}"
+    if found.interrupted is not None:
+        yield f"{lead}: {stopped(found)}"

@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Side, Single, Tie, Verdict
 from ckptdoctor.report.contents import value
 from ckptdoctor.report.diff_groups import rows
-from ckptdoctor.report.json import SCHEMA, bounded, dump, shape, summary
+from ckptdoctor.report.json import SCHEMA, bounded, dump, reading, shape, summary
 from ckptdoctor.report.summary import summarise
 
 _WAYS = ("renamed", "reshaped", "transposed", "recast", "retagged", "remade", "relaid")
@@ -26,6 +26,8 @@ def render(found: Difference, version: str, every: bool = False) -> str:
             "a": _side(found.a),
             "b": _side(found.b),
             "compared_values": found.compared,
+            "interrupted": found.interrupted is not None,
+            "read": [reading(found.interrupted)] if found.interrupted is not None else [],
             "tolerances": {"rtol": found.rtol, "atol": found.atol},
             "counts": _counts(found),
             "state_dicts": [

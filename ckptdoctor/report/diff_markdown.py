@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Difference, Side
 from ckptdoctor.report.diff_groups import groups, rows
-from ckptdoctor.report.diff_text import figures
+from ckptdoctor.report.diff_text import figures, stopped
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.markup import code, plain, table
 from ckptdoctor.report.numbers import count, size
@@ -36,7 +36,7 @@ def _lines(found: Difference, every: bool) -> Iterator[str]:
         yield from table(("module", "changed", "max abs. Δ", "mean abs. Δ", "relative L2", "cosine"), body)
     if not found.compared:
         yield ""
-        yield "Values were not compared."
+        yield "Values were not compared." if found.interrupted is None else plain(stopped(found))
 
 
 def _side(name: str, side: Side) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from ckptdoctor.differences import Difference, Numbers, Side
 from ckptdoctor.report.contents import heading
 from ckptdoctor.report.diff_groups import Group, Row, groups, rows
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.interrupted import came_to
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.wrapping import abridged, columns, wrapped
@@ -117,8 +118,18 @@ def _ranks(found: Difference) -> Iterator[str]:
 
 
 def _end(found: Difference) -> str:
+    if found.interrupted is not None:
+        return stopped(found)
     took = f"in {found.seconds:.2f} s"
     if not found.compared:
         return f"Compared headers {took}. Not compared: values (--values)."
     tolerances = f", tolerances rtol {found.rtol:g}, atol {found.atol:g}" if found.rtol or found.atol else ""
     return f"Compared headers and values{tolerances} {took}."
+
+
+def stopped(found: Difference) -> str:
+    """Where Ctrl-C came before the end: how far it was, and what was known by then."""
+    apart = [pair for pair in found.pairs if pair.values is not None and not pair.settled]
+    known = f"The values of {plural(len(apart), 'tensor')} differ" if apart else "No values differ"
+    far = came_to([found.interrupted] if found.interrupted is not None else [])
+    return f"Interrupted: headers done, {far}. {known} so far."

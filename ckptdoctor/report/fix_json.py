@@ -30,9 +30,9 @@ def render(report: RepairReport, version: str) -> str:
     )
 
 
-def refused(path: str, message: str, version: str) -> str:
-    """A repair that was refused, and why."""
-    head = {"schema": SCHEMA, "version": version, "path": path, "output": None, "status": "refused"}
+def refused(path: str, message: str, version: str, status: str = "refused") -> str:
+    """A repair that was refused, and why; or one that was "interrupted"."""
+    head = {"schema": SCHEMA, "version": version, "path": path, "output": None, "status": status}
     return dump({**head, "message": message, "steps": [], "proof": None, "left": []})
 
 

@@ -10,6 +10,7 @@ from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.findings import Coverage, FileReport, Finding, Report, Severity
 from ckptdoctor.report.contents import header, place, table
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.interrupted import interrupted, left_behind, not_begun
 from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.shell import fix_command, quote, with_path
@@ -26,14 +27,18 @@ def file_report(report: FileReport, paint: Paint | None = None, width: int | Non
 
 
 def total(report: Report, paint: Paint | None = None) -> str:
-    """One line over several files; "" for one."""
-    if len(report.files) < 2:
+    """What is said over all files, a line each: how many findings there are in several, and what belongs to none."""
+    return "\n".join(filter(None, [_over_all(report, paint), escape(not_begun(report)), escape(left_behind(report))]))
+
+
+def _over_all(report: Report, paint: Paint | None) -> str:
+    if len(report.files) + len(report.not_begun) < 2:
         return ""
     paint = paint or Paint()
     findings = [finding for file in report.files for finding in file.findings]
     unread = sum(file.error is not None for file in report.files)
     pieces = [
-        _counted(findings, paint) or "no findings",
+        _counted(findings, paint) or ("no findings so far" if report.interrupted else "no findings"),
         *([f"{count(unread)} could not be examined"] if unread else []),
     ]
     return f"{plural(len(report.files), 'file')}: {', '.join(pieces)}"
@@ -126,10 +131,13 @@ def _counted(findings: Iterable[Finding], paint: Paint) -> str:
 def _examined(report: FileReport) -> str:
     """What was read, and what was not: the last line of every report."""
     said = [] if report.findings or report.error else ["No findings."]
-    if report.container is not None:
+    if report.interrupted:
+        said = [interrupted(report)]
+    elif report.container is not None:
         said.append(f"Read {size(report.bytes_read)} of {size(report.container.size)} in {report.seconds:.2f} s.")
-    if report.skipped:
-        left_out = ", ".join(f"{each.what} ({each.why})" if each.why else each.what for each in report.skipped)
+    skipped = [each for each in report.skipped if not (report.interrupted and each.why == "interrupted")]
+    if skipped:
+        left_out = ", ".join(f"{each.what} ({each.why})" if each.why else each.what for each in skipped)
         said.append(f"Not examined: {escape(left_out.rstrip('.'))}.")
     return " ".join(said)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ckptdoctor.findings import FileReport, Report, Severity
 from ckptdoctor.report.annotation import annotation
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.interrupted import interrupted, left_behind, not_begun
 from ckptdoctor.report.numbers import plural
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
@@ -28,6 +29,7 @@ def total(report: Report) -> str:
     told = Counter([(each.what, each.why) for file in report.files for each in file.skipped])
     skipped = [f"{what} ({why}) of {plural(number, 'file')}" for (what, why), number in told.items()]
     lines = [f"{plural(len(report.files), 'file')}: {counts}"]
+    lines += filter(None, [escape(not_begun(report)), escape(left_behind(report))])
     return "\n".join([*lines, *([f"Not examined: {escape('; '.join(skipped))}"] if skipped else [])])
 
 
@@ -37,6 +39,8 @@ def _lines(report: FileReport) -> Iterator[str]:
     for finding in report.findings:
         title = f"{finding.code} {finding.name}"
         yield _command(_COMMANDS[finding.severity], report.path, title, "\n".join(annotation(finding, report.path)))
+    if report.interrupted:
+        yield _command("warning", report.path, "interrupted", interrupted(report))
 
 
 def _command(name: str, path: str, title: str, message: str) -> str:

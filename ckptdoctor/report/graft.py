@@ -183,7 +183,7 @@ def _entry(each: Graft) -> dict[str, object]:
     }
 
 
-def refused_json(path: str, donor: str, message: str, version: str) -> str:
-    """A graft that was refused, and why."""
-    head = {"schema": SCHEMA, "version": version, "path": path, "from": donor, "output": None, "status": "refused"}
+def refused_json(path: str, donor: str, message: str, version: str, status: str = "refused") -> str:
+    """A graft that was refused, and why; or one that was "interrupted"."""
+    head = {"schema": SCHEMA, "version": version, "path": path, "from": donor, "output": None, "status": status}
     return dump({**head, "message": message})

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits import Fix
-from ckptdoctor.findings import Coverage, FileReport, Finding, Location, Report, Severity
+from ckptdoctor.findings import Coverage, FileReport, Finding, Location, Reading, Report, Severity
 from ckptdoctor.report.numbers import count
 from ckptdoctor.report.shell import fix_command
 from ckptdoctor.report.summary import Summary, summarise
@@ -23,6 +23,9 @@ def render(report: Report, version: str, statistics: bool = False) -> str:
         "schema": SCHEMA,
         "version": version,
         "files": [_file(file) for file in report.files],
+        "interrupted": report.interrupted,
+        "not_begun": list(report.not_begun),
+        "leftovers": [{"path": each.path, "bytes": each.nbytes} for each in report.leftovers],
         "summary": {each.value: sum(found.severity is each for found in findings) for each in reversed(Severity)},
     }
     if statistics:
@@ -47,8 +50,15 @@ def _file(report: FileReport) -> dict[str, object]:
         "coverage": _coverage(report.coverage) if report.coverage is not None else None,
         "error": report.error,
         "bytes_read": report.bytes_read,
+        "interrupted": report.interrupted,
+        "read": [reading(each) for each in report.readings],
         "seconds": round(report.seconds, 4),
     }
+
+
+def reading(each: Reading) -> dict[str, object]:
+    """How far one part of the work came, in bytes."""
+    return {"what": each.what, "done": each.done, "total": each.total, "complete": each.complete}
 
 
 def summary(figures: Summary) -> dict[str, object]:

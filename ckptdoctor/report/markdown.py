@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.interrupted import interrupted, left_behind, not_begun
 from ckptdoctor.report.markup import code, plain, table
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.shell import fix_command, with_path
@@ -24,6 +25,10 @@ def render(report: Report, statistics: bool = False) -> str:
 
 def _lines(report: Report, statistics: bool) -> Iterator[str]:
     yield f"**{_sentence(report.files)}**"
+    stopped = [f"{code(escape(file.path))}: {plain(interrupted(file))}" for file in report.files if file.interrupted]
+    for line in (*stopped, *filter(None, [plain(escape(not_begun(report))), plain(escape(left_behind(report)))])):
+        yield ""
+        yield line
     rows = [row for file in report.files for row in _rows(file)]
     if rows:
         yield ""
@@ -31,7 +36,7 @@ def _lines(report: Report, statistics: bool) -> Iterator[str]:
     if len(rows) > _MOST:
         yield ""
         yield f"… and {plural(len(rows) - _MOST, 'more finding')}: `--format json`"
-    clean = [file for file in report.files if not file.findings and file.error is None]
+    clean = [file for file in report.files if not (file.findings or file.error or file.interrupted)]
     if clean and rows:
         named = ", ".join([code(escape(file.path)) for file in clean[:_CLEAN]])
         more = f" and {len(clean) - _CLEAN:,} more" if len(clean) > _CLEAN else ""
@@ -51,7 +56,8 @@ def _sentence(files: Sequence[FileReport]) -> str:
     unread = sum(file.error is not None for file in files)
     said += [f"{plural(unread, 'file')} could not be examined"] if unread else []
     where = escape(files[0].path) if len(files) == 1 else plural(len(files), "file")
-    return f"{', '.join(said) or 'Nothing found'} in {plain(where)}"
+    nothing = "Interrupted" if any(file.interrupted for file in files) else "Nothing found"
+    return f"{', '.join(said) or nothing} in {plain(where)}"
 
 
 def _rows(file: FileReport) -> Iterator[tuple[str, ...]]:

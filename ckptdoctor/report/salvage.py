@@ -45,6 +45,12 @@ def as_json(report: SalvageReport, version: str) -> str:
     )
 
 
+def interrupted_json(path: str, message: str, version: str) -> str:
+    """The same where Ctrl-C came before the end."""
+    head = {"schema": SCHEMA, "version": version, "path": path, "output": None, "status": "interrupted"}
+    return dump({**head, "message": message})
+
+
 def _entry(lost: LostTensor) -> dict[str, object]:
     return {
         "key": show_path(lost.path),

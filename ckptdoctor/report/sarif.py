@@ -14,6 +14,7 @@ from hashlib import sha256
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
 from ckptdoctor.report.annotation import annotation
+from ckptdoctor.report.interrupted import interrupted, left_behind, not_begun
 from ckptdoctor.report.json import dump
 from ckptdoctor.report.rule_table import RulePage
 from ckptdoctor.report.sarif_places import Places, uri
@@ -43,7 +44,7 @@ def render(report: Report, version: str, rules: Iterable[RulePage], statistics: 
     run: _Object = {
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
-        "invocations": [_invocation(report.files)],
+        "invocations": [_invocation(report)],
         "artifacts": [_artifact(file) for file in report.files],
         "results": [
             each for number, file in enumerate(report.files) for each in _results(file, Places(file, number), numbers)
@@ -63,10 +64,13 @@ def _artifact(file: FileReport) -> _Object:
     return artifact
 
 
-def _invocation(files: Sequence[FileReport]) -> _Object:
+def _invocation(report: Report) -> _Object:
     """Whether all files could be examined, and what was not: 3.20.14, 3.20.21."""
-    unread = any(file.error is not None or file.interrupted for file in files)
-    return {"executionSuccessful": not unread, "toolExecutionNotifications": list(_notifications(files))}
+    unread = report.interrupted or any(file.error is not None for file in report.files)
+    told = list(_notifications(report.files))
+    for text in filter(None, [not_begun(report), left_behind(report)]):
+        told.append({"level": "warning", "message": _message(text)})
+    return {"executionSuccessful": not unread, "toolExecutionNotifications": told}
 
 
 def _notifications(files: Sequence[FileReport]) -> Iterator[_Object]:
@@ -74,6 +78,8 @@ def _notifications(files: Sequence[FileReport]) -> Iterator[_Object]:
         place = [{"physicalLocation": {"artifactLocation": {"uri": uri(file.path), "index": number}}}]
         if file.error is not None:
             yield {"level": "error", "message": _message(file.error), "locations": place}
+        if file.interrupted:
+            yield {"level": "warning", "message": _message(interrupted(file)), "locations": place}
         for each in file.skipped:
             text = f"Not examined: {each.what} ({each.why})"
             yield {"level": "note", "message": _message(text), "locations": place}

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING
 from textual.message_pump import MessagePump
 
 from ckptdoctor.engine.events import Progress
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.tui.background import guarded
 from ckptdoctor.tui.messages import Progressed, RepairDone, RepairFailed
 
 if TYPE_CHECKING:
     from ckptdoctor.engine.plan import Plan
-
-
-class _StoppedError(Exception):
-    """Whoever waits has had enough."""
 
 
 class Repairing:
@@ -40,12 +37,12 @@ class Repairing:
 
         try:
             report = repair(self.plan, self._watch).report
-        except _StoppedError:
+        except StoppedError:
             self.screen.post_message(RepairFailed("Stopped."))
         else:
             self.screen.post_message(RepairDone(report))
 
     def _watch(self, progress: Progress) -> None:
         if self._stopped.is_set():
-            raise _StoppedError
+            raise StoppedError
         self.screen.post_message(Progressed(progress))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Tensor
+from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Tensor, progress
 from ckptdoctor.values.diff_bytes import Blocks, Files, Run, Tally, batches, runs, workers
 
 
@@ -36,9 +36,11 @@ def alike(
             return [(run.number, blocks.same(run)) for run in group]
 
     with ThreadPoolExecutor(workers(a[1].distant or b[1].distant), thread_name_prefix="ckptdoctor-alike") as pool:
-        futures = [pool.submit(work, group) for group in batches(every)]
+        groups = list(batches(every))
+        futures = [pool.submit(work, group) for group in groups]
         try:
-            for future in futures:
+            for group, future in zip(groups, futures, strict=True):
+                progress.advance(sum([run.nbytes for run in group]))
                 for number, same in future.result():
                     told[number] = bool(told[number]) and same
         finally:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.errors import DamagedError
+from ckptdoctor.errors import DamagedError, StoppedError
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
-from ckptdoctor.values.diff_bytes import StoppedError
 from ckptdoctor.values.strips import UnreadError, insist_on_values
 
 if TYPE_CHECKING:

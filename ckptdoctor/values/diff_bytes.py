@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.checkpoint.wording import system_says
-from ckptdoctor.errors import DamagedError, UnreadableError
+from ckptdoctor.errors import DamagedError, StoppedError, UnreadableError
 from ckptdoctor.formats.compose.strided import length, refusal, segments
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
@@ -134,10 +134,6 @@ class Feed:
 Going = Callable[[int], bool]
 
 
-class StoppedError(Exception):
-    """Whoever waits has had enough."""
-
-
 class Tally:
     """How many bytes of both sides all threads are done with."""
 
@@ -153,6 +149,14 @@ class Tally:
             done = self._done
         if not self._going(done):
             raise StoppedError
+
+    def go_on(self) -> None:
+        """Nothing more is done yet. Raises StoppedError where nobody wants the rest."""
+        self.add(0)
+
+    def uncounted(self) -> Tally:
+        """A tally for what is read once more: it ends where this one does, and counts nothing."""
+        return Tally(lambda done: self._going(self._done))
 
 
 class Blocks:

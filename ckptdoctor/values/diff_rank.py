@@ -17,7 +17,7 @@ from ckptdoctor.values.diff_bytes import Feed, Files, leaves
 from ckptdoctor.values.diff_numbers import CHUNK, Meter, Tolerance, narrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import torch
 
@@ -29,8 +29,17 @@ _REST = 1e-3  # of the squared norm may be left over, besides what rounding expl
 _WIDE = CHUNK  # columns that fit the buffers
 
 
-def ranks(pairs: list[Pair], a: Source, b: Source, swapped: tuple[bool, bool]) -> Ranks | None:
-    """The ranks of what changed in the largest matrices; None where none is large enough."""
+def ranks(
+    pairs: list[Pair],
+    a: Source,
+    b: Source,
+    swapped: tuple[bool, bool],
+    go_on: Callable[[], None] = lambda: None,
+) -> Ranks | None:
+    """The ranks of what changed in the largest matrices; None where none is large enough.
+
+    ``go_on`` is called again and again; what it raises ends the work.
+    """
     wanted = sorted(filter(_eligible, pairs), key=lambda pair: -pair.a.numel)[:_LARGEST]
     if not wanted:
         return None
@@ -38,7 +47,7 @@ def ranks(pairs: list[Pair], a: Source, b: Source, swapped: tuple[bool, bool]) -
     with Files(a) as files_a, Files(b) as files_b:
         meter = Meter(files_a, files_b, Tolerance())
         for pair in wanted:
-            found = _rank(pair, meter, files_a, files_b, swapped)
+            found = _rank(pair, meter, files_a, files_b, swapped, go_on)
             if found is None:
                 full.append(pair.name)
             else:
@@ -60,7 +69,9 @@ def _eligible(pair: Pair) -> bool:
     return floats and plain and min(shape[0], columns) >= _SMALLEST and columns <= _WIDE and numbers.square > 0
 
 
-def _rank(pair: Pair, meter: Meter, a: Files, b: Files, swapped: tuple[bool, bool]) -> Rank | None:
+def _rank(
+    pair: Pair, meter: Meter, a: Files, b: Files, swapped: tuple[bool, bool], go_on: Callable[[], None]
+) -> Rank | None:
     """The rank of the difference of two matrices; None where it is not low."""
     import torch
 
@@ -71,11 +82,11 @@ def _rank(pair: Pair, meter: Meter, a: Files, b: Files, swapped: tuple[bool, boo
     generator = torch.Generator().manual_seed(0)
     random = torch.randn(shape[1], directions, generator=generator)
     scale = 1 / sqrt(numbers.square / (shape[0] * shape[1]))  # so that neither rounding nor overflow decides
-    image = torch.cat([apart.mul_(scale) @ random for apart in _rows(pair, shape, meter, a, b, swapped)])
+    image = torch.cat([apart.mul_(scale) @ random for apart in _rows(pair, shape, meter, a, b, swapped, go_on)])
     basis, _ = torch.linalg.qr(image)
     inner = torch.zeros(directions, shape[1])
     first = 0
-    for apart in _rows(pair, shape, meter, a, b, swapped):
+    for apart in _rows(pair, shape, meter, a, b, swapped, go_on):
         inner += basis[first : first + len(apart)].T @ apart.mul_(scale)
         first += len(apart)
     energy = torch.linalg.svdvals(inner.double()).square() / (shape[0] * shape[1])
@@ -96,12 +107,19 @@ def _rounding(pair: Pair, square: float, square_b: float) -> float:
 
 
 def _rows(
-    pair: Pair, shape: tuple[int, int], meter: Meter, a: Files, b: Files, swapped: tuple[bool, bool]
+    pair: Pair,
+    shape: tuple[int, int],
+    meter: Meter,
+    a: Files,
+    b: Files,
+    swapped: tuple[bool, bool],
+    go_on: Callable[[], None],
 ) -> Iterator[torch.Tensor]:
     """The difference in groups of whole rows, in float32."""
     feeds = Feed(segments(_plain(pair, 0), swapped[0]), a), Feed(segments(_plain(pair, 1), swapped[1]), b)
     step = CHUNK // shape[1]
     for first in range(0, shape[0], step):
+        go_on()
         count = min(step, shape[0] - first)
         one = meter.values(feeds[0], pair.a.dtype, count * shape[1], 0).float()
         other = meter.values(feeds[1], pair.b.dtype, count * shape[1], 1).float()

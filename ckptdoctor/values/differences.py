@@ -55,7 +55,7 @@ def compare_values(
         step(found, range(0))
     for some in [wanted] if step is None else _portions(found, wanted):
         told = _compared(found, some, a, b, swapped, tally)
-        turned = _transposed(found, told, a, b, swapped)
+        turned = _transposed(found, told, a, b, swapped, tally)
         told |= turned
         known = [(number, like) for like in told for number in (like, *tied.get(like, ()))]
         for number, like in known:
@@ -70,7 +70,7 @@ def compare_values(
     from ckptdoctor.values.diff_rank import ranks
 
     once = {id(pairs[number]) for number, like in enumerate(same_as) if number == like}
-    return replace(found, ranks=ranks([pair for pair in changed if id(pair) in once], a, b, swapped))
+    return replace(found, ranks=ranks([pair for pair in changed if id(pair) in once], a, b, swapped, tally.go_on))
 
 
 def _portions(found: Difference, wanted: Sequence[int]) -> Iterator[list[int]]:
@@ -97,7 +97,7 @@ def total_bytes(found: Difference) -> int:
 
 
 def _transposed(
-    found: Difference, told: dict[int, Values], a: Source, b: Source, swapped: tuple[bool, bool]
+    found: Difference, told: dict[int, Values], a: Source, b: Source, swapped: tuple[bool, bool], tally: Tally
 ) -> dict[int, Values]:
     """The matrices whose values are the same with rows and columns exchanged, by number."""
     numbers = [number for number, values in told.items() if _may_be_transposed(found.pairs[number], values)]
@@ -108,7 +108,7 @@ def _transposed(
         one = pairs[number].a
         pairs[number] = replace(pairs[number], a=replace(one, shape=one.shape[::-1], stride=one.stride[::-1]))
     turned = replace(found, pairs=tuple(pairs))
-    made = _compared(turned, numbers, a, b, swapped, Tally())
+    made = _compared(turned, numbers, a, b, swapped, tally.uncounted())
     return {number: values for number, values in made.items() if replace(pairs[number], values=values).settled}
 
 

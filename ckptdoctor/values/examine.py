@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 _PART = 16 * CHUNK  # values of a large tensor that a thread takes at a time
+_GRACE = 2.0  # seconds that interrupted threads have for their chunk
 _MOST_THREADS = 8  # memory is not faster than so many
 
 Going = Callable[[int], bool]
@@ -52,14 +53,17 @@ def examine_values(
 
     examination = _Examination(checkpoint, source, going, only_finite)
     before = torch.get_num_threads()
-    workers = [Thread(target=examination.work, daemon=True) for _ in range(threads or _threads())]
+    overs = [Event() for _ in range(threads or _threads())]
+    workers = [Thread(target=examination.work, args=(over,), daemon=True) for over in overs]
     try:
         for worker in workers:
             worker.start()
-        for worker in workers:
-            worker.join()
+        for over in overs:
+            over.wait()
     except BaseException:  # Ctrl-C: the threads end after their chunk
         examination.stopped = True
+        for over, worker in zip(overs, workers, strict=True):
+            over.wait(_GRACE if worker.ident is not None else 0)
         raise
     finally:
         torch.set_num_threads(before)
@@ -114,8 +118,11 @@ class _Examination:
         self.stopped = False
         self.error: BaseException | None = None
 
-    def work(self) -> None:
-        """What each thread does, until nothing is left."""
+    def work(self, over: Event) -> None:
+        """What each thread does, until nothing is left; then it is ``over``.
+
+        That is told by an event: where Ctrl-C interrupts ``Thread.join``, Python takes the thread for one that ended.
+        """
         import torch
 
         torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
@@ -131,6 +138,8 @@ class _Examination:
         except BaseException as error:  # noqa: BLE001  carried over to the thread that waits
             self.error = error
             self.stopped = True
+        finally:
+            over.set()
 
     def _batches(self) -> Iterator[list[_Work]]:
         """Pieces of work, small ones together."""

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from math import isnan
 from typing import TYPE_CHECKING
 
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.looks import Extreme, Extremes
 from ckptdoctor.values.boxes import Picks
-from ckptdoctor.values.diff_bytes import StoppedError
 from ckptdoctor.values.sampling import index_at
 
 if TYPE_CHECKING:

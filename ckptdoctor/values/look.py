@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.looks import Look, Picture, Window
 from ckptdoctor.values.boxes import Boxes, Picks, plain
 from ckptdoctor.values.chunks import Measure
-from ckptdoctor.values.diff_bytes import StoppedError
 from ckptdoctor.values.extremes import along, largest
 from ckptdoctor.values.narrowing import Narrowing
 from ckptdoctor.values.partial import Partial

@@ -11,8 +11,7 @@ from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Copy, Recipe, Segment
 from ckptdoctor.writing.system import clone, copy_range, preallocate, write_at
 
-_AT_ONCE = 256 << 20  # bytes that the kernel copies in one call: between two calls an interrupt is answered
-_WATCHED = 32 << 20  # the same where somebody watches
+_AT_ONCE = 32 << 20  # bytes that the kernel copies in one call: between two calls an interrupt is answered
 _WORTH_CLONING = 16 << 20  # shorter outputs are as quickly copied
 
 Done = Callable[[int], None]  # is told how many bytes are done; what it raises ends the work
@@ -72,9 +71,9 @@ def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
 
 
 def _copy(segment: Copy, original: Reading, files: Originals, target: int, at: int, told: Done | None) -> None:
-    done, most = 0, _AT_ONCE if told is None else _WATCHED
+    done = 0
     while done < segment.length:
-        count = min(most, segment.length - done)
+        count = min(_AT_ONCE, segment.length - done)
         copied = copy_range(files.fd(segment.file), target, count, segment.offset + done, at + done)
         if not copied:  # not offered here, or the original has ended: reading tells
             rest = Copy(segment.offset + done, segment.length - done, segment.file)

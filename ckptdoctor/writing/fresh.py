@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import errno
 import os
-from contextlib import suppress
 
+from ckptdoctor.checkpoint import process
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.publishing import reveal
-from ckptdoctor.writing.system import BINARY, sync_directory
-from ckptdoctor.writing.target import Target, resolve, temporary_name
+from ckptdoctor.writing.system import sync_directory
+from ckptdoctor.writing.target import Target, resolve
+from ckptdoctor.writing.unfinished import sweep, temporary_file
 
 _BEGINNING = 512  # bytes of an existing file that are looked at
 
@@ -30,16 +31,13 @@ def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False) -
     the case): a slip of the hand must not cost a checkpoint. Raises WriteError; then nothing has changed.
     """
     target = insist(output, kind, force=force)
-    path = temporary_name(target)
+    sweep(target.directory)
     try:
-        with cleaned_up():
-            try:
-                _fill(path, data)
-                reveal(path, target)
-                sync_directory(target.directory)
-            finally:
-                with suppress(FileNotFoundError):  # it has got its name
-                    os.unlink(path)
+        with cleaned_up(), temporary_file(target, 0o666) as (path, fd):
+            _fill(fd, data)
+            process.commit()
+            reveal(path, target)
+            sync_directory(target.directory)
     except OSError as error:
         why = "there is no room" if error.errno == errno.ENOSPC else error.strerror or str(error)
         raise WriteError(f"{output} could not be written: {why}. Nothing has changed.") from error
@@ -54,9 +52,7 @@ def _is(path: str, kind: bytes) -> bool:
     return not head or head.lstrip().lower().startswith(kind.lower())
 
 
-def _fill(path: str, data: bytes) -> None:
-    # O_EXCL: never write into a file, or through a link, that someone else has put there
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | BINARY, 0o666)
+def _fill(fd: int, data: bytes) -> None:
     with open(fd, "wb") as file:
         file.write(data)
         file.flush()

@@ -10,11 +10,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from ckptdoctor.checkpoint.process import is_ours
+from ckptdoctor.checkpoint.process import before_leaving, do_last_things, is_ours
 
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-_last_things: list[Callable[[], None]] = []  # what is done before such a signal ends the process
 
 
 class _Ended(BaseException):
@@ -57,11 +55,11 @@ def cleaned_up() -> Iterator[None]:
 
 
 def before_the_end(do: Callable[[], None]) -> None:
-    """Have ``do`` called before SIGTERM or SIGHUP ends the command line's process, which runs no exit handlers then.
+    """Have ``do`` called before the command line's process ends, by SIGTERM or SIGHUP too.
 
     Elsewhere it is called only where ``cleaned_up`` lasts: signals are the business of the program that uses us.
     """
-    _last_things.append(do)
+    before_leaving(do)
     if is_ours() and threading.current_thread() is threading.main_thread():
         for number in _ENDING:
             if signal.getsignal(number) is signal.SIG_DFL:
@@ -76,8 +74,7 @@ def _end(number: int) -> NoReturn:
     """End the process by the signal, so that whoever waits for it knows."""
     for each in _ENDING:
         signal.signal(each, signal.SIG_IGN)  # a second one must not interrupt this
-    for do in _last_things:
-        do()
+    do_last_things()
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     raise SystemExit(128 + number)  # where the signal does not end the process at once

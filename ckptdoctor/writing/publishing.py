@@ -5,30 +5,29 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
-from ckptdoctor.checkpoint import FileIdentity
+from ckptdoctor.checkpoint import FileIdentity, process, progress
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import WriteError
 from ckptdoctor.writing.attributes import restore
 from ckptdoctor.writing.comparing import compare
-from ckptdoctor.writing.filling import Done, fill, reserve
+from ckptdoctor.writing.filling import fill, reserve
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.originals import Originals, originals
 from ckptdoctor.writing.recipe import Recipe
 from ckptdoctor.writing.syncing import BackgroundSync
-from ckptdoctor.writing.system import BINARY, NO_LINKS, free_bytes, sync_directory
-from ckptdoctor.writing.target import MARK, Target, resolve, temporary_name
+from ckptdoctor.writing.system import NO_LINKS, free_bytes, sync_directory
+from ckptdoctor.writing.target import Target, resolve
+from ckptdoctor.writing.unfinished import sweep, temporary_file
 
 # Shorter outputs are on the disk before a second thread would have started
 _WORTH_A_THREAD = 16 << 20
 
 # Is told what is done (copying, comparing, verifying), how many bytes of it, and of how many; what it raises ends it
 Watch = Callable[[str, int, int], None]
-
-_unfinished: set[str] = set()  # the temporary files that there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +82,15 @@ def publish_together(
     theirs are removed again.
     """
     started = perf_counter()
+    swept: set[str] = set()
     known: dict[str, FileIdentity | None] = {parts[0].recipe.source: identity}
     try:
-        with cleaned_up(), ExitStack() as names:
+        with cleaned_up(), progress.heard(watch), ExitStack() as names:
             with ExitStack() as opened:  # Windows gives no file another name, and replaces none, while it is open
-                made = [_made(part, names, opened, known, force, break_links, watch) for part in parts]
+                made = [_made(part, names, opened, known, force, break_links, swept) for part in parts]
                 for files, _, _ in made:
                     files.insist_unchanged()
+            process.commit()
             _reveal_all(parts, [(path, target) for _, path, target in made])
     except OSError as error:
         raise WriteError(_sentence(error, parts[-1].output, parts[-1].recipe)) from error
@@ -108,7 +109,7 @@ def _made(
     known: dict[str, FileIdentity | None],
     force: bool,
     break_links: bool,
-    watch: Watch | None,
+    swept: set[str],
 ) -> tuple[Originals, str, Target]:
     """The complete, verified file of one part under its temporary name, which lasts as long as ``names``.
 
@@ -118,11 +119,12 @@ def _made(
     try:
         files = opened.enter_context(originals(recipe.source, known.get(recipe.source)))
         target = resolve(part.output, os.fstat(files.first), force=force, break_links=break_links)
-        path = names.enter_context(_temporary(target))
-        # O_EXCL: never write into a file, or through a link, that someone else has put there
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | BINARY, 0o600)
+        if target.directory not in swept:
+            sweep(target.directory)
+            swept.add(target.directory)
+        path, fd = names.enter_context(temporary_file(target))
         try:
-            _make(part, files, fd, path, watch)
+            _make(part, files, fd, path)
         finally:
             os.close(fd)
     except OSError as error:
@@ -130,28 +132,21 @@ def _made(
     return files, path, target
 
 
-def _make(part: Part, files: Originals, fd: int, path: str, watch: Watch | None) -> None:
+def _make(part: Part, files: Originals, fd: int, path: str) -> None:
     """Everything up to a complete, verified file that has only the wrong name."""
     recipe = part.recipe
     cloned = reserve(recipe, files, fd)
     with _synced(fd, recipe.size) as complete:
-        fill(recipe, files, fd, cloned, _told(watch, "copying", recipe))
+        with progress.phase("copying", recipe.size) as copying:
+            fill(recipe, files, fd, cloned, copying.reach)
         complete()
-        compare(recipe, files, fd, _told(watch, "comparing", recipe))
+        with progress.phase("comparing", recipe.size) as comparing:
+            compare(recipe, files, fd, comparing.reach)
         if part.verify is not None:
-            if watch is not None:
-                watch("verifying", 0, recipe.size)
-            part.verify(path)
+            with progress.phase("verifying", recipe.size):
+                part.verify(path)
     restore(files.first, fd)
     os.fsync(fd)
-
-
-def _told(watch: Watch | None, what: str, recipe: Recipe) -> Done | None:
-    """Tells how far one part of the work is."""
-    if watch is None:
-        return None
-    total = recipe.size
-    return lambda done: watch(what, done, total)
 
 
 def _reveal_all(parts: Sequence[Part], made: Sequence[tuple[str, Target]]) -> None:
@@ -171,30 +166,6 @@ def _reveal_all(parts: Sequence[Part], made: Sequence[tuple[str, Target]]) -> No
 
 
 @contextmanager
-def _temporary(target: Target) -> Iterator[str]:
-    """A new name beside the target; what is made under it is gone afterwards unless it has got the target's name."""
-    path = temporary_name(target)
-    _unfinished.add(path)
-    try:
-        yield path
-    finally:
-        with suppress(FileNotFoundError):  # renamed, or never made
-            os.unlink(path)
-        _unfinished.discard(path)
-
-
-def abandon() -> None:
-    """Remove what threads are writing: the process is about to end, without waiting for them."""
-    for path in tuple(_unfinished):
-        with suppress(OSError):
-            os.unlink(path)
-        folder = os.path.dirname(path)
-        if MARK in os.path.basename(folder):  # the files of a folder lie in one that has only a temporary name itself
-            with suppress(OSError):
-                os.rmdir(folder)
-
-
-@contextmanager
 def _synced(fd: int, size: int) -> Iterator[Callable[[], None]]:
     """The file is on its way to the disk while this lasts; call what is given once all bytes are written."""
     if size < _WORTH_A_THREAD:
@@ -203,7 +174,8 @@ def _synced(fd: int, size: int) -> Iterator[Callable[[], None]]:
     background = BackgroundSync(fd)
     try:
         yield background.complete
-        background.wait()
+        with progress.phase("waiting for the disk", 0) as waiting:
+            background.wait(waiting.advance)
     except BaseException:
         background.abandon()
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from importlib.util import find_spec
 
 # what a file system says of a call that it does not have, or not for these two files
 UNSUPPORTED = frozenset({errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOTTY})
@@ -13,6 +14,7 @@ NO_LINKS = UNSUPPORTED | {errno.EPERM, errno.EACCES, errno.EMLINK}
 NO_DIRECTORY_SYNC = UNSUPPORTED | {errno.EACCES, errno.EPERM, errno.EISDIR, errno.EBADF}
 
 BINARY = getattr(os, "O_BINARY", 0)
+LOCKS = find_spec("fcntl") is not None  # locks that end with the process that has them; those of Windows are others
 _FICLONE = 0x40049409  # linux/fs.h: share all blocks of one file with another
 
 
@@ -39,6 +41,21 @@ def clone(source: int, target: int) -> bool:
         fcntl.ioctl(target, _FICLONE, source)
     except OSError:
         return False
+    return True
+
+
+def lock(fd: int) -> bool | None:
+    """Lock an open file or folder until it is closed. False where somebody else has; None where there are no locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
     return True
 
 

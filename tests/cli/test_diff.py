@@ -1,6 +1,7 @@
 """``ckptdoctor diff`` as people meet it."""
 
 import json
+from time import sleep
 
 import pytest
 import torch
@@ -87,36 +88,49 @@ def test_headers_need_no_torch(shelf):
 
 def test_progress_on_a_terminal(shelf, monkeypatch, capsys):
     """On a terminal a line tells how far reading is, and is gone before the report; elsewhere stderr stays empty."""
-    from ckptdoctor.cli import diff as command
     from ckptdoctor.cli import main, progress
     from tests.cli.test_progress import Terminal
 
     terminal = Terminal()
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(progress, "_QUIET", 0)
-    monkeypatch.setattr(command, "ProgressBar", lambda: progress.ProgressBar(terminal))
+    monkeypatch.setattr(progress.sys, "stderr", terminal)
     monkeypatch.chdir(shelf)
     assert main.run(["diff", "a.pt", "head.pt", "--values"]) == 1
     drawn = terminal.getvalue()
     assert "values  [" in drawn and " of 136 kB" in drawn and drawn.endswith("\r\x1b[K")
-    out, err = capsys.readouterr()
-    assert "identical but for the head" in out and not err
+    assert "identical but for the head" in capsys.readouterr().out
     assert main.run(["diff", "a.pt", "head.pt"]) == 0 and terminal.getvalue() == drawn
 
 
 def test_ctrl_c_ends_it(shelf, monkeypatch, capsys):
-    """Ctrl-C while values are read ends with its own status and without a word of what was not compared."""
+    """Ctrl-C while values are read ends with its own status, what the headers say, and how far the values came."""
     from ckptdoctor.cli import main
     from ckptdoctor.cli.exit_status import ExitStatus
     from ckptdoctor.cli.progress import ProgressBar
+    from ckptdoctor.errors import StoppedError
 
     def watch(self, event):
         raise KeyboardInterrupt
 
+    def endlessly(found, a, b, going, step):
+        while going(500):
+            sleep(0.01)
+        raise StoppedError
+
     monkeypatch.setattr(ProgressBar, "watch", watch)
+    monkeypatch.setattr("ckptdoctor.values.differences.compare_values", endlessly)
     monkeypatch.chdir(shelf)
-    assert main.run(["diff", "a.pt", "head.pt", "--values"]) == ExitStatus.INTERRUPTED
-    assert capsys.readouterr().out == ""
+    for style in ("full", "concise", "markdown", "json"):
+        command = ["diff", "a.pt", "head.pt", "--values", "--format", style]
+        assert main.run(command) == ExitStatus.INTERRUPTED
+        out = capsys.readouterr().out
+        if style == "json":
+            found = json.loads(out)
+            assert found["interrupted"] and not found["same"] and not found["compared_values"]
+            assert [each["what"] for each in found["read"]] == ["values"] and not found["read"][0]["complete"]
+        else:
+            assert "Interrupted: headers done, values" in out and "No values differ so far." in out
 
 
 def test_from_python(shelf):

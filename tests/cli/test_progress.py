@@ -41,8 +41,8 @@ def test_long_times(left, text):
 
 
 def test_nothing_to_read():
-    """No bytes at all are no trouble."""
-    assert "0 %" in line(Progress("values", 0, 0), 0.0)
+    """What has no bytes says how long it has taken."""
+    assert line(Progress("waiting for the disk", 0, 0), 3.2) == "waiting for the disk  3 s"
 
 
 def test_the_line_is_gone_afterwards(terminal):

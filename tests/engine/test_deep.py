@@ -97,12 +97,11 @@ def test_ctrl_c_leaves_with_what_was_found(tmp_path, monkeypatch, after):
         "examine_values",
         lambda checkpoint, source, going, only_finite: genuine(checkpoint, source, _slow(going), threads=1),
     )
-    if after == 0:
-        monkeypatch.setattr(watching.Thread, "join", _interrupting("checksums"))
-    else:
-        monkeypatch.setattr(watching.Thread, "join", _interrupting("values"))
+    monkeypatch.setattr(watching.Event, "wait", _interrupting("values" if after else "checksums"))
     report = check(str(path), DEEP)
     assert report.interrupted
+    assert [each.what for each in report.readings] == ["checksums", "values"]
+    assert report.readings[0].complete is bool(after) and not report.readings[1].complete
     assert "N401" in codes(report)
     assert "interrupted" in [each.why for each in report.skipped]
     if after:
@@ -120,11 +119,11 @@ def _slow(going):
 
 
 def _interrupting(what):
-    """``Thread.join`` that raises KeyboardInterrupt once, while the work called ``what`` is waited for."""
-    genuine = watching.Thread.join
+    """``Event.wait`` that raises KeyboardInterrupt once, while the work called ``what`` is waited for."""
+    genuine = watching.Event.wait
     state = {"done": False}
 
-    def join(self, timeout=None):
+    def wait(self, timeout=None):
         here = sys._getframe(1).f_locals
         ready = here.get("what") == what and (what == "checksums" or here["done"] > 4 << 20)
         if ready and not state["done"]:
@@ -132,12 +131,12 @@ def _interrupting(what):
             raise KeyboardInterrupt
         return genuine(self, timeout)
 
-    return join
+    return wait
 
 
 def test_python_callers_get_their_ctrl_c(sick, monkeypatch):
     """``ckptdoctor.check`` raises KeyboardInterrupt as any function does."""
-    monkeypatch.setattr(watching.Thread, "join", _interrupting("checksums"))
+    monkeypatch.setattr(watching.Event, "wait", _interrupting("checksums"))
     with pytest.raises(KeyboardInterrupt):
         api.check(sick, deep=True)
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from ckptdoctor.engine import leaving
+from ckptdoctor.checkpoint import process
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
@@ -56,7 +56,7 @@ def test_nothing_is_left_of_what_a_process_abandons(planned):
     def watch(progress):
         if not seen:
             seen.append(len(os.listdir(folder)))
-            leaving.abandon()
+            process.do_last_things()
             seen.append(len(os.listdir(folder)))
             raise KeyError
 

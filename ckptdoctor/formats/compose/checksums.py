@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from zlib import crc32
 
-from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.checkpoint import FileSource, progress
 from ckptdoctor.writing.recipe import Generated, Literal, Segment
 
 _CHUNK = 1 << 20
@@ -60,8 +60,14 @@ class Bytes:
 
 def checksums(every: Sequence[Data]) -> list[int]:
     """The checksum of each."""
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        return [crc for group in pool.map(_summed, batches(every)) for crc in group]
+    total = sum([segment.length for data in every for segment in data])
+    groups = list(batches(every))
+    found: list[int] = []
+    with progress.phase("checksums", total) as reading, ThreadPoolExecutor(_WORKERS) as pool:
+        for group, sums in zip(groups, pool.map(_summed, groups), strict=True):
+            found += sums
+            reading.advance(sum([segment.length for data in group for segment in data]))
+    return found
 
 
 def _summed(group: Sequence[Data]) -> list[int]:

@@ -24,7 +24,7 @@ class Pace:
             self._what, self._began = progress.what, now
         total = max(progress.total, 1)
         done = min(progress.done, total)
-        pieces = [f"{progress.what} {100 * done // total} %"]
+        pieces = [f"{progress.what} {100 * done // total} %" if progress.total else progress.what]
         seconds = now - self._began
         if seconds >= _SETTLED and done:
             rate = done / seconds

@@ -272,7 +272,8 @@ class BrowserScreen(Screen[None], Filling):
     def _tell_unread(self, report: FileReport) -> None:
         """What was not examined, and what would do it; after a deep examination what could not be read, and why."""
         view = self.query_one(FindingsView)
-        view.say_nothing("Nothing was found in what was examined.")
+        early = "Stopped early: nothing was found so far."
+        view.say_nothing(early if report.interrupted else "Nothing was found in what was examined.")
         deep = self.examination is not None and self.examination.settings.deep
         left = [f"{each.what} ({each.why})" for each in report.skipped if each.why not in _NEVER_READ]
         said = f"not read: {'; '.join(left)}" if left else "every byte was read"

@@ -1,0 +1,46 @@
+"""What is said of work that ended early: by Ctrl-C, how far it came; by a kill, what it left in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ckptdoctor.findings import FileReport, Reading, Report
+from ckptdoctor.report.numbers import plural, size
+
+
+def interrupted(report: FileReport) -> str:
+    """As in “Interrupted: checksums done, values 0 of 3.2 GB. No findings so far.”."""
+    found = plural(len(report.findings), "finding") if report.findings else "No findings"
+    return f"Interrupted: {came_to(report.readings) or 'not even the headers are done'}. {found} so far."
+
+
+def came_to(readings: Iterable[Reading]) -> str:
+    """As in “checksums done, values 1.2 of 3.2 GB”."""
+    return ", ".join([f"{each.what} {'done' if each.complete else _part(each)}" for each in readings])
+
+
+def _part(reading: Reading) -> str:
+    done, _, unit = size(reading.done).partition(" ")
+    total = size(reading.total)
+    return f"{done} of {total}" if not reading.done or total.endswith(f" {unit}") else f"{done} {unit} of {total}"
+
+
+def not_begun(report: Report) -> str:
+    """``Interrupted before 3 files: a.pt, b.pt, c.pt.``; "" where each has a report."""
+    some = report.not_begun
+    named = ", ".join(some[:_NAMED]) + (f" and {len(some) - _NAMED:,} more" if len(some) > _NAMED else "")
+    return f"Interrupted before {plural(len(some), 'file')}: {named}." if some else ""
+
+
+def left_behind(report: Report) -> str:
+    """What killed writes left in the folders that were searched; "" where there is nothing."""
+    some = report.leftovers
+    named = ", ".join([f"{each.path} ({size(each.nbytes)})" for each in some[:_NAMED]])
+    more = f" and {len(some) - _NAMED:,} more" if len(some) > _NAMED else ""
+    them = "it" if len(some) == 1 else "them"
+    return (
+        f"Left by a write that was killed: {named}{more}. The next write to the folder removes {them}." if some else ""
+    )
+
+
+_NAMED = 3  # files

@@ -145,6 +145,10 @@ class _Printer:
             from ckptdoctor.report.full import total
 
             return total(report, paint(self.color))
+        if self.style == "concise":
+            from ckptdoctor.report import concise
+
+            return concise.total(report)
         if self.style == "github":
             from ckptdoctor.report import github
 

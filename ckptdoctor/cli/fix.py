@@ -139,8 +139,11 @@ def _carried_out(request: FixRequest, diff: bool, write_map: str | None) -> Repa
 
     planned = plan(request)
     if write_map is not None:
+        name_map.require_room(write_map)
+    report = preview(planned) if diff else repair(planned).report
+    if write_map is not None:
         name_map.write(write_map, name_map.of_steps(planned.original, planned.steps))
-    return preview(planned) if diff else repair(planned).report
+    return report
 
 
 @dataclass

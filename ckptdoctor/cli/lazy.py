@@ -9,6 +9,9 @@ from typing import Any
 
 import click
 
+from ckptdoctor.cli.console import narrate
+from ckptdoctor.cli.exit_status import ExitStatus
+
 
 class LazyGroup(click.Group):
     """Commands by name, each the attribute ``command`` of its module."""
@@ -33,6 +36,15 @@ class LazyGroup(click.Group):
         command = import_module(self.modules[cmd_name]).command
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; Ctrl-C ends it in one sentence, which it may have brought along."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            behind = "\n" if sys.stderr.isatty() else ""  # the terminal has written ^C
+            narrate(f"{behind}{str(interrupt) or 'interrupted'}")
+            return ExitStatus.INTERRUPTED
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

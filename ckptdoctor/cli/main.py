@@ -75,8 +75,7 @@ def _status(arguments: Sequence[str] | None) -> int:
         narrate(_shown(error, sys.argv[1:] if arguments is None else arguments))
     except CkptDoctorError as error:
         complain(error.message)
-    except (click.Abort, KeyboardInterrupt) as error:
-        narrate(str(error) or "interrupted")
+    except (click.Abort, KeyboardInterrupt):  # while the arguments were read
         return ExitStatus.INTERRUPTED
     except Exception as error:  # the last boundary of the process: a bug in ckptdoctor is status 2, not 1
         if wants_trace():

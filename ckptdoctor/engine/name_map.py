@@ -7,6 +7,7 @@ dict was ("" at the top), the names are those of tensors in it, and what was dro
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,16 @@ def of_steps(original: Checkpoint, steps: tuple[Step, ...]) -> NameMap:
     return NameMap(show_path(root) if root else "", {k: v for k, v in names.items() if k not in gone}, tuple(dropped))
 
 
+def require_room(path: str) -> None:
+    """Raises WriteError where the map could not be written in the end."""
+    folder = os.path.dirname(path) or "."
+    why = "No such file or directory" if not os.path.isdir(folder) else "Is a directory" if os.path.isdir(path) else ""
+    if not why and not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        why = "Permission denied"
+    if why:
+        raise WriteError(f"The map {path} could not be written: {why}. Nothing was repaired.")
+
+
 def write(path: str, name_map: NameMap) -> None:
     """Write the map. Raises WriteError."""
     text = json.dumps(
@@ -61,7 +72,7 @@ def write(path: str, name_map: NameMap) -> None:
     try:
         Path(path).write_text(text + "\n", encoding="utf-8")
     except OSError as error:
-        raise WriteError(f"The map {path} could not be written: {error.strerror}. Nothing was repaired.") from error
+        raise WriteError(f"The map {path} could not be written: {error.strerror}. All else was done.") from error
 
 
 def read(path: str) -> NameMap:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.findings import FileReport, Finding
+from ckptdoctor.findings import FileReport, Finding, Report
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.interrupted import interrupted
+from ckptdoctor.report.interrupted import interrupted, left_behind, not_begun
 
 
 def file_report(report: FileReport) -> str:
     """``path: CODE severity name: message [fix: --option]``, a line for each finding; "" for none."""
     return "\n".join(_lines(report))
+
+
+def total(report: Report) -> str:
+    """What belongs to none of the files, a line each; "" for nothing."""
+    return "\n".join(filter(None, [escape(not_begun(report)), escape(left_behind(report))]))
 
 
 def _lines(report: FileReport) -> Iterator[str]:

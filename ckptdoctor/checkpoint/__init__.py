@@ -1,10 +1,12 @@
 """The nouns: what a checkpoint is made of. Standard library only; everything may import this package."""
 
 from ckptdoctor.checkpoint.checkpoint import (
+    Aside,
     Checkpoint,
     Container,
     FileIdentity,
     GlobalName,
+    Lying,
     Role,
     StateDict,
 )
@@ -19,6 +21,7 @@ from ckptdoctor.checkpoint.tree import Cycle, Elided, Mapping, Named, Node, Opaq
 
 __all__ = [
     "ROOT",
+    "Aside",
     "Checkpoint",
     "Container",
     "Cycle",
@@ -30,6 +33,7 @@ __all__ = [
     "FolderSource",
     "GlobalName",
     "KeyPath",
+    "Lying",
     "Mapping",
     "Named",
     "Node",

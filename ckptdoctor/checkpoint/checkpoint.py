@@ -10,6 +10,7 @@ from ckptdoctor.checkpoint.notes import Note
 from ckptdoctor.checkpoint.storage import Storage
 from ckptdoctor.checkpoint.tensor import Tensor
 from ckptdoctor.checkpoint.tree import Mapping, Node
+from ckptdoctor.late import late_dataclass
 
 
 class Role(str, Enum):
@@ -57,6 +58,29 @@ class GlobalName:
         return f"{self.module}.{self.name}"
 
 
+class Lying(str, Enum):
+    """Where a pickle lies that is not, or not as a whole, what the contents were read from."""
+
+    BESIDE = "beside"  # in a file or record of its own, which something else loads
+    BEHIND = "behind"  # behind the end of another one
+    INSIDE = "inside"  # in a text or bytes of another one
+    INDEX = "index"  # in the list of what a folder holds, which is loaded without any protection
+    BROKEN = "broken"  # it breaks off: what it names up to there
+
+
+@late_dataclass(frozen=True)
+class Aside:
+    """A pickle besides the one that the contents were read from, or one that breaks off, and what it names.
+
+    It begins at ``offset`` of ``member`` ("": the file itself); one that is broken breaks off there.
+    """
+
+    lying: Lying
+    names: tuple[GlobalName, ...]
+    member: str
+    offset: int
+
+
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
     """What tells that a file is still the one that was read: device, inode, size and modification time (ns)."""
@@ -84,11 +108,15 @@ class Container:
     guidance: str = ""
     notes: tuple[Note, ...] = ()
     identity: FileIdentity | None = None
+    asides: tuple[Aside, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What a checkpoint holds. ``metadata`` is a safetensors file's ``__metadata__`` (None: there is none)."""
+    """What a checkpoint holds. ``metadata`` is a safetensors file's ``__metadata__`` (None: there is none).
+
+    ``asides`` are pickles besides those that it was read from: what they name is not among the ``globals``.
+    """
 
     path: str
     format: str
@@ -103,3 +131,4 @@ class Checkpoint:
     identity: FileIdentity | None = None
     bytes_read: int = 0
     container: Container | None = field(default=None, compare=False)
+    asides: tuple[Aside, ...] = ()

@@ -213,6 +213,8 @@ class _Examination:
         try:
             checkpoint = formats.read(source, container)
         except (DamagedError, NotACheckpointError) as error:
+            asides = formats.named_in(source)
+            container = self.container = replace(container, asides=asides) if asides else container
             yield from self._account_for(error, container)
             return
         self.checkpoint = checkpoint
@@ -282,6 +284,8 @@ class _Examination:
             note = Note(NoteKind.PICKLE_DAMAGED, error.message, error.member, error.offset)
             self.container = replace(container, notes=(*container.notes, note))
             yield from self._run(self.container)
+        elif container.asides:
+            yield from self._run(container)
         if not self._explained():
             self.error = error.message
         yield from self._skip([Skipped("the contents", "they cannot be read")])  # why: the finding or the error says

@@ -19,8 +19,12 @@ STANDARD_INPUT = "-"
 
 # In a directory, files with these suffixes are always examined: an empty or mistaken one is worth a finding
 SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".safetensors", ".bin"})
-# Other names (.pkl, .tar, step numbers, blobs named by their hash) are examined when they begin like a checkpoint
+# and so are pickles, which in protocols 0 and 1 begin like a text
+_PICKLES = frozenset({".pkl", ".pickle", ".joblib"})
+# Other names (.tar, step numbers, blobs named by their hash) are examined when they begin like a checkpoint
 _BEGINNINGS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_NUMPY = b"\x93NUMPY"
+_HEAD = 256
 _CHUNK = 1 << 20
 _ONE_FILE = "Hugging Face model folder"
 
@@ -111,7 +115,8 @@ def _below(directory: str) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             path = os.path.join(folder, name)
-            if not name.startswith(".") and os.path.isfile(path) and (_has_suffix(name) or _begins_like_one(path)):
+            meant = _has_suffix(name) or os.path.splitext(name)[1].lower() in _PICKLES
+            if not name.startswith(".") and os.path.isfile(path) and (meant or _begins_like_one(path)):
                 yield path
 
 
@@ -133,10 +138,12 @@ def _has_suffix(name: str) -> bool:
 def _begins_like_one(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            head = file.read(16)
+            head = file.read(_HEAD)
     except OSError:  # a file of some other kind that we may not read is nobody's checkpoint until asked for by name
         return False
-    return head.startswith(_BEGINNINGS) or _is_safetensors(head, path)
+    # the type of an array of objects, which is a pickle; others are not checkpoints until asked for by name
+    objects = head.startswith(_NUMPY) and b"O" in head
+    return head.startswith(_BEGINNINGS) or objects or _is_safetensors(head, path)
 
 
 def _is_safetensors(head: bytes, path: str) -> bool:

@@ -5,6 +5,7 @@ Source of the allow-list: ``torch._weights_only_unpickler._get_allowed_globals``
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 
@@ -126,6 +127,30 @@ _DANGEROUS_NAMES = frozenset(
 _WALKED = frozenset(_words("os posix nt sys subprocess builtins importlib ctypes shutil socket pickle runpy"))
 
 
+# what NumPy writes of arrays, and Python of plain values: making one of them does nothing else
+_OF_NUMPY = _words(
+    "ndarray dtype _core.multiarray._reconstruct core.multiarray._reconstruct _core.multiarray.scalar "
+    "core.multiarray.scalar _core.numeric._frombuffer core.numeric._frombuffer matrix ma.core._mareconstruct "
+    "ma.core.MaskedArray"
+)
+_OF_PYTHON = _words(
+    "builtins.object builtins.list builtins.tuple builtins.dict builtins.frozenset builtins.int builtins.float "
+    "builtins.bool builtins.str builtins.bytes builtins.slice builtins.range collections.defaultdict "
+    "collections.deque datetime.date datetime.time datetime.datetime datetime.timedelta datetime.timezone "
+    "decimal.Decimal fractions.Fraction uuid.UUID argparse.Namespace types.SimpleNamespace copyreg._reconstructor "
+    "pathlib.Path pathlib.PurePath pathlib.PosixPath pathlib.WindowsPath pathlib.PurePosixPath "
+    "pathlib.PureWindowsPath pathlib._local.Path pathlib._local.PosixPath pathlib._local.WindowsPath "
+    "pathlib._local.PurePosixPath pathlib._local.PureWindowsPath random.Random zoneinfo.ZoneInfo._unpickle"
+)
+_HARMLESS = frozenset([*[f"numpy.{name}" for name in _OF_NUMPY], *_OF_PYTHON])
+# the records of torch.distributed.checkpoint and of what it was before
+_RECORDS = re.compile(
+    r"torch\.distributed\.(?:checkpoint|_shard(?:\.\w+)*)\.metadata\.\w+"
+    r"|torch\.distributed\.checkpoint\.(?:\w+\.)?_\w*StorageInfo"
+    r"|torch\.distributed\.(?:remote_device\._remote_device|_shard\.sharding_spec\.\w+\.\w+)"
+)
+
+
 def modern(module: str, name: str) -> tuple[str, str]:
     """The name in Python 3 of a name that may be Python 2's: pickle protocols below 3 write the old ones.
 
@@ -157,6 +182,12 @@ def is_dangerous(module: str, name: str) -> bool:
     # names with dots walk from attribute to attribute: numpy, __builtins__.eval
     walked = name.split(".")
     return any(part in _WALKED or _is_dunder(part) for part in walked[:-1]) or _is_dunder(walked[-1])
+
+
+def is_harmless(module: str, name: str) -> bool:
+    """Whether making what this name (as ``modern`` gives it) stands for is known to do nothing else."""
+    path = f"{module}.{name}"
+    return is_allowed(module, name) or path in _HARMLESS or path in TYPE_TAGS or _RECORDS.fullmatch(path) is not None
 
 
 def _is_dunder(part: str) -> bool:

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
+from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
 from ckptdoctor.checkpoint.addresses import is_address, path_of
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.wording import plural
@@ -30,7 +30,7 @@ from ckptdoctor.formats.registry import built_in, folders, format_named, plugged
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["examine", "examine_directory", "open_checkpoint", "opened", "read", "rewrite", "salvage"]
+__all__ = ["examine", "examine_directory", "named_in", "open_checkpoint", "opened", "read", "rewrite", "salvage"]
 
 # how much of the beginning of a file is looked at to recognise it
 HEAD_BYTES = 4096
@@ -172,6 +172,17 @@ def read(source: Source, container: Container) -> Checkpoint:
         bytes_read=source.bytes_read,
         container=container,
     )
+
+
+def named_in(source: Source) -> tuple[Aside, ...]:
+    """What the pickles in a file or folder name, as far as each can be followed, where ``read`` gives no contents."""
+    if isinstance(source, FolderSource):
+        from ckptdoctor.formats.directories.companions import beside
+
+        return beside(source, ())[0]
+    from ckptdoctor.formats.asides import asides_of
+
+    return asides_of(source)
 
 
 def _unreadable(container: Container) -> CkptDoctorError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ckptdoctor.checkpoint import (
+    Aside,
     Checkpoint,
     Extent,
     GlobalName,
@@ -37,6 +38,7 @@ class Inner:
     storages: tuple[Storage, ...]
     globals: tuple[GlobalName, ...]
     notes: tuple[Note, ...]
+    asides: tuple[Aside, ...]
 
 
 def read_inner(source: Source, archive: Archive, name: str, path: KeyPath) -> Inner:
@@ -64,7 +66,12 @@ def _moved(inner: Checkpoint, file: str, base: int, name: str, path: KeyPath) ->
     value = mover.node(inner.tree, path)
     notes = tuple([replace(note, member=shown(name)) for note in inner.notes])
     globals_ = tuple([replace(each, member=shown(name)) for each in inner.globals])
-    return Inner(value, tuple(mover.tensors), tuple(storages.values()), globals_, notes)
+    asides = tuple([replace(each, member=_below(shown(name), each.member)) for each in inner.asides])
+    return Inner(value, tuple(mover.tensors), tuple(storages.values()), globals_, notes, asides)
+
+
+def _below(name: str, member: str) -> str:
+    return f"{name}/{member}" if member else name
 
 
 class _Mover:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from struct import error as StructError
 
 from ckptdoctor.checkpoint.collecting import collector_paused
@@ -9,7 +10,7 @@ from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.budgets import Budgets, exceeded
 from ckptdoctor.pickles.discards import discards_calls
-from ckptdoctor.pickles.graph import NO_MEMO, Node, Pickle
+from ckptdoctor.pickles.graph import NO_MEMO, GlobalUse, Node, Pickle
 from ckptdoctor.pickles.machine import PAUSE, Handler, Machine, damaged
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
@@ -30,6 +31,45 @@ def decode(
     with collector_paused():
         end, opcodes = _run(machine, handlers)
         return _finished(machine, end, opcodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """How far a pickle could be followed: what it names up to there, and ``error`` where that is not its STOP.
+
+    ``calls`` counts the calls that an unpickler has made by then.
+    """
+
+    names: tuple[GlobalUse, ...]
+    calls: int
+    end: int = 0
+    opcodes: int = 0
+    error: DamagedError | None = None
+
+
+def follow(
+    data: bytes, start: int = 0, *, budgets: Budgets = _DEFAULT_BUDGETS, handlers: tuple[Handler, ...] = HANDLERS
+) -> Followed:
+    """The same for a pickle that may break off: an unpickler makes every call in front of the break. Raises nothing.
+
+    A frame that the file ends within is followed as far as it goes.
+    """
+    table = list(handlers)
+    table[op.FRAME] = _cut_frame
+    handlers = tuple(table)
+    machine = Machine(data, start, budgets)
+    with collector_paused():
+        try:
+            end, opcodes = _run(machine, handlers)
+        except DamagedError as error:
+            return Followed(tuple(machine.globals.values()), machine.calls, error=error)
+    return Followed(tuple(machine.globals.values()), machine.calls, end, opcodes)
+
+
+def _cut_frame(m: Machine, at: int) -> int:
+    begin = m.need(8, at, "a frame length")
+    whole = begin + int.from_bytes(m.data[at:begin], "little") <= m.size
+    return HANDLERS[op.FRAME](m, at) if whole else begin
 
 
 def _run(machine: Machine, handlers: tuple[Handler, ...]) -> tuple[int, int]:

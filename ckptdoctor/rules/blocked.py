@@ -28,7 +28,11 @@ def places(found: Sequence[Place]) -> str:
 
 def classes(blocked: Iterable[Blocked]) -> str:
     """The names, abridged: ``argparse.Namespace and functools.partial``."""
-    names = [each.path for each in blocked]
+    return listed([each.path for each in blocked])
+
+
+def listed(names: Sequence[str]) -> str:
+    """The same for names alone."""
     return wording.listed(names) if len(names) <= wording.SHOWN else wording.abridged(names)
 
 

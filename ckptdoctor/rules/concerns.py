@@ -38,6 +38,11 @@ def _noticed(subject: Container | Checkpoint) -> bool:
     return bool(subject.notes)
 
 
+def _aside(subject: Container | Checkpoint) -> bool:
+    """There are pickles besides those of the contents."""
+    return bool(subject.asides)
+
+
 def _unusual(container: Container) -> bool:
     return container.format not in _USUAL
 
@@ -82,6 +87,7 @@ OUTSIDE: dict[str, OfContainer] = {
     "container.safetensors_header_too_big": _long_header,
     "file.leftover_temp_file": _always,
     "metadata.unaligned_storage": _unaligned,
+    "pickle.dangerous_global": _aside,
 }
 
 # ---- of the contents
@@ -319,7 +325,7 @@ INSIDE: dict[str, OfCheckpoint] = {
     "optimizer.scheduler_mismatch": _of(Role.OPTIMIZER, Role.SCHEDULER),
     "optimizer.stale_hparams": _more_than_weights,
     "pickle.compat_protocol": _newer_protocol,
-    "pickle.dangerous_global": _strange_names,
+    "pickle.dangerous_global": _either(_aside, _strange_names),
     "pickle.huge_non_tensor_payload": _more_than_tensors,
     "pickle.needs_package": _strange_names,
     "pickle.numpy_module_drift": _strange_names,

@@ -8,14 +8,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Note, NoteKind, Source
+from ckptdoctor.checkpoint import (
+    Aside,
+    Checkpoint,
+    Container,
+    FolderSource,
+    GlobalName,
+    Lying,
+    Note,
+    NoteKind,
+    Source,
+)
 from ckptdoctor.edits import Edit
-from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError
+from ckptdoctor.errors import DamagedError, HostileError
+from ckptdoctor.formats.asides import behind, of_texts
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of, known, size_of, unread
 from ckptdoctor.formats.directories.metadata import Metadata, read_metadata
 from ckptdoctor.formats.directories.nesting import nested
 from ckptdoctor.formats.directories.pieces import Pieces
 from ckptdoctor.formats.directories.refusing import refusal
+from ckptdoctor.pickles.inner import texts_of
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.writing.recipe import Recipe
@@ -46,8 +58,8 @@ def examine(source: Source, head: bytes) -> Container | None:
 def read(source: Source, container: Container) -> Checkpoint:
     """The nested contents, from ``.metadata`` and the headers of what it points to. Raises DamagedError."""
     folder = folder_of(source)
-    metadata = _metadata(folder)
     gathering = Gathering(folder)
+    metadata = _metadata(folder, gathering)
     for name in metadata.odd[:8]:
         gathering.note(NoteKind.NOT_EXAMINED, f"{name[:80]} is described in no way that is known", _METADATA)
     pieces = Pieces(gathering, metadata)
@@ -57,16 +69,28 @@ def read(source: Source, container: Container) -> Checkpoint:
     return gathering.checkpoint(container, tree)
 
 
-def _metadata(folder: FolderSource) -> Metadata:
+def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
+    """What ``.metadata`` says; ``gathering`` takes in what it names, which ``pickle.load`` calls."""
     source = folder.open(_METADATA)
     if source.size > _LONGEST:
         raise HostileError(f".metadata is {source.size:,} bytes long; at most {_LONGEST:,} are read.", member=_METADATA)
+    data = source.read(0, source.size)
     try:
-        return read_metadata(source.read(0, source.size))
+        metadata = read_metadata(data)
     except DamagedError as error:
         raise type(error)(f".metadata: {error.message}", offset=error.offset, member=_METADATA) from error
-    except CkptDoctorError:
-        raise
+    pickle = metadata.pickle
+    gathering.read.add(_METADATA)
+    names = tuple([GlobalName(use.module, use.name, _METADATA, use.offset) for use in pickle.globals])
+    gathering.asides.append(Aside(Lying.INDEX, names, _METADATA, 0))
+    gathering.asides += of_texts(texts_of(data, pickle), _METADATA)
+    gathering.asides += behind(source, pickle.end, _METADATA)
+    for each in pickle.ambiguities:
+        gathering.note(NoteKind.PICKLE_AMBIGUOUS, each.message, _METADATA, each.offset)
+    if pickle.discards_calls:
+        message = "the pickle calls something and throws the result away"
+        gathering.note(NoteKind.PICKLE_HIDDEN_CALL, message, _METADATA)
+    return metadata
 
 
 def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import (
+    Aside,
     Checkpoint,
     Container,
     FolderSource,
@@ -20,6 +21,7 @@ from ckptdoctor.checkpoint import (
     Storage,
     Tensor,
 )
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.formats.directories.grafting import Graft
 from ckptdoctor.formats.directories.unreadable import why, why_closed
@@ -35,6 +37,8 @@ class Gathering:
         self.storages: list[Storage] = []
         self.globals: list[GlobalName] = []
         self.notes: list[Note] = []
+        self.asides: list[Aside] = []
+        self.read: set[str] = set()  # files whose names are among the globals and asides
 
     def file(self, name: str, what: str = "") -> Checkpoint | None:
         """What the file ``name`` holds by itself; None, and a note that says ``what`` of it, where it cannot be read.
@@ -61,11 +65,21 @@ class Gathering:
         """The same for a file, or a stretch of one, that is open already."""
         container = formats.examine(source)
         try:
-            return formats.read(source, container)
+            checkpoint = formats.read(source, container)
+            self.read.add(name)
+            return checkpoint
         except CkptDoctorError as error:
             message = f"{told(name, what)} cannot be read: {why(container, error)}"
             self.notes.append(Note(NoteKind.FILE_DAMAGED, message, name, error.offset, guidance=container.guidance))
+            self.named(source, name)
             return None
+
+    def named(self, source: Source, name: str) -> None:
+        """Take in what the pickles of a file name that cannot be read for its contents."""
+        from ckptdoctor.formats.asides import asides_of
+
+        self.read.add(name)
+        self.asides += asides_of(source, name)
 
     def note(self, kind: NoteKind, message: str, member: str | None = None, offset: int | None = None) -> None:
         """Write down what was noticed."""
@@ -86,6 +100,7 @@ class Gathering:
         self.storages += graft.storages
         self.globals += graft.globals(checkpoint)
         self.notes += graft.notes(checkpoint.notes)
+        self.asides += graft.asides(checkpoint.asides)
 
     def branch(self, name: str, above: KeyPath) -> Node:
         """Everything that the file ``name`` holds, below ``above``; None where it cannot be read."""
@@ -96,7 +111,12 @@ class Gathering:
         return node
 
     def checkpoint(self, container: Container, tree: Node, metadata: dict[str, str] | None = None) -> Checkpoint:
-        """All of it as one checkpoint."""
+        """All of it as one checkpoint, and what is named by the files that lie beside it."""
+        from ckptdoctor.formats.directories.companions import beside
+
+        asides, left = beside(self.folder, self.read)
+        if left:
+            self.note(NoteKind.NOT_EXAMINED, f"what {plural(left, 'more file')} in the folder would call when loaded")
         return Checkpoint(
             path=self.folder.path,
             format=container.format,
@@ -110,6 +130,7 @@ class Gathering:
             notes=tuple(dict.fromkeys(self.notes)),
             bytes_read=self.folder.bytes_read,
             container=container,
+            asides=(*dict.fromkeys(self.asides), *asides),
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
+    Aside,
     Checkpoint,
     Cycle,
     GlobalName,
@@ -86,10 +87,25 @@ class Graft:
         return [self._note(note) for note in notes]
 
     def _note(self, note: Note) -> Note:
-        member = self.label if note.member is None else f"{self.label}/{note.member}"
+        member = self._member(note.member or "")
         offset = note.offset + self._shift if note.offset is not None and note.member is None else note.offset
         return Note(note.kind, f"{self.label}: {note.message}", member, offset)
 
     def globals(self, checkpoint: Checkpoint) -> list[GlobalName]:
         """What its pickle names, with the file before the record."""
-        return [replace(each, member=f"{self.label}/{each.member}") for each in checkpoint.globals]
+        return [replace(each, member=self._member(each.member)) for each in checkpoint.globals]
+
+    def asides(self, asides: Iterable[Aside]) -> list[Aside]:
+        """What other pickles in it name, the same way."""
+        return [
+            replace(
+                each,
+                member=self._member(each.member),
+                offset=each.offset if each.member else each.offset + self._shift,
+                names=tuple([replace(name, member=self._member(name.member)) for name in each.names]),
+            )
+            for each in asides
+        ]
+
+    def _member(self, member: str) -> str:
+        return f"{self.label}/{member}" if member else self.label

@@ -15,7 +15,7 @@ from ckptdoctor.formats.torch_objects.shapes import LISTS, Kind, shape_of
 from ckptdoctor.formats.torch_objects.steps import filling
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT
 from ckptdoctor.formats.torch_objects.values import bare, dtype, integer, items, text
-from ckptdoctor.pickles import decode
+from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.graph import Made, Tuple, Value
 
 Sizes = tuple[int, ...]
@@ -58,6 +58,7 @@ class Metadata:
     ``paths`` are the places in the nested contents that the flat keys stand for. ``odd`` are keys that make no sense.
     """
 
+    pickle: Pickle
     entries: list[Entry] = field(default_factory=list)
     paths: dict[str, tuple[str | int, ...]] = field(default_factory=dict)
     places: dict[tuple[str, Sizes | None], Item] = field(default_factory=dict)
@@ -66,10 +67,11 @@ class Metadata:
 
 def read_metadata(data: bytes) -> Metadata:
     """What the pickle says. Raises DamagedError when it is no such record, or breaks off."""
-    root = attributes(decode(data).root)
+    pickle = decode(data)
+    root = attributes(pickle.root)
     if "state_dict_metadata" not in root:
         raise DamagedError(".metadata is no record of torch.distributed.checkpoint.", member=".metadata")
-    made = Metadata()
+    made = Metadata(pickle)
     left = len(data) // _CHUNK_BYTES
     for key, value in _pairs(root["state_dict_metadata"]):
         name = text(key)

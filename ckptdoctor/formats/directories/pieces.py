@@ -122,6 +122,8 @@ class Pieces:
             return None
         if item.offset + item.length > source.size:
             self._cut(item, source.size)
+            if item.offset < source.size:
+                gathering.named(Window(source, item.offset, source.size - item.offset), item.file)
             return None
         self._used[item.file] = self._used.get(item.file, 0) + item.length
         if self._used[item.file] > _MOST_USES * source.size:

@@ -71,6 +71,10 @@ class Parts:
             return
         if not isinstance(checkpoint.tree, Mapping):
             self.gathering.note(NoteKind.FILE_DAMAGED, f"{told(file, what)} holds no state dict", file)
+            graft = Graft(file)  # what it names when it is loaded is as true of it as of the others
+            self.gathering.globals += graft.globals(checkpoint)
+            self.gathering.notes += graft.notes(checkpoint.notes)
+            self.gathering.asides += graft.asides(checkpoint.asides)
             return
         self.read[file] = checkpoint
         self.entries[file] = dict(checkpoint.tree.entries)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import (
+    Aside,
     Checkpoint,
     Container,
     DType,
@@ -19,11 +20,15 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Edit
 from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError, UnreadableError
+from ckptdoctor.formats.asides import behind, of_texts
+from ckptdoctor.formats.directories.companions import beside
 from ckptdoctor.formats.directories.gathering import folder_of, known, unread
 from ckptdoctor.formats.directories.refusing import refusal
 from ckptdoctor.formats.torch_objects import interpret
 from ckptdoctor.formats.torch_zip.data import MAX_PICKLE_BYTES, MAX_WORD_BYTES
-from ckptdoctor.pickles import decode
+from ckptdoctor.formats.window import Memory
+from ckptdoctor.pickles import Pickle, decode
+from ckptdoctor.pickles.inner import texts_of
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.writing.recipe import Recipe
@@ -99,7 +104,15 @@ def read(source: Source, container: Container) -> Checkpoint:
         notes=(*notes, *_order(folder, prefix), *contents.notes, *table.notes),
         bytes_read=folder.bytes_read,
         container=container,
+        asides=_asides(folder, data, pickle, prefix),
     )
+
+
+def _asides(folder: FolderSource, data: bytes, pickle: Pickle, prefix: str) -> tuple[Aside, ...]:
+    """What other pickles name: in texts of this one, behind its end, and in files beside the records."""
+    name = f"{prefix}{_PICKLE}"
+    others, _ = beside(folder, {name}, f"{prefix}data/")
+    return (*of_texts(texts_of(data, pickle), name), *behind(Memory(folder.path, data), pickle.end, name), *others)
 
 
 def _bytes(folder: FolderSource, name: str, limit: int) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Mapping, Node, Part, Source, Special
 from ckptdoctor.formats.archives import Archive, insisted, order_notes
+from ckptdoctor.formats.asides import of_records
 from ckptdoctor.formats.exported.places import Place, places_of
 from ckptdoctor.formats.exported.weights import Listed
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
@@ -25,6 +26,8 @@ def read_program(source: Source, container: Container) -> Checkpoint:
         path: KeyPath = (place.model,) if len(places) > 1 else ()
         trees.append((place.model, _model(source, archive, place, path, lists)))
     tree = trees[0][1] if len(trees) == 1 else Mapping("dict", tuple(trees))
+    read = frozenset[str]().union(*[each.read for each in lists])
+    others = [each for each in archive.records if each.name not in read]
     return Checkpoint(
         path=source.path,
         format=container.format,
@@ -38,6 +41,7 @@ def read_program(source: Source, container: Container) -> Checkpoint:
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,
+        asides=(*[aside for each in lists for aside in each.asides], *of_records(source, others)),
     )
 
 

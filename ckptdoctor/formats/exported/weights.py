@@ -8,7 +8,19 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from ckptdoctor.checkpoint import DType, GlobalName, KeyPath, Node, Note, NoteKind, Opaque, Source, Storage, Tensor
+from ckptdoctor.checkpoint import (
+    Aside,
+    DType,
+    GlobalName,
+    KeyPath,
+    Node,
+    Note,
+    NoteKind,
+    Opaque,
+    Source,
+    Storage,
+    Tensor,
+)
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.archives import Archive, RecordStorages
@@ -41,6 +53,8 @@ class Listed:
         self.storages: list[Storage] = []
         self.globals: list[GlobalName] = []
         self.notes: list[Note] = []
+        self.asides: list[Aside] = []
+        self.read: set[str] = set()  # records that need not be looked at again
 
     def take(self, name: str) -> None:
         """Read the list in the record ``name``. Raises DamagedError where it is none."""
@@ -88,6 +102,7 @@ class Listed:
 
     def _storage(self, record: str, element: DType, device: str, reach: int, table: RecordStorages) -> Storage:
         if record not in self._known:
+            self.read.add(f"{table.folder}{record}")
             found = self._archive.found.get(f"{table.folder}{record}")
             nbytes = reach * (element.bits // 8) if found is None else found.size
             self._known[record] = table.find(record, element, device, nbytes)
@@ -115,6 +130,8 @@ class Listed:
         self.storages += inner.storages
         self.globals += inner.globals
         self.notes += inner.notes
+        self.asides += inner.asides
+        self.read.add(name)
         return inner.value
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import (
+    Aside,
     Checkpoint,
     Container,
     GlobalName,
@@ -24,7 +25,7 @@ from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.archives import Archive, archive_of, insisted, is_whole, stored
 from ckptdoctor.formats.numpy_files.header import PREFIX, Header, header_size, parse
-from ckptdoctor.formats.numpy_files.pickled import MOST_PICKLED, is_pickled, names_in_record
+from ckptdoctor.formats.numpy_files.pickled import MOST_PICKLED, named_in_record
 from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, OTHER_ORDER, left_out, opaque, reason, tensor
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_zip import structs
@@ -73,6 +74,7 @@ def read(source: Source, container: Container) -> Checkpoint:
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,
+        asides=(*reader.asides, *reader.broken()),
     )
 
 
@@ -88,6 +90,8 @@ class _Reader:
         self._left_out: dict[str, list[KeyPath]] = {}
         self.storages: list[Storage] = []
         self.globals: list[GlobalName] = []
+        self.asides: list[Aside] = []
+        self._lost: set[str] = set()
         self.notes: list[Note] = []
 
     def take(self, key: str, record: Record) -> None:
@@ -99,6 +103,7 @@ class _Reader:
         except CkptDoctorError as error:
             message = f"{member} cannot be read: {error.message}"
             self.notes.append(Note(NoteKind.ZIP_DAMAGED, message.rstrip("."), member))
+            self._lost.add(record.name)
             return
         storage = None
         if header.element is None or header.size % (header.element.dtype.bits // 8):
@@ -111,9 +116,19 @@ class _Reader:
 
     def _look_into(self, record: Record, header: Header) -> None:
         """The names in a pickle that is not too long; a longer one is said to be unread, as all of them are."""
-        if is_pickled(header) and record.size <= self._unread:
+        if header.objects and record.size <= self._unread:
             self._unread -= record.size
-            self.globals += names_in_record(self._source, self._archive, record.name, header, record.size)
+            names, asides = named_in_record(self._source, self._archive, record.name, header, record.size)
+            self.globals += names
+            self.asides += asides
+
+    def broken(self) -> tuple[Aside, ...]:
+        """What the records that cannot be read name in front of the place where each breaks off."""
+        if not self._lost:
+            return ()
+        from ckptdoctor.formats.asides import asides_of
+
+        return asides_of(self._source, without=self._archive.found.keys() - self._lost)
 
     def _head(self, record: Record) -> bytes:
         """The record's beginning, as far as its header goes; of a deflated one its first bytes."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import Checkpoint, Container, Extent, Node, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.numpy_files.header import MAGIC, PREFIX, Header, header_size, parse
-from ckptdoctor.formats.numpy_files.pickled import is_pickled, names_in_file
+from ckptdoctor.formats.numpy_files.pickled import named_in
 from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, left_out, opaque, reason, tensor
 from ckptdoctor.formats.unrepairable import refused
 
@@ -33,6 +33,11 @@ def read(source: Source, container: Container) -> Checkpoint:
     size = header_size(source.read(0, min(PREFIX, source.size)))
     header = parse(source.read(0, min(size, source.size)))
     storage, notes = _storage(source, header)
+    names, asides = named_in(source, header) if header.objects else ((), ())
+    if header.element is not None and source.size > header.size + header.nbytes:
+        from ckptdoctor.formats.asides import behind
+
+        asides = behind(source, header.size + header.nbytes)
     tree: Node = opaque(header) if storage is None else tensor((), header, storage, 0)
     return Checkpoint(
         path=source.path,
@@ -42,11 +47,12 @@ def read(source: Source, container: Container) -> Checkpoint:
         tensors=() if storage is None else (tensor((), header, storage, 0),),
         storages=() if storage is None else (storage,),
         state_dicts=(),
-        globals=names_in_file(source, header) if is_pickled(header) else (),
+        globals=names,
         notes=tuple(notes),
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,
+        asides=asides,
     )
 
 

@@ -21,11 +21,19 @@ MAGIC = b"\x93NUMPY"
 PREFIX = 12
 MAX_HEADER_BYTES = 1 << 20
 
+# what the code of an array of structures is called
+STRUCTURE = "a structure"
+
 _LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
 _MOST_DIMENSIONS = 64  # NumPy 2 handles as many, and so does torch
 _MAX_COUNT = (1 << 63) - 1
 
 _DESCRIPTION = re.compile(r"""['"]descr['"]\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)"|([\[(]))""")
+# an element type of Python objects (O, object, f4,O); and in a structure, where names of fields may look like one
+_OBJECTS = re.compile(r".*(?:O|object)")
+_FIELD_OF_OBJECTS = re.compile(
+    r"""(?:,\s*['"][^'"]*(?:O|object)[^'"]*['"]|\(\s*['"][^'"]*(?:O|object)[^'"]*['"]\s*,\s*\(?\s*\d)"""
+)
 _ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)""")
 _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([0-9L,\s]*)\)""")
 
@@ -34,7 +42,8 @@ _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([0-9L,\s]*)\)""")
 class Header:
     """An array as its header describes it; its values begin at byte ``size``.
 
-    ``element`` is None for what torch has no type for, which ``code`` then names.
+    ``element`` is None for what torch has no type for, which ``code`` then names. The values of ``objects`` are a
+    pickle.
     """
 
     code: str
@@ -42,6 +51,7 @@ class Header:
     fortran: bool
     shape: tuple[int, ...]
     size: int
+    objects: bool = False
 
     @property
     def stride(self) -> tuple[int, ...]:
@@ -76,8 +86,9 @@ def parse(data: bytes) -> Header:
     description, order, shape = _DESCRIPTION.search(text), _ORDER.search(text), _SHAPE.search(text)
     if description is None or order is None or shape is None:
         raise DamagedError("The header of the array does not say its type, order and shape.", offset=8)
-    code = "a structure" if description[3] else description[1] or description[2] or ""
-    made = Header(code, element(code), order[1] == "True", _shape(shape[1]), size)
+    code = STRUCTURE if description[3] else description[1] or description[2] or ""
+    objects = _FIELD_OF_OBJECTS.search(text, description.start(3)) if description[3] else _OBJECTS.match(code)
+    made = Header(code, element(code), order[1] == "True", _shape(shape[1]), size, objects is not None)
     if made.nbytes > _MAX_COUNT:
         raise DamagedError("The array has more bytes than 64 bits can count.", offset=8)
     return made

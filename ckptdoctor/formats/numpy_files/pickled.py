@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import GlobalName, Source
+from ckptdoctor.checkpoint import Aside, GlobalName, Source
+from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.archives import Archive
-from ckptdoctor.formats.numpy_files.header import Header
+from ckptdoctor.formats.numpy_files.header import STRUCTURE, Header
+from ckptdoctor.formats.torch_zip.record import shown
 
 # bytes of pickles that are unpacked of one archive
 MOST_PICKLED = 64 << 20
 
-
-def is_pickled(header: Header) -> bool:
-    """Whether the values of this array are a pickle."""
-    return "O" in header.code
+Named = tuple[tuple[GlobalName, ...], tuple[Aside, ...]]
 
 
-def names_in_file(source: Source, header: Header) -> tuple[GlobalName, ...]:
-    """The names in the pickle that follows the header. Raises DamagedError when it makes no sense."""
+def named_in(source: Source, header: Header, member: str = "") -> Named:
+    """The names in the pickle that follows the header, and what other pickles in and behind it name.
+
+    Raises DamagedError when it makes no sense.
+    """
+    from ckptdoctor.formats.asides import asides_of, behind, of_texts
     from ckptdoctor.formats.plain_pickle.stream import read_stream
 
-    pickle = read_stream(source, header.size).pickle
-    return tuple([GlobalName(use.module, use.name, "", use.offset) for use in pickle.globals])
+    try:
+        stream = read_stream(source, header.size)
+    except DamagedError:
+        if header.code != STRUCTURE or asides_of(source):
+            raise
+        return (), ()  # numbers, with a field whose name looks like a type
+    names = tuple([GlobalName(use.module, use.name, member, use.offset) for use in stream.pickle.globals])
+    return names, (*of_texts(stream.texts, member), *behind(source, stream.pickle.end, member))
 
 
-def names_in_record(source: Source, archive: Archive, name: str, header: Header, limit: int) -> list[GlobalName]:
+def named_in_record(source: Source, archive: Archive, name: str, header: Header, limit: int) -> Named:
     """The same of an array in an archive, of ``limit`` bytes at most. Raises DamagedError."""
-    from ckptdoctor.pickles import decode
+    from ckptdoctor.formats.window import Memory
 
-    pickle = decode(archive.read(source, name, limit), header.size)
-    return [GlobalName(use.module, use.name, name, use.offset) for use in pickle.globals]
+    return named_in(Memory(source.path, archive.read(source, name, limit)), header, shown(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import Checkpoint, Container, GlobalName, Note, NoteKind, Source
+from ckptdoctor.checkpoint import Aside, Checkpoint, Container, GlobalName, Note, NoteKind, Source
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.plain_pickle.reader import PickleReader, storages_of
 from ckptdoctor.formats.plain_pickle.storages import LOADER
@@ -38,7 +38,17 @@ def contents_of(source: Source, container: Container) -> Checkpoint:
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,
+        asides=_asides(source, stream),
     )
+
+
+def _asides(source: Source, stream: Stream) -> tuple[Aside, ...]:
+    """What other pickles name: in texts of this one, and behind its end."""
+    if not stream.texts and stream.pickle.end == source.size:
+        return ()
+    from ckptdoctor.formats.asides import behind, of_texts
+
+    return (*of_texts(stream.texts), *behind(source, stream.pickle.end))
 
 
 def _all_opened(stream: Stream, reader: PickleReader, uses: dict[tuple[str, str], GlobalUse]) -> bool:

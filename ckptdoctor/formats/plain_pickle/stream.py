@@ -9,8 +9,9 @@ from ckptdoctor.errors import HostileError
 from ckptdoctor.formats.plain_pickle.held import Data, Held, as_bytes, data_of
 from ckptdoctor.formats.plain_pickle.wrapped import Wrapped, is_wrapper, wrapped
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.decode import decode
+from ckptdoctor.pickles.decode import Followed, decode, follow
 from ckptdoctor.pickles.graph import Made, Pickle
+from ckptdoctor.pickles.inner import Texts
 from ckptdoctor.pickles.machine import Handler, Machine
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
@@ -33,18 +34,29 @@ class Payload:
 
 @dataclass(slots=True)
 class Stream:
-    """A decoded pickle with the arrays that lie in its stream, by the id of the object that stands for each."""
+    """A decoded pickle with the arrays that lie in its stream, by the id of the object that stands for each.
+
+    ``texts`` are those in it that are pickles themselves, or may be, each with where it stands.
+    """
 
     data: Data
     pickle: Pickle
     payloads: dict[int, Payload] = field(default_factory=dict)
+    texts: list[tuple[int, bytes]] = field(default_factory=list)
 
 
 def read_stream(source: Source, start: int = 0) -> Stream:
     """The pickle that begins at byte ``start``. Raises DamagedError when it makes no sense or is cut off."""
     data = data_of(source)
-    reader = _Reader()
-    return Stream(data, decode(as_bytes(data), start, handlers=reader.handlers()), reader.payloads)
+    reader, texts = _Reader(), Texts()
+    pickle = decode(as_bytes(data), start, handlers=texts.handlers(reader.handlers()))
+    return Stream(data, pickle, reader.payloads, texts.found)
+
+
+def follow_stream(data: Data, start: int) -> tuple[Followed, list[tuple[int, bytes]]]:
+    """How far the pickle at byte ``start`` can be followed, and the texts in it that may be pickles themselves."""
+    texts = Texts()
+    return follow(as_bytes(data), start, handlers=texts.handlers(_Reader().handlers())), texts.found
 
 
 class _Reader:
@@ -111,9 +123,11 @@ class _Reader:
         self._inner += 1
         if self._inner > _MOST_INNER:
             raise HostileError(f"more than {_MOST_INNER:,} pickles lie within the pickle", offset=at)
-        inner = decode(m.data, at, handlers=_INNER)
-        for use in inner.globals:
+        inner = follow(m.data, at, handlers=_INNER)
+        for use in inner.names:
             m.name(use.module, use.name, use.offset)
+        if inner.error is not None:
+            raise inner.error
         m.extra_opcodes += inner.opcodes
         m.nodes += inner.opcodes
         return inner.end

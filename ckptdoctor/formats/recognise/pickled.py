@@ -19,6 +19,11 @@ _OLD = re.compile(
     rb"|" + _TEXT + rb"\.|\(+(?:" + _TEXT + rb"|" + _NUMBER + rb")"
 )
 
+# the opcodes that need nothing on the stack: a stream may begin with each of them
+_FIRST = frozenset(bytes((code,)) for code in b"(cSVFILNPXTUGJKMBC]})\x80\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x95\x96\x97")
+_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+_MOST_FOLLOWED = 16 << 20
+
 _CAUTION = "Unpickling runs whatever the file says, so do it only with files that you trust."
 
 # the index of a distributed checkpoint names this in its first bytes: a pickle that is of no use on its own
@@ -31,16 +36,35 @@ _GUIDANCE = (
 
 def recognise_pickle(source: Source, head: bytes) -> Found | None:
     """A pickle that says where the tensors of a folder lie; other pickles are read."""
-    if _begins(source, head) and _DISTRIBUTED in head:
+    if begins(source, head) and _DISTRIBUTED in head:
         return Found("index of a torch distributed checkpoint", _GUIDANCE)
     return None
 
 
 def is_pickle(source: Source, head: bytes) -> bool:
-    """Whether a file is a pickle to be read: by its first opcodes, and for protocols 0 and 1 by its end as well."""
-    return _begins(source, head) and _DISTRIBUTED not in head
+    """Whether a file is a pickle to be read, and not one that says where the tensors of a folder lie."""
+    return begins(source, head) and _DISTRIBUTED not in head
 
 
-def _begins(source: Source, head: bytes) -> bool:
+def begins(source: Source, head: bytes) -> bool:
+    """Whether a file begins as a pickle does.
+
+    By its first opcodes, and for protocols 0 and 1, which are text, by its end as well, or by a call that it makes.
+    """
     framed = len(head) > 2 and head[0] == 0x80 and head[1] in _PROTOCOLS
-    return framed or (_OLD.match(head) is not None and source.read(source.size - 1, 1) == b".")
+    if framed or (_OLD.match(head) is not None and source.read(source.size - 1, 1) == b"."):
+        return True
+    return head[:1] in _FIRST and _calls(source, head)
+
+
+def _calls(source: Source, head: bytes) -> bool:
+    """Whether an unpickler that is given this file comes to a call, whatever it meets later."""
+    from ckptdoctor.errors import TruncatedError
+    from ckptdoctor.pickles.decode import follow
+
+    followed = follow(head)
+    if not followed.calls and isinstance(followed.error, TruncatedError) and source.size > len(head):
+        followed = follow(source.read(0, min(source.size, _MOST_FOLLOWED)))  # a long text comes first
+    if followed.error is not None and not followed.calls:
+        return False
+    return any(_DOTTED.fullmatch(f"{use.module}.{use.name}") for use in followed.names)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind, Source
+from ckptdoctor.checkpoint import Aside, Checkpoint, Container, GlobalName, Lying, Note, NoteKind, Source
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.torch_legacy.storages import LegacyStorages
 from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, is_legacy, read_stream
 from ckptdoctor.formats.torch_objects import interpret
+from ckptdoctor.pickles.inner import texts_of
 
 NAME = "torch legacy"
 
@@ -45,6 +46,7 @@ def read(source: Source, container: Container) -> Checkpoint:
     stream = _streams.pop(source, None) or read_stream(source)
     table = LegacyStorages(source, stream)
     contents = interpret(stream.saved, table, "")
+    asides = _asides(source, stream, table)
     return Checkpoint(
         path=source.path,
         format=NAME,
@@ -58,7 +60,22 @@ def read(source: Source, container: Container) -> Checkpoint:
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,
+        asides=asides,
     )
+
+
+def _asides(source: Source, stream: Stream, table: LegacyStorages) -> tuple[Aside, ...]:
+    """What other pickles name: in texts of these, in those that are plain data, and behind the storages."""
+    texts = [text for pickle in stream.pickles for text in texts_of(stream.data, pickle)]
+    named = [pickle for pickle in stream.pickles if pickle is not stream.saved and pickle.globals]
+    after = any(note.kind is NoteKind.TRAILING_BYTES for note in table.notes)
+    if not texts and not named and not after:
+        return ()
+    from ckptdoctor.formats.asides import behind, of_texts
+
+    uses = [GlobalName(use.module, use.name, "", use.offset) for pickle in named for use in pickle.globals]
+    own = (Aside(Lying.BESIDE, tuple(uses), "", uses[0].offset),) if uses else ()
+    return (*own, *of_texts(texts), *(behind(source, table.end) if after else ()))
 
 
 def stream_notes(stream: Stream) -> list[Note]:

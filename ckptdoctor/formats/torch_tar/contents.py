@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import (
+    Aside,
     Checkpoint,
     Container,
     DType,
@@ -21,10 +22,12 @@ from ckptdoctor.formats.torch_objects.sweep import storage_references
 from ckptdoctor.formats.torch_objects.tensors import INNER_READS, TensorReader
 from ckptdoctor.formats.torch_objects.tree import TreeBuilder
 from ckptdoctor.formats.torch_objects.values import bare, items
-from ckptdoctor.formats.torch_tar.members import members_of
-from ckptdoctor.formats.torch_tar.tables import Cursor, Described, Placed, Tables
+from ckptdoctor.formats.torch_tar.members import Member, members_of
+from ckptdoctor.formats.torch_tar.tables import STORAGES, TENSORS, Cursor, Described, Placed, Tables
+from ckptdoctor.formats.window import Window
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value
+from ckptdoctor.pickles.inner import texts_of
 
 _MEMBER = "pickle"
 _REBUILD = "torch._utils._rebuild_tensor"
@@ -35,7 +38,10 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
     members = members_of(source)
     cursor = Cursor(source, _MEMBER, members.get(_MEMBER))
     pickle = cursor.pickle()
-    tables = Tables(source, members)
+    texts = texts_of(cursor.buffer, pickle)
+    tables = Tables(source)
+    for name in (STORAGES, TENSORS):
+        tables.take(Cursor(source, name, members.get(name)))
     for reference in storage_references(pickle.root):
         _unwrap_class(reference)
     reader = TarReader(tables, pickle.opcodes)
@@ -56,7 +62,24 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,
+        asides=_asides(source, members, cursor, texts),
     )
+
+
+def _asides(
+    source: Source, members: dict[str, Member], cursor: Cursor, texts: list[tuple[int, bytes]]
+) -> tuple[Aside, ...]:
+    """What other pickles name: those in texts and behind the end of the main one, and those of all other members."""
+    from ckptdoctor.formats.asides import Search
+
+    search = Search()
+    search.texts(texts, _MEMBER, cursor.base)
+    search.rest(Window(source, cursor.base, cursor.size), cursor.at, _MEMBER)
+    for name, member in members.items():
+        if name not in (_MEMBER, STORAGES, TENSORS) and member.offset < source.size:
+            there = min(member.size, source.size - member.offset)
+            search.file(Window(source, member.offset, there), name)
+    return tuple(search.found)
 
 
 def _unwrap_class(reference: PersistentId) -> None:

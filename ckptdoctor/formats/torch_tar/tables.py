@@ -8,7 +8,7 @@ pickle of (key, location, class), an element count of eight bytes and the raw el
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
@@ -22,7 +22,10 @@ from ckptdoctor.formats.torch_objects.views import MAX_DIMENSIONS
 from ckptdoctor.formats.torch_tar.members import Member
 from ckptdoctor.formats.window import Window
 from ckptdoctor.pickles import Pickle, decode
+from ckptdoctor.pickles.decode import follow
 from ckptdoctor.pickles.graph import GlobalUse, Value
+
+STORAGES, TENSORS = "storages", "tensors"
 
 _STEP = 1 << 12
 _MOST_PICKLE = 256 << 20
@@ -62,36 +65,45 @@ class Cursor:
         self.at = 0
         self.globals: list[GlobalUse] = []
         self._window = Window(source, member.offset, self.size)
+        self.buffer = b""
         self._begin = 0  # where in the member the buffer begins
-        self._buffer = b""
 
     def pickle(self) -> Pickle:
         """The pickle that comes next. Raises DamagedError or TruncatedError."""
         length = _STEP
         while True:
             try:
-                made = decode(self._buffer, self.at - self._begin) if self._covers(self.at) else None
+                made = decode(self.buffer, self.at - self._begin) if self._covers(self.at) else None
             except TruncatedError as error:
-                if self._begin == self.at and (self._begin + len(self._buffer) == self.size or length > _MOST_PICKLE):
+                if self._begin == self.at and (self._begin + len(self.buffer) == self.size or length > _MOST_PICKLE):
+                    self._name(self._broken())
                     raise TruncatedError(f"{self._where()} a pickle breaks off.", member=self.name) from error
                 made = None
             except DamagedError as error:
+                self._name(self._broken())
                 raise type(error)(f"{self._where()} {error.message}", member=self.name) from error
             if made is not None:
                 return self._taken(made)
             if self.at >= self.size:
                 raise TruncatedError(f"{self._where()} a pickle is missing.", member=self.name)
-            length = max(length, len(self._buffer) * 4) if self._begin == self.at and self._buffer else _STEP
-            self._begin, self._buffer = self.at, self._window.read(self.at, min(length, self.size - self.at))
+            length = max(length, len(self.buffer) * 4) if self._begin == self.at and self.buffer else _STEP
+            self._begin, self.buffer = self.at, self._window.read(self.at, min(length, self.size - self.at))
 
     def _covers(self, at: int) -> bool:
-        return self._begin <= at < self._begin + len(self._buffer)
+        return self._begin <= at < self._begin + len(self.buffer)
 
     def _taken(self, made: Pickle) -> Pickle:
-        base = self.base + self._begin
-        self.globals += [GlobalUse(use.module, use.name, base + use.offset) for use in made.globals]
+        self._name(made.globals)
         self.at = self._begin + made.end
         return made
+
+    def _broken(self) -> Sequence[GlobalUse]:
+        """What the pickle here names in front of the place where it breaks off."""
+        return follow(self.buffer, self.at - self._begin).names
+
+    def _name(self, uses: Sequence[GlobalUse]) -> None:
+        base = self.base + self._begin
+        self.globals += [GlobalUse(use.module, use.name, base + use.offset) for use in uses]
 
     def integers(self, count: int, width: int = 8) -> list[int]:
         """Little-endian integers. Raises TruncatedError where the member ends before."""
@@ -117,23 +129,24 @@ class Cursor:
 class Tables:
     """Every storage and tensor by key. ``notes`` tells what is missing; what follows it cannot be found."""
 
-    def __init__(self, source: Source, members: dict[str, Member]) -> None:
-        self._file = source.file
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self.storages: dict[str, Placed] = {}
         self.tensors: dict[str, Described] = {}
         self.notes: list[Note] = []
         self.globals: list[GlobalUse] = []
-        for name, fill in (("storages", self._fill_storages), ("tensors", self._fill_tensors)):
-            cursor = Cursor(source, name, members.get(name))
-            try:
-                fill(cursor)
-            except TruncatedError as error:
-                if cursor.size == cursor.whole:
-                    raise
-                message = f"the file ends at byte {source.size:,}, within the member “{name}”"
-                self.notes.append(Note(NoteKind.TRUNCATED, message, name, error.offset or source.size))
-            finally:
-                self.globals += cursor.globals
+
+    def take(self, cursor: Cursor) -> None:
+        """Read one of the two members. Raises DamagedError when it makes no sense."""
+        try:
+            (self._fill_storages if cursor.name == STORAGES else self._fill_tensors)(cursor)
+        except TruncatedError as error:
+            if cursor.size == cursor.whole:
+                raise
+            message = f"the file ends at byte {self._source.size:,}, within the member “{cursor.name}”"
+            self.notes.append(Note(NoteKind.TRUNCATED, message, cursor.name, error.offset or self._source.size))
+        finally:
+            self.globals += cursor.globals
 
     # ---- storages
 
@@ -153,7 +166,7 @@ class Tables:
             raise DamagedError(f"Storage {len(self.storages)} of the archive has no key, place, class and size.")
         nbytes = count * (element.bits // 8 or 1)
         there = min(nbytes, cursor.size - cursor.at)
-        extent = Extent(self._file, cursor.base + cursor.at, there)
+        extent = Extent(self._source.file, cursor.base + cursor.at, there)
         self.storages[key] = Placed(Storage(key, nbytes, element, device, extent), element, count)
         if there < nbytes:
             raise TruncatedError(f"Storage {key} is cut off.", offset=cursor.base + cursor.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from weakref import WeakKeyDictionary
 
-from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind, Source
+from ckptdoctor.checkpoint import Aside, Checkpoint, Container, Note, NoteKind, Source
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch_objects import interpret
@@ -20,12 +20,17 @@ from ckptdoctor.formats.torch_zip.directory import read_directory
 from ckptdoctor.formats.torch_zip.local import first_name
 from ckptdoctor.formats.torch_zip.record import Directory, Record, shown
 from ckptdoctor.formats.torch_zip.storages import ZipStorages
+from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import Pickle, decode
+from ckptdoctor.pickles.inner import texts_of
 
 NAME = "torch zip"
 
 # what torch 2.13 accepts in the version record (kMinSupportedFileFormatVersion, kMaxSupportedFileFormatVersion)
 _VERSIONS = range(1, 11)
+
+# the small records of torch.save and of C++
+_WORDS = ("version", "byteorder", ".format_version", ".storage_alignment", ".data/serialization_id", ".data/version")
 
 # the first byte of every pickle of protocol 2 and later: torch reads such a file as a legacy one, whatever its end says
 _PICKLE = b"\x80"
@@ -100,6 +105,7 @@ def read(source: Source, container: Container) -> Checkpoint:
     record = pickle_record(directory)
     data, notes = pickle_bytes(source, record)
     pickle = decode_member(data, record)
+    asides = _asides(source, directory, record, pickle, data)
     notes += _stream_notes(pickle, data, record)
     notes += _word_notes(source, directory)
     table = ZipStorages(source.file, directory)
@@ -117,6 +123,7 @@ def read(source: Source, container: Container) -> Checkpoint:
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,
+        asides=asides,
     )
 
 
@@ -161,6 +168,28 @@ def _stream_notes(pickle: Pickle, data: bytes, record: Record) -> list[Note]:
         )
         notes.append(Note(NoteKind.PICKLE_HIDDEN_CALL, message, member, pickle.end))
     return notes
+
+
+def _asides(source: Source, directory: Directory, record: Record, pickle: Pickle, data: bytes) -> tuple[Aside, ...]:
+    """What other pickles name: in texts of this one, behind its end, and in records that torch.save does not write."""
+    member = shown(record.name)
+    texts = texts_of(data, pickle)
+    strange = _strange(directory, record)
+    if not texts and not strange and pickle.end == len(data):
+        return ()
+    from ckptdoctor.formats.asides import behind, of_records, of_texts
+
+    found = of_texts(texts, member)
+    found += behind(Memory(source.path, data), pickle.end, member)
+    return (*found, *of_records(source, strange))
+
+
+def _strange(directory: Directory, record: Record) -> list[Record]:
+    """The records beside ``record`` that are neither storages nor the small ones of torch.save."""
+    prefix = directory.prefix
+    storages, usual = f"{prefix}/data/", frozenset([f"{prefix}/{word}" for word in _WORDS])
+    others = [each for each in directory.records if not each.name.startswith(storages)]
+    return [each for each in others if each.name not in usual and each.data_offset != record.data_offset]
 
 
 def _word_notes(source: Source, directory: Directory) -> list[Note]:

@@ -29,7 +29,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class _Local:
+class Local:
     """A local header: ``size`` and ``crc`` are what it says itself, ``deferred`` whether they follow the data."""
 
     name: str
@@ -41,6 +41,7 @@ class _Local:
     deferred: bool
 
     def record(self, size: int, crc: int, there: int | None = None) -> Record:
+        """The record of ``size`` bytes, of which ``there`` are in the file (None: all)."""
         stored = structs.STORED
         count = size if there is None else there
         return Record(self.name, stored, self.flags, crc, size, count, self.header, self.data, False)
@@ -48,7 +49,7 @@ class _Local:
 
 def step(source: Source, walk: Walk, sizes: Mapping[str, int]) -> None:
     """Take the next record, or end the walk. ``sizes`` are the lengths of records that are known by other means."""
-    local = _local(source, walk.at)
+    local = local_at(source, walk.at)
     if local is None:
         walk.ended = True
         return
@@ -67,7 +68,7 @@ def step(source: Source, walk: Walk, sizes: Mapping[str, int]) -> None:
     walk.found.append(local.record(length, crc))
 
 
-def _local(source: Source, at: int) -> _Local | None:
+def local_at(source: Source, at: int) -> Local | None:
     """The local header at ``at``, of a record that is stored as it is; None where there is none."""
     if at + structs.LOCAL.size > source.size:
         return None
@@ -77,7 +78,7 @@ def _local(source: Source, at: int) -> _Local | None:
     if signature != structs.LOCAL_SIGNATURE or data > source.size or method != structs.STORED or compressed != size:
         return None
     name = source.read(at + structs.LOCAL.size, name_length).decode("utf-8", "surrogateescape")
-    return _Local(name, flags, at, data, size, crc, bool(flags & structs.HAS_DESCRIPTOR) and not size)
+    return Local(name, flags, at, data, size, crc, bool(flags & structs.HAS_DESCRIPTOR) and not size)
 
 
 def _search(source: Source, data: int) -> int | None:
@@ -95,7 +96,7 @@ def _search(source: Source, data: int) -> int | None:
         reach *= 16
 
 
-def _behind(source: Source, local: _Local, size: int) -> tuple[int, int] | None:
+def _behind(source: Source, local: Local, size: int) -> tuple[int, int] | None:
     """The checksum, and the byte after a record's data and descriptor; None when they are not all there."""
     end = local.data + size
     if not local.deferred or not size:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
+    Aside,
     Checkpoint,
     Container,
     GlobalName,
@@ -23,12 +24,15 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.archives import Archive, RecordStorages, insisted, order_notes
+from ckptdoctor.formats.asides import behind, of_records, of_texts
 from ckptdoctor.formats.torch_objects import Contents, interpret
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_zip.record import shown
 from ckptdoctor.formats.torchscript.classes import Classes
 from ckptdoctor.formats.torchscript.module import State, state_of
+from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import decode
+from ckptdoctor.pickles.inner import texts_of
 
 # what TorchScript's own pickler names: classes of the code, and functions that only mark types
 _OWN = ("__torch__", "torch.jit._pickle")
@@ -40,8 +44,10 @@ def read_script(source: Source, container: Container) -> Checkpoint:
     """The state dict of the module. Raises DamagedError when the archive cannot be read that far."""
     archive = insisted(source, container.head)
     folder = archive.folder("constants.pkl", "data.pkl") or ""
-    data, notes = _contents(source, archive, folder, "data")
-    constants, more = _contents(source, archive, folder, "constants")
+    asides: list[Aside] = []
+    data, notes = _contents(source, archive, folder, "data", asides)
+    constants, more = _contents(source, archive, folder, "constants", asides)
+    read = frozenset({f"{folder}data.pkl", f"{folder}constants.pkl"})
     if not isinstance(data.tree, Opaque):
         raise DamagedError(f"{folder}data.pkl holds no module.", member=shown(f"{folder}data.pkl"))
     state = state_of(data.tree, Classes(source, archive, folder))
@@ -59,16 +65,25 @@ def read_script(source: Source, container: Container) -> Checkpoint:
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,
+        asides=(*asides, *of_records(source, [each for each in archive.records if each.name not in read])),
     )
 
 
-def _contents(source: Source, archive: Archive, folder: str, name: str) -> tuple[Contents, list[Note]]:
-    """What ``NAME.pkl`` holds, with its storages in the folder ``NAME``, and notes on the latter."""
+def _contents(
+    source: Source, archive: Archive, folder: str, name: str, asides: list[Aside]
+) -> tuple[Contents, list[Note]]:
+    """What ``NAME.pkl`` holds, with its storages in the folder ``NAME``, and notes on the latter.
+
+    ``asides`` takes in what the pickles in its texts and behind its end name.
+    """
     member = f"{folder}{name}.pkl"
+    raw = archive.read(source, member)
     try:
-        pickle = decode(archive.read(source, member))
+        pickle = decode(raw)
     except DamagedError as error:
         raise type(error)(f"{shown(member)}: {error.message}", offset=error.offset, member=shown(member)) from error
+    asides += of_texts(texts_of(raw, pickle), shown(member))
+    asides += behind(Memory(source.path, raw), pickle.end, shown(member))
     table = RecordStorages(source, archive, f"{folder}{name}/", "" if name == "data" else f"{name}/")
     contents = interpret(pickle, table, shown(member))
     odd = [Note(NoteKind.PICKLE_AMBIGUOUS, each.message, shown(member), each.offset) for each in pickle.ambiguities]

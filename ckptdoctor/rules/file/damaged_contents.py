@@ -27,9 +27,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind
+from ckptdoctor.facts.asides import before_the_break, dangerous
+from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.facts.torn import salvage_advice, torn_by_file
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules.blocked import listed
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from ckptdoctor.rules.framework import Problem, rule
@@ -37,6 +40,7 @@ from ckptdoctor.rules.noticed import problems
 
 # formats whose truncation has a rule of its own
 _OWN_RULE = (truncated_zip.FORMAT, truncated_legacy.FORMAT, truncated_safetensors.FORMAT)
+_HOSTILE = "Do not load it, and do not take it from the same place again: it names functions that run commands."
 _AGAIN = "Download or copy it again and compare the sizes."
 
 SICK = (
@@ -57,11 +61,15 @@ def damaged_contents(subject: Noted) -> Iterator[Problem]:
     in_folder = isinstance(subject, Checkpoint) and os.path.isdir(subject.path)
     if format_of(subject) not in _OWN_RULE and not in_folder:
         kinds.append(NoteKind.TRUNCATED)
+    asides = () if isinstance(subject, Integrity) else subject.asides
+    named = before_the_break(asides)
+    before = f"; before that it names {listed(named)}" if named else ""
+    hostile = dangerous([name for aside in asides for name in aside.names])
     yield from problems(
-        notes_of(subject, *kinds),
+        [replace(note, message=f"{note.message.rstrip('.')}{before}") for note in notes_of(subject, *kinds)],
         otherwise="the contents are damaged",
         cause="Bytes were lost or changed, or the file was edited by something that does not know the format.",
-        advice="Take the file from another copy, or use the checkpoint saved before it.",
+        advice=_HOSTILE if hostile else "Take the file from another copy, or use the checkpoint saved before it.",
     )
     if isinstance(subject, Checkpoint) and in_folder:
         yield from _cut_off(subject)

@@ -15,8 +15,14 @@ What you see
 How it is found
     Every name in the pickle, used or not, is compared with lists of exact modules and names; names with dots are
     followed part by part. Nothing is imported. That a file is not reported here does not prove it harmless: only
-    ``weights_only=True`` keeps a pickle from calling other code. NumPy's arrays of objects are pickles as well, which
-    ``numpy.load(allow_pickle=True)`` loads.
+    ``weights_only=True`` keeps a pickle from calling other code.
+
+    All places are searched from which some program unpickles: the pickle of the contents, and of one that breaks off
+    what comes before the break, since a loader makes those calls before it fails; pickles behind the end of another
+    one, in its texts and bytes (in Base64, too), and in other records of an archive; the ``.metadata`` of a distributed
+    checkpoint, and every file in the folder of a checkpoint; NumPy's arrays of objects, which
+    ``numpy.load(allow_pickle=True)`` loads. Of arrays of objects, ``.metadata`` and texts, which nothing protects,
+    a name that is not known to be harmless is a warning.
 
 Repair
     None: do not load it. Get the weights from a source you trust, in safetensors if you can. ``builtins.getattr`` alone
@@ -26,36 +32,97 @@ Repair
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint import Aside, Checkpoint, Container, Lying
+from ckptdoctor.facts.asides import unknown, worth_a_word
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
-from ckptdoctor.findings import Severity
+from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import blocked as refused
+from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.noticed import MOST
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+_CALL = b"cos\nsystem\n(S'echo hello'\ntR"
 SICK = (
     Example("a shell command", {"model": _WEIGHTS, "extra": Obj("os.system", arguments=("echo hello",))}),
     Example("code as text", {"model": _WEIGHTS, "extra": Obj("builtins.eval", arguments=("1 + 1",))}),
+    Example("a call in front of a break", raw=b"\x80\2" + _CALL + b"\xff", suffix=".pkl"),
+    Example("a pickle behind the end of another one", raw=b"\x80\2}." + _CALL + b".", suffix=".pkl"),
+    Example("a pickle in bytes", {"model": _WEIGHTS, "blob": b"\x80\2" + _CALL + b"."}),
 )
 HEALTHY = (Example("the names as text", {"model": _WEIGHTS, "extra": ["os.system", "builtins.eval"]}),)
 
 
 @rule("P206", "dangerous-global", Severity.ERROR)
-def dangerous_global(checkpoint: Checkpoint) -> Iterator[Problem]:
+def dangerous_global(subject: Container | Checkpoint) -> Iterator[Problem]:
     """Names that can run code."""
+    if isinstance(subject, Checkpoint):
+        yield from _named(subject)
+    told = [(aside, *worth_a_word(aside)) for aside in subject.asides]
+    told = [each for each in told if each[1]]
+    for aside, names, runs in told[:MOST]:
+        yield _aside(aside, names, runs)
+    rest = told[MOST:]
+    if rest:
+        aside, names, runs = max(rest, key=lambda each: each[2])
+        more = wording.count(len(rest), "more pickle")
+        yield replace(_aside(aside, names, runs), message=f"{more} of this kind, the first: {_sentence(aside, names)}")
+
+
+def _named(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """The names in the pickles of the contents."""
     found = blocked_by(checkpoint, Cause.DANGEROUS)
-    if not found:
-        return
-    places = outermost(found)
-    where = f" ({refused.places(places)})" if places else ""
     how = "allow_pickle=True" if of_numpy(checkpoint) else "weights_only=False"
-    yield Problem(
-        message=f"the file names {refused.classes(found)}{where}: with {how} it can run commands",
-        cause=f"No checkpoint needs this. Loading it with {how} runs whatever its author put there.",
-        torch_says=() if of_numpy(checkpoint) else refused.lines(found),
-        advice=f"Do not load it with {how}. Get the weights from a source you trust, in safetensors.",
-        keys=tuple([place.path for place in places]),
-        location=refused.first_use(found),
+    if found:
+        places = outermost(found)
+        where = f" ({refused.places(places)})" if places else ""
+        yield Problem(
+            message=f"the file names {refused.classes(found)}{where}: with {how} it can run commands",
+            cause=f"No checkpoint needs this. Loading it with {how} runs whatever its author put there.",
+            torch_says=() if of_numpy(checkpoint) else refused.lines(found),
+            advice=f"Do not load it with {how}. {_TRUSTED}",
+            keys=tuple([place.path for place in places]),
+            location=refused.first_use(found),
+        )
+    strange = unknown(checkpoint.globals) if of_numpy(checkpoint) else []
+    if strange:
+        first = checkpoint.globals[0]
+        yield Problem(
+            message=f"an array of objects names {refused.listed(strange)}: numpy.load calls it with allow_pickle=True",
+            cause=_UNKNOWN,
+            advice="Load it with allow_pickle=True only if you trust whoever wrote it.",
+            location=Location(member=first.member or None, offset=first.offset),
+            severity=Severity.WARNING,
+        )
+
+
+def _aside(aside: Aside, names: list[str], runs: bool) -> Problem:
+    return Problem(
+        message=_sentence(aside, names),
+        cause=_RUNS if runs else _UNKNOWN,
+        advice=f"Do not load it. {_TRUSTED}" if runs else "Unpickle it only if you trust whoever wrote it.",
+        location=Location(member=aside.member or None, offset=aside.offset),
+        severity=None if runs else Severity.WARNING,
     )
+
+
+def _sentence(aside: Aside, names: list[str]) -> str:
+    """What the pickle is, what it names, and when that is called."""
+    where, at, named = aside.member or "the file", f"byte {aside.offset:,}", refused.listed(names)
+    if aside.lying is Lying.BROKEN:
+        return f"{where} names {named} and breaks off after that, at {at}: a loader can call it before it fails"
+    if aside.lying is Lying.BEHIND:
+        return f"{where} has another pickle behind the end of the first, at {at}, which names {named}"
+    if aside.lying is Lying.INSIDE:
+        return f"{where} has a text at {at} that is a pickle itself and names {named}: unpickling the text calls it"
+    if aside.lying is Lying.INDEX:
+        return f"{where} names {named}: torch.distributed.checkpoint loads it with pickle.load, which calls it"
+    return f"{where} names {named}: with weights_only=False it can run commands"
+
+
+_RUNS = "No checkpoint needs this. Whatever unpickles it runs what its author put there."
+_UNKNOWN = "It is not known to be harmless: unpickling imports it and calls it, whatever it does."
+_TRUSTED = "Get the weights from a source you trust, in safetensors."

@@ -39,6 +39,9 @@ RULES = (
     ("P206", dangerous_global.SICK),
 )
 CASES = [pytest.param(code, example, id=f"{code}-{example.title}") for code, sick in RULES for example in sick]
+# names that torch.load does not come to with weights_only: behind the end, in bytes, and where it stops earlier
+UNSEEN = {"a call in front of a break", "a pickle behind the end of another one", "a pickle in bytes"}
+SEEN = [case for case in CASES if case.values[1].title not in UNSEEN]
 LOAD = """
 import sys, torch
 for path in sys.argv[1:]:
@@ -54,7 +57,7 @@ def p_codes(path):
     return sorted({finding.code for finding in report.findings})
 
 
-@pytest.mark.parametrize(("code", "example"), CASES)
+@pytest.mark.parametrize(("code", "example"), SEEN)
 def test_the_first_quoted_line_is_what_torch_says(tmp_path, code, example):
     """torch stops at the first name it refuses; that line is quoted first, word for word."""
     path = build(example, tmp_path)

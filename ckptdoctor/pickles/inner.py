@@ -1,0 +1,146 @@
+"""Pickles that stand in the texts and bytes of another pickle: whoever reads those out may unpickle them.
+
+``weights_only=True`` lets texts and bytes pass, whatever is in them. A text in Base64 counts as what it stands for.
+"""
+
+from __future__ import annotations
+
+import re
+from binascii import Error as Base64Error
+from binascii import a2b_base64
+from collections.abc import Collection, Iterator
+
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.decode import follow
+from ckptdoctor.pickles.graph import Pickle, Text
+from ckptdoctor.pickles.machine import Handler, Machine
+from ckptdoctor.pickles.opcode_handlers import HANDLERS
+
+# of one pickle so many texts are kept, and no longer ones: what is pickled into a text is small
+_MOST_TEXTS = 2_000
+_MOST_KEPT = 64 << 20
+_LONGEST = 16 << 20
+_LONGEST_BYTES = 64 << 10  # of those that do not begin as a pickle does
+_LEAST = 8  # a shorter one names nothing
+
+# opcodes of bytes, and the width of their counts; and those of texts, which the machine takes out anyway
+_BYTES = {op.SHORT_BINSTRING: 1, op.BINSTRING: 4}
+_BYTES |= {op.SHORT_BINBYTES: 1, op.BINBYTES: 4, op.BINBYTES8: 8, op.BYTEARRAY8: 8}
+_TEXTS = (op.BINUNICODE, op.SHORT_BINUNICODE, op.BINUNICODE8, op.STRING, op.UNICODE)
+
+# what follows PROTO in a pickle: an opcode that needs nothing on the stack (0xc2: one beyond 0x7f, as text in UTF-8)
+_FIRST = frozenset(b"\x95\x8c\x8d\x8e\x8f\x96\x97\x8a\x8b\x80\x82\x83\x84\x88\x89\xc2()]}NcKMJILFGXBCUTSVP")
+_SHORT = frozenset((op.SHORT_BINBYTES, op.SHORT_BINSTRING, op.SHORT_BINUNICODE))
+
+_PROTOCOL = re.compile(rb"\x80[\2-\5][" + re.escape(bytes(_FIRST)) + rb"]")
+# the same in Base64, and a global of protocols 0 and 1
+_BASE64 = re.compile(rb"gA[I-X][A-Za-z0-9+/_\s-]{6,}={0,2}")
+_NAME = re.compile(rb"\n([A-Za-z_][\w.]{0,99})\n")
+_MODULE = re.compile(rb"[ci]([A-Za-z_][\w.]{0,99})\Z")
+_GLOBAL = re.compile(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
+
+
+def texts_of(data: bytes, pickle: Pickle) -> list[tuple[int, bytes]]:
+    """The texts of a decoded pickle that are pickles themselves, or may be, each with where it stands."""
+    if not _may_hold_pickles(data, pickle):
+        return []
+    texts = Texts()
+    follow(data, pickle.start, handlers=texts.handlers())
+    return texts.found
+
+
+def _may_hold_pickles(data: bytes, pickle: Pickle) -> bool:
+    """Whether one of the texts may be a pickle, told without looking for the texts.
+
+    It costs a fraction of what decoding does, and is true of hardly any checkpoint.
+    """
+    start, end = pickle.start, pickle.end
+    if any(not _is_number(data, found.start()) for found in _PROTOCOL.finditer(data, start + 2, end)):
+        return True
+    if _BASE64.search(data, start, end) or (not pickle.protocol and data.find(b"\\x80\\x0", start, end) >= 0):
+        return True
+    names = {(use.module, use.name) for use in pickle.globals}
+    return any(_is_new(data, found, names) for found in _NAME.finditer(data, start, end))
+
+
+def _is_number(data: bytes, at: int) -> bool:
+    """Whether the two bytes are no protocol but 640, 896 or so, as the sizes of tensors are written."""
+    return data[at - 1] == op.BININT2 and data[at - 2] not in _SHORT
+
+
+def _is_new(data: bytes, found: re.Match[bytes], names: Collection[tuple[str, str]]) -> bool:
+    """Whether two lines are a global that the pickle itself does not name."""
+    module = _MODULE.search(data[max(0, found.start() - 101) : found.start()])
+    return (
+        module is not None and (module[1].decode("ascii", "replace"), found[1].decode("ascii", "replace")) not in names
+    )
+
+
+class Texts:
+    """Keeps the texts that are pickles, or may be, while a machine follows the pickle around them."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, bytes]] = []  # where the text begins, and the pickle
+        self._room = _MOST_KEPT
+
+    def handlers(self, usual: tuple[Handler, ...] = HANDLERS) -> tuple[Handler, ...]:
+        """The same handlers, with those of texts looking at what stands in them."""
+        table = list(usual)
+        for code, width in _BYTES.items():
+            table[code] = self._of_bytes(usual[code], width)
+        for code in _TEXTS:
+            table[code] = self._of_text(usual[code])
+        return tuple(table)
+
+    def _of_bytes(self, usual: Handler, width: int) -> Handler:
+        """Bytes are not taken out of the file for it: they may be the values of an array."""
+
+        def handler(m: Machine, at: int) -> int:
+            end, begin = usual(m, at), at + width
+            if _LEAST <= end - begin <= _LONGEST and (m.data[begin] == op.PROTO or end - begin <= _LONGEST_BYTES):
+                self._look(m.data[begin:end], at - 1)
+            return end
+
+        return handler
+
+    def _of_text(self, usual: Handler) -> Handler:
+        def handler(m: Machine, at: int) -> int:
+            end = usual(m, at)
+            top = m.stack[-1]
+            if _LEAST <= end - at <= _LONGEST and isinstance(top, Text):
+                self._look(top.value, at - 1)
+            return end
+
+        return handler
+
+    def _look(self, value: str | bytes, at: int) -> None:
+        for each in _pickles(value):
+            if len(self.found) < _MOST_TEXTS and len(each) <= self._room:
+                self._room -= len(each)
+                self.found.append((at, each))
+
+
+def _pickles(value: str | bytes) -> Iterator[bytes]:
+    """The pickle that a text or bytes object is, if it may be one: as it is, or in Base64."""
+    try:
+        raw = value if isinstance(value, bytes) else value.encode("latin-1")
+    except UnicodeEncodeError:
+        return
+    if raw[:1] == b"\x80":
+        if len(raw) > 2 and 2 <= raw[1] <= 5 and raw[2] in _FIRST:
+            yield raw
+    elif b"\n" in raw and _GLOBAL.search(raw):
+        yield raw
+    for found in _BASE64.finditer(raw):
+        yield from _decoded(found[0])
+
+
+def _decoded(text: bytes) -> Iterator[bytes]:
+    packed = b"".join(text.split()).rstrip(b"=").translate(_STANDARD)
+    try:
+        yield a2b_base64(packed[: len(packed) - (len(packed) % 4 == 1)] + b"=" * (-len(packed) % 4))
+    except Base64Error:  # no text in Base64 after all
+        return
+
+
+_STANDARD = bytes.maketrans(b"-_", b"+/")

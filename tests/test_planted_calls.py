@@ -1,0 +1,24 @@
+"""A call that a loader would make is named wherever it is planted, whole and broken, and is never made."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptdoctor.cli.main import cli
+from tests.planted import CANARY, PLACES, broken, cut, whole
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("mend", [whole, broken, cut], ids=lambda mend: mend.__name__)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_planted_call_is_named(place, mend, tmp_path, monkeypatch, capsys):
+    """check ends with status 1 and says what would be called, of each container from which something unpickles."""
+    (tmp_path / "files").mkdir()
+    path = PLACES[place](tmp_path / "files", mend)
+    monkeypatch.chdir(tmp_path)
+    status = cli.main(["check", str(path), "--format", "concise"], standalone_mode=False)
+    output = capsys.readouterr().out
+    named = [line for line in output.splitlines() if "posix.system" in line and " P206 error " in line]
+    assert named, output
+    assert status == 1, output
+    assert not (tmp_path / CANARY).exists()

@@ -101,7 +101,10 @@ def cast_loses_values(source: DType, target: DType) -> bool:
 # what NumPy names the function that makes an array, before its state fills it (numpy.ndarray.__reduce__)
 NUMPY_MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
 
-# NumPy's codes (kind and bytes) of the element types that torch has had typed storages for
+# and the one that makes it of its bytes, in pickles of protocol 5 (numpy.ndarray.__reduce_ex__)
+NUMPY_BUFFERS = frozenset({"numpy._core.numeric._frombuffer", "numpy.core.numeric._frombuffer"})
+
+# NumPy's codes (kind and bytes) of the element types that torch has, too
 NUMPY_ELEMENTS = {
     "f8": "float64",
     "f4": "float32",
@@ -113,5 +116,17 @@ NUMPY_ELEMENTS = {
     "i4": "int32",
     "i2": "int16",
     "i1": "int8",
+    "u8": "uint64",
+    "u4": "uint32",
+    "u2": "uint16",
     "u1": "uint8",
 }
+
+
+def little_endian(values: bytes, dtype: DType) -> bytes:
+    """Big-endian elements in the byte order of checkpoints; the two numbers of a complex one keep their places."""
+    width = dtype.bits // (16 if dtype.kind == "complex" else 8)
+    turned = bytearray(len(values))
+    for at in range(width):
+        turned[at::width] = values[width - 1 - at :: width]
+    return bytes(turned)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from shlex import join
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, at
 from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, TakeRoot
@@ -58,11 +59,25 @@ def wishes(request: FixRequest) -> Iterator[Wish]:
     if request.to_cpu:
         yield Wish("--to-cpu", "bring every tensor to the CPU", _to_cpu)
     if request.weights_only_safe:
-        yield Wish("--weights-only-safe", "turn what torch.load refuses into plain data", weights_only_edits)
+        yield Wish(
+            "--weights-only-safe",
+            "turn what torch.load refuses into plain data",
+            lambda checkpoint: weights_only_edits(checkpoint, _command(request)),
+        )
     if request.clone_shared:
         yield Wish("--clone-shared", "give tensors that share memory bytes of their own", clone_edits)
     if request.tie:
         yield Wish("--tie", "make one of weights that have the same bytes", tie_edits)
+
+
+def _command(request: FixRequest) -> str:
+    """The command that asks for --weights-only-safe and nothing else; "" where more was asked for."""
+    alone = FixRequest(request.path, request.output, weights_only_safe=True, force=request.force)
+    if request != replace(alone, selection=request.selection) or request.selection.select is not None:
+        return ""
+    output = [] if request.output is None else ["-o", request.output]
+    force = ["--force"] if request.force else []
+    return join(["ckptdoctor", "fix", request.path, "--weights-only-safe", *output, *force])
 
 
 def _pattern_wish(option: str, patterns: tuple[str, ...], find: Callable[..., tuple[object, ...]]) -> Wish:

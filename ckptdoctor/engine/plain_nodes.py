@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import Mapping, Node, Part, Sequence, Special
+from ckptdoctor.checkpoint import Mapping, Node, Opaque, Part, Sequence, Special
 from ckptdoctor.errors import RefusedError
 
 # CPython hashes integers modulo this prime; readers spell out those beyond it
@@ -10,12 +10,14 @@ _OWN_HASHES = (1 << 61) - 1
 
 
 def node_of(value: object) -> Node:
-    """The node for None, booleans, numbers, text, bytes, and lists, tuples and dicts of such.
+    """The node for None, booleans, numbers (complex ones too), text, bytes, and lists, tuples and dicts of such.
 
     Raises RefusedError for anything else.
     """
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return value
+    if isinstance(value, complex):
+        return Opaque("builtins.complex", (value.real, value.imag))
     if isinstance(value, (list, tuple)):
         return Sequence("list" if isinstance(value, list) else "tuple", tuple([node_of(item) for item in value]))
     if isinstance(value, dict):

@@ -2,58 +2,53 @@
 
 Namespaces, paths, NumPy numbers, dates and configurations are what they say; any other object that is nothing but its
 attributes becomes the dict of these, one that is made of a single plain value (an enum) that value, and an array of
-NumPy a tensor. What cannot be said so is refused, never dropped.
+NumPy a tensor, or lists where torch has no such elements. What cannot be said so is refused, never dropped.
 """
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Sequence, children, show_path
-from ckptdoctor.edits import Convert, Edit, MakeTensors, Repickle, Replace
+import glob
+import shlex
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Special, at, show_path
+from ckptdoctor.edits import Convert, Edit, MoveToCpu, Repickle
+from ckptdoctor.engine.matching import dropped_paths
+from ckptdoctor.engine.moving import moved_tensors
+from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.array_tensors import held_values
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, Place, blocked_globals, outermost
-from ckptdoctor.facts.gathering import gathered
+from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_globals, outermost
+from ckptdoctor.facts.converting import conversion
 from ckptdoctor.facts.globals import NEEDS_IMPORT
-from ckptdoctor.facts.plain_data import NotPlainError, as_plain
 from ckptdoctor.facts.protocols import pickle_protocol
+from ckptdoctor.rules.blocked import conversion_edits
+from ckptdoctor.rules.registry import find_rule
 
 _LISTED = 10
-_READ = 3  # the newest protocol that weights_only reads
+_DROPPED = 8  # --drop options on one command line
+_READ = 2  # the protocol all of which weights_only reads; of 3 it lacks bytes
 _ARCHIVE = "torch zip"
-
-# what other options are for: whole models, tensors of devices without storages
-_OTHERS = {Cause.MODULE: "ckptdoctor fix --select P204 --unsafe-fixes", Cause.DEVICE: "ckptdoctor fix --to-cpu"}
+_WHOLE_MODULE = "P204"
 
 
-def weights_only_edits(checkpoint: Checkpoint) -> list[Edit]:
+def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
     """The edits after which torch refuses nothing in the file any more.
 
-    Raises RefusedError, with the list of what stands in the way, where plain data cannot say something.
+    Raises RefusedError, with the list of what stands in the way and what does away with it: ``command`` is what was
+    asked, for the options that it lacks ("": they are named alone).
     """
     refused = [each for each in blocked_globals(checkpoint) if each.path not in NEEDS_IMPORT]
     anew = _anew(checkpoint, refused)
     if not refused:
         return anew
-    values: dict[KeyPath, object] = {}
-    arrays: list[KeyPath] = []
-    trouble: list[str] = []
-    possible = _arrays(checkpoint.tree)
-    for place in outermost(refused):
-        if place.path in possible:
-            arrays.append(place.path)
-            continue
-        try:
-            values[place.path] = _plain(place)
-        except NotPlainError as error:
-            trouble.append(f"{show_path(place.path)} stays refused: {error}")
-    trouble += [
-        f"{each.path} is named, but no value of it is shown" for each in refused if not (each.places or _is_bytes(each))
-    ]
+    wanted = conversion(checkpoint.tree, outermost(refused))
+    unseen = [each for each in refused if not (each.places or _is_bytes(each))]
+    trouble = [f"{show_path(place.path)} stays refused: {reason}" for place, reason in wanted.stuck]
+    trouble += [f"{each.path} is named, but no value of it is shown" for each in unseen]
     if trouble:
-        ways = [_OTHERS[each.cause] for each in refused if each.cause in _OTHERS]
-        raise _refusal(trouble, ways[0] if ways else "--drop KEY leaves one out")
-    made: list[Edit] = [MakeTensors(tuple(arrays))] if arrays else []
-    return [*made, *[Replace(path, value) for path, value in gathered(checkpoint.tree, values).items()], *anew]
+        drop = None if unseen else _drop_options(checkpoint, [place.path for place, _ in wanted.stuck])
+        raise _refusal(trouble, _way(checkpoint, refused, drop, command))
+    made = conversion_edits(checkpoint, wanted)
+    return [*made, *[edit for edit in anew if edit not in made]]
 
 
 def _anew(checkpoint: Checkpoint, refused: list[Blocked]) -> list[Edit]:
@@ -69,27 +64,49 @@ def _is_bytes(blocked: Blocked) -> bool:
     return blocked.path == "builtins.bytes"
 
 
-def _plain(place: Place) -> object:
-    if not place.path:
-        raise NotPlainError("it is the whole checkpoint")
-    return as_plain(place.node, loosely=True)
+def _drop_options(checkpoint: Checkpoint, paths: list[KeyPath]) -> str | None:
+    """The options that leave out just what stands at these paths; None where there are none, or a tensor would go."""
+    wanted = list(dict.fromkeys([_entry(checkpoint, path) for path in paths]))
+    if len(wanted) > _DROPPED or () in wanted:
+        return None
+    patterns = tuple([glob.escape(show_path(path)) for path in wanted])
+    try:
+        found = dropped_paths(checkpoint, patterns)
+    except RefusedError:  # nothing would be left
+        return None
+    outer = [path for path in wanted if not any(path[:end] in wanted for end in range(len(path)))]
+    if sorted(map(show_path, found)) != sorted(map(show_path, outer)) or set(found) != set(outer):
+        return None
+    if any(True for path in found for _ in tensors_in(at(checkpoint.tree, path))):
+        return None
+    return " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])
 
 
-def _arrays(tree: Node) -> set[KeyPath]:
-    """Where arrays stand that can become tensors: with nothing but dicts and lists around them."""
-    found: set[KeyPath] = set()
-    stack: list[tuple[Node, KeyPath]] = [(tree, ())]
-    while stack:
-        node, path = stack.pop()
-        for part, child in children(node):
-            if isinstance(child, (Mapping, Sequence)):
-                stack.append((child, (*path, part)))
-            elif isinstance(child, Opaque) and held_values(child) is not None:
-                found.add((*path, part))
-    return found
+def _entry(checkpoint: Checkpoint, path: KeyPath) -> KeyPath:
+    """The innermost entry of a dict on the way: an item of a list or tuple cannot go without moving the others."""
+    ends = [
+        end
+        for end in range(len(path), 0, -1)
+        if not isinstance(path[end - 1], Special) and isinstance(at(checkpoint.tree, path[: end - 1]), Mapping)
+    ]
+    return path[: ends[0]] if ends else ()
+
+
+def _way(checkpoint: Checkpoint, refused: list[Blocked], drop: str | None, command: str) -> str:
+    """What the user can type next."""
+    causes = {each.cause for each in refused}
+    other = command.partition(" --")[0]
+    module = find_rule(_WHOLE_MODULE) if Cause.MODULE in causes else None
+    if module is not None and any(finding.fix is not None for finding in module.run(checkpoint)):
+        return f"choose: {other or 'ckptdoctor fix FILE'} --select {_WHOLE_MODULE} --unsafe-fixes"
+    if Cause.DEVICE in causes and any(moved_tensors(checkpoint, MoveToCpu())):
+        return f"choose: {other or 'ckptdoctor fix FILE'} --to-cpu"
+    if drop is not None:
+        return f"choose: {command} {drop}".replace("  ", " ") + "   (leaves it out)"
+    return "nothing that ckptdoctor can write says the same; ckptdoctor.load(FILE) in Python opens it and runs nothing"
 
 
 def _refusal(trouble: list[str], way: str) -> RefusedError:
     more = [f"  … and {len(trouble) - _LISTED:,} more"] if len(trouble) > _LISTED else []
     lines = ["--weights-only-safe cannot say everything in plain data", *[f"  {each}" for each in trouble[:_LISTED]]]
-    return RefusedError("\n".join([*lines, *more, f"  choose: {way}"]))
+    return RefusedError("\n".join([*lines, *more, f"  {way}"]))

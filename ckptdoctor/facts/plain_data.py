@@ -3,16 +3,17 @@
 Only objects whose whole content the pickle spells out are converted: a Namespace is its attributes, a path its parts,
 a NumPy number the bytes of one element, a date its fields, a configuration of OmegaConf what its nodes hold (with
 interpolations as the text that they are). Anything else raises NotPlainError; unless ``loosely`` is asked for, which
-takes an object of any class for its attributes, or for the one plain value that it is made of, as an enum is.
+takes an object of any class for its attributes, or for the one plain value that it is made of, as an enum is, and an
+array of NumPy for lists.
 """
 
 from __future__ import annotations
 
-import struct
-from typing import Any
-
 from ckptdoctor.checkpoint import Mapping, Node, Opaque, Sequence
+from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_MAKERS
 from ckptdoctor.facts.globals import is_dangerous, modern
+from ckptdoctor.facts.numpy_values import NotPlainError as NotPlainError
+from ckptdoctor.facts.numpy_values import array_of, listed, nested, number
 
 # objects that are nothing but their attributes
 _RECORDS = frozenset({"argparse.Namespace", "types.SimpleNamespace"})
@@ -24,31 +25,14 @@ _OMEGACONF = {"omegaconf.dictconfig": "_content", "omegaconf.listconfig": "_cont
 _POSIX = frozenset({"PosixPath", "PurePosixPath"})
 _WINDOWS = frozenset({"WindowsPath", "PureWindowsPath"})
 _PATHS = _POSIX | _WINDOWS | {"Path", "PurePath"}
-# NumPy's codes of one element (kind and bytes) as the struct module writes them; half precision is "e"
-_ELEMENTS = {
-    "f8": "d",
-    "f4": "f",
-    "f2": "e",
-    "i8": "q",
-    "i4": "i",
-    "i2": "h",
-    "i1": "b",
-    "u8": "Q",
-    "u4": "I",
-    "u2": "H",
-    "u1": "B",
-    "b1": "?",
-}
+# random generators that are what their state is: setstate and set_state take it
+_GENERATORS = frozenset({"random.Random", "numpy.random._pickle.__randomstate_ctor"})
 _PLAIN = (bool, int, float, str, bytes)
 _DEPTH = 100  # nesting that no configuration has
 
 
-class NotPlainError(Exception):
-    """The value cannot be said in plain data without loss; the text names what stands in the way."""
-
-
 def as_plain(node: Node, depth: int = 0, loosely: bool = False) -> object:
-    """The value as None, bool, int, float, str and bytes, and lists, tuples and dicts of such.
+    """The value as None, bool, int, float, complex, str and bytes, and lists, tuples and dicts of such.
 
     Raises NotPlainError for tensors, sets, cycles, odd dict keys, and objects that are not understood.
     """
@@ -114,11 +98,19 @@ def _object(node: Opaque, depth: int, loosely: bool) -> object:
     if is_path(module, name):
         return _path(node, name)
     if module in ("numpy._core.multiarray", "numpy.core.multiarray") and name == "scalar":
-        return _number(node)
+        return number(node)
+    if f"{module}.{name}" in NUMPY_MAKERS | NUMPY_BUFFERS:
+        if not loosely:
+            raise NotPlainError("it holds an array of NumPy")
+        return _array(node, depth)
+    if f"{module}.{name}" == "builtins.complex" and all(isinstance(each, float) for each in node.arguments):
+        return complex(*node.arguments)  # type: ignore[arg-type]  # they are floats
     if module == "datetime" and name in ("datetime", "date", "time"):
         return _date(node, name)
     if module in _OMEGACONF:
         return _configuration(node, _OMEGACONF[module], depth, loosely)
+    if loosely and f"{module}.{name}" in _GENERATORS and not (node.items or node.entries) and node.state is not None:
+        return as_plain(node.state, depth + 1, True)
     if loosely and not is_dangerous(module, name) and not module.startswith(("numpy", "torch")):
         return _bare(node, depth)
     raise NotPlainError(f"it holds an object of the class {module}.{name}")
@@ -156,28 +148,14 @@ def _path(node: Opaque, name: str) -> str:
     return str(kind(*[str(part) for part in node.arguments]))
 
 
-def _number(node: Opaque) -> object:
-    if len(node.arguments) != 2 or node.state is not None or not isinstance(node.arguments[0], Opaque):
-        raise NotPlainError("its NumPy number was not written in the usual way")
-    kind, order = _element(node.arguments[0])
-    data = _bytes(node.arguments[1])
-    if kind.startswith("U"):
-        return data.decode("utf-32-be" if order == ">" else "utf-32-le", "surrogatepass").rstrip("\0")
-    code = _ELEMENTS.get(kind)
-    if code is None or len(data) != struct.calcsize(f"={code}"):
-        raise NotPlainError(f"it holds a NumPy value of the kind {kind}")
-    value: Any = struct.unpack(f"{'>' if order == '>' else '<'}{code}", data)[0]
-    return value
-
-
-def _element(dtype: Opaque) -> tuple[str, str]:
-    """Kind and byte order of a pickled ``numpy.dtype``: called with ("f8", False, True), its state is (3, "<", …)."""
-    kind = dtype.arguments[0] if dtype.arguments else None
-    state = dtype.state.items if isinstance(dtype.state, Sequence) else ()
-    order = state[1] if len(state) > 1 else "|"
-    if dtype.class_name != "numpy.dtype" or not isinstance(kind, str) or not isinstance(order, str):
-        raise NotPlainError("it holds a NumPy value of a kind that is not understood")
-    return kind, order
+def _array(node: Opaque, depth: int) -> object:
+    """An array as lists in lists; one of objects with what these are."""
+    array = array_of(node)
+    if array is None:
+        raise NotPlainError("it holds an array of NumPy that was not written in the usual way")
+    if isinstance(array.contents, Sequence):
+        return nested(array, [as_plain(item, depth + 1, True) for item in array.contents.items])
+    return listed(array)
 
 
 def _bytes(node: Node) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Tensor, at, show_path, walk
-from ckptdoctor.edits import Drop, Fix, Replace, Safety
+from ckptdoctor.edits import Convert, Drop, Edit, Fix, MakeTensors, Replace, Safety
 from ckptdoctor.facts.blocked_globals import Blocked, Objects, Place
+from ckptdoctor.facts.converting import Conversion
 from ckptdoctor.facts.gathering import gathered
 from ckptdoctor.facts.globals import torch_shows
 from ckptdoctor.findings import Location
@@ -58,6 +59,14 @@ def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object]
     wanted = dict(zip([place.path for place in objects.places], values, strict=True))
     edits = tuple([Replace(path, value) for path, value in gathered(checkpoint.tree, wanted).items()])
     return Fix(title, edits, Safety.SAFE, f"--select {code}")
+
+
+def conversion_edits(checkpoint: Checkpoint, wanted: Conversion) -> list[Edit]:
+    """What makes tensors and plain data of objects that torch refuses; only an archive can get new tensors."""
+    made: list[Edit] = [MakeTensors(tuple([place.path for place in wanted.tensors]))] if wanted.tensors else []
+    archive: list[Edit] = [Convert("torch zip")] if made and checkpoint.format == "torch legacy" else []
+    values = {place.path: value for place, value in wanted.plain}
+    return [*archive, *made, *[Replace(path, value) for path, value in gathered(checkpoint.tree, values).items()]]
 
 
 def drop_fix(checkpoint: Checkpoint, objects: Sequence[Place], code: str) -> Fix | None:

@@ -4,6 +4,7 @@ import argparse
 import datetime
 import enum
 import pathlib
+import random
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,50 @@ def test_arrays_become_tensors(tmp_path: Path):
         assert tensor.stride() == torch.from_numpy(wanted).stride() or not wanted.size
 
 
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize("zipped", [True, False], ids=["archive", "old format"])
+def test_random_states_become_tensors_that_are_taken_back(tmp_path: Path, protocol: int, zipped: bool):
+    """The states of every generator load, and NumPy goes on with the same numbers."""
+    generator = np.random.default_rng(3)
+    contents = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "dict": np.random.get_state(legacy=False),
+        "pcg": generator.bit_generator.state,
+        "sfc": np.random.SFC64(3).state,
+        "torch": torch.get_rng_state(),
+    }
+    drawn = np.random.random(3), random.random(), generator.random(3)
+    loaded = rewritten(tmp_path, contents, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
+    assert (loaded["numpy"][1].dtype, loaded["sfc"]["state"]["state"].dtype) == (torch.uint32, torch.uint64)
+    np.random.set_state(loaded["numpy"])
+    random.setstate(loaded["python"])
+    generator.bit_generator.state = loaded["pcg"]
+    assert np.array_equal(np.random.random(3), drawn[0])
+    assert random.random() == drawn[1]
+    assert np.array_equal(generator.random(3), drawn[2])
+    np.random.set_state(loaded["dict"])
+    assert np.array_equal(np.random.random(3), drawn[0])
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_every_dtype_that_torch_has_becomes_a_tensor(tmp_path: Path, protocol: int):
+    """Unsigned and complex ones among them, of either order of bytes; what it lacks becomes lists."""
+    kinds = "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"
+    arrays = {order + kind: np.array([[0, 1, 2], [3, 4, 5]]).astype(order + kind) for kind in kinds for order in "<>"}
+    lists = {
+        "text": np.array(["a", "bc"]),
+        "day": np.array(["2020-01-02"], "M8[D]"),
+        "any": np.array([None, 1], object),
+    }
+    loaded = rewritten(tmp_path, {**arrays, **lists, "z": np.complex64(1 + 2j)}, pickle_protocol=protocol)
+    for name, array in arrays.items():
+        wanted = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+        assert (loaded[name].dtype, loaded[name].tolist()) == (wanted.dtype, wanted.tolist())
+    assert [loaded[name] for name in lists] == [["a", "bc"], ["2020-01-02"], [None, 1]]
+    assert loaded["z"] == 1 + 2j
+
+
 @pytest.mark.parametrize("protocol", [4, 5])
 @pytest.mark.parametrize("zipped", [True, False], ids=["archive", "old format"])
 def test_other_protocols_are_written_anew(tmp_path: Path, protocol: int, zipped: bool):
@@ -93,10 +138,18 @@ def test_other_protocols_are_written_anew(tmp_path: Path, protocol: int, zipped:
 
 @pytest.mark.parametrize(
     "value",
-    [Meter, np.zeros(3, ">f4"), np.array([None]), argparse.Namespace(t=torch.ones(1)), len],
-    ids=["class", "other byte order", "array of objects", "tensor", "function"],
+    [Meter, np.zeros(3, "m8[s]"), np.array([Meter]), argparse.Namespace(t=np.timedelta64(1, "s")), len],
+    ids=["class", "durations", "array of classes", "duration", "function"],
 )
 def test_what_plain_data_cannot_say_is_refused(tmp_path: Path, value: object):
     """By name, with what to do; never dropped."""
     with pytest.raises(RefusedError, match=r"odd stays refused: .*\n  choose: --drop"):
         rewritten(tmp_path, {"w": torch.ones(2), "odd": value, "args": argparse.Namespace(a=1)})
+
+
+def test_no_tensor_is_offered_for_dropping(tmp_path: Path):
+    """A refusal offers to leave out what cannot be said only where no weight goes with it."""
+    with pytest.raises(
+        RefusedError, match=r"odd stays refused: it holds a tensor\n  nothing that ckptdoctor can write"
+    ):
+        rewritten(tmp_path, {"w": torch.ones(2), "odd": argparse.Namespace(t=torch.ones(1))})

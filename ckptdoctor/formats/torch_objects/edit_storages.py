@@ -124,8 +124,9 @@ class StorageEdits:
         self._made += 1
         key = f"array {self._made}"  # never a key of torch, so it is free; it gets a number in the end
         self._plans[key] = StoragePlan(key, len(data), None, Storage(key, len(data), element, _CPU, None), data=data)
-        kind = new.named(f"torch.{element.storage_class}")
-        count = len(data) * 8 // element.bits
+        typed = element.storage_class is not None
+        kind = new.named(f"torch.{element.storage_class}" if typed else "torch.storage.UntypedStorage")
+        count = len(data) * 8 // element.bits if typed else len(data)
         storage, cpu = new.text("storage", shared=True), new.text(_CPU, shared=True)
         return PersistentId(op.BINPERSID, new.tuple([storage, kind, new.text(key), cpu, count]))
 

@@ -19,6 +19,9 @@ def from_plain(pickle: Pickle, value: object) -> Value:
         return new_text(pickle, value)
     if isinstance(value, bytes):
         return _bytes(pickle, value)
+    if isinstance(value, complex):
+        module = "__builtin__" if pickle.protocol < 3 else "builtins"
+        return Made(op.REDUCE, [Global(op.GLOBAL, module, "complex"), Tuple(op.TUPLE, [value.real, value.imag])])
     if isinstance(value, tuple):
         return Tuple(op.TUPLE, [from_plain(pickle, item) for item in value])
     made = Made(op.EMPTY_LIST if isinstance(value, list) else op.EMPTY_DICT)

@@ -16,8 +16,10 @@ How it is found
     Names of NumPy in the pickle, together with the values that they make.
 
 Repair
-    ``ckptdoctor fix FILE --select P202`` turns NumPy numbers, booleans and texts into Python's. Safe: the value is the
-    same, to the bit. Arrays stay: save them as tensors.
+    ``ckptdoctor fix FILE --select P202`` turns NumPy numbers, booleans, texts and times into Python's, arrays into
+    tensors with the same elements, and arrays of what torch has no dtype for (texts, times, records, objects) into
+    lists. Safe: the values are the same, to the bit; ``numpy.random.set_state`` takes back what was its state. What
+    neither can say stays: durations, float128, objects such as a Generator.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, blocked_by, convertible
+from ckptdoctor.facts.converting import Conversion, conversion
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
@@ -45,6 +49,11 @@ SICK = (
         },
     ),
     Example("a NumPy array", {"model": _WEIGHTS, "mean": Obj("numpy.array", arguments=([0.5, 0.25],))}),
+    Example(
+        "NumPy's random state",
+        {"model": _WEIGHTS, "rng": ("MT19937", Obj("numpy.array", arguments=([1, 2], "uint32")), 624, 0, 0.0)},
+    ),
+    Example("names of classes", {"model": _WEIGHTS, "classes": Obj("numpy.array", arguments=(["cat", "dog"],))}),
 )
 HEALTHY = (Example("Python's own numbers", {"model": _WEIGHTS, "best": 0.75, "step": -3, "done": True}),)
 
@@ -66,15 +75,43 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
             location=refused.first_use(plain.blocked),
             fix=refused.plain_fix(checkpoint, plain, values, title, "P202"),
         )
-    if rest.blocked:
+    wanted = conversion(checkpoint.tree, rest.places)
+    if wanted.tensors or wanted.plain:
+        yield _of_arrays(checkpoint, wanted, rest)
+    stuck = tuple([place for place, _ in wanted.stuck])
+    if stuck or not (rest.places or plain.places):
         yield Problem(
-            message=f"NumPy objects that torch.load refuses: {refused.places(rest.places) or refused.classes(found)}",
-            cause="Arrays, dtypes and random states of NumPy are not on torch's list, and their module names drift.",
+            message=f"NumPy objects that torch.load refuses: {refused.places(stuck) or refused.classes(found)}",
+            cause="Objects of NumPy are not on torch's list, and their module names drift.",
             torch_says=_lines(rest),
-            advice="fix --weights-only-safe makes tensors of arrays. Next time save torch.from_numpy(array) instead.",
-            keys=tuple([place.path for place in rest.places]),
+            advice="Neither a tensor nor plain data says what they are. Next time save their state instead.",
+            keys=tuple([place.path for place in stuck]),
             location=refused.first_use(rest.blocked),
         )
+
+
+def _of_arrays(checkpoint: Checkpoint, wanted: Conversion, objects: Objects) -> Problem:
+    found = (*wanted.tensors, *[place for place, _ in wanted.plain])
+    into = [kind for kind, some in (("tensors", wanted.tensors), ("lists", wanted.plain)) if some]
+    edits = tuple(refused.conversion_edits(checkpoint, wanted))
+    return Problem(
+        message=f"{_arrays(len(found))} ({refused.places(found)})",
+        cause="Arrays of NumPy, and so its random states, are not on torch's list, and their module names drift.",
+        torch_says=_lines(objects),
+        advice="Next time save torch.from_numpy(array) instead.",
+        keys=tuple([place.path for place in found]),
+        location=refused.first_use(objects.blocked),
+        fix=Fix(
+            f"turn {wording.count(len(found), 'NumPy array')} into {' and '.join(into)}",
+            edits,
+            Safety.SAFE,
+            "--select P202",
+        ),
+    )
+
+
+def _arrays(number: int) -> str:
+    return "a NumPy array" if number == 1 else f"{number:,} NumPy arrays"
 
 
 def _values(number: int) -> str:

@@ -16,7 +16,8 @@ How it is found
     of the file or under a key like ``state_dict`` or ``model``.
 
 Repair
-    None by command. In Python: ``{key: torch.as_tensor(value) for key, value in weights.items()}``, and save again.
+    That of P202, which turns the arrays of a torch file into tensors with the same elements. Elsewhere, in Python:
+    ``{key: torch.as_tensor(value) for key, value in weights.items()}``, and save again.
 """
 
 from __future__ import annotations

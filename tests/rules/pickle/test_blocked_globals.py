@@ -132,7 +132,7 @@ def test_a_numpy_scalar_becomes_its_item(tmp_path, value):
 
 def test_numpy_values_and_arrays_are_two_findings(tmp_path):
     """What can be repaired is told apart from what cannot, so that the repair leaves no finding of its own behind."""
-    torch.save({"best": np.float64(1), "mean": np.zeros(3)}, tmp_path / "a.pt")
+    torch.save({"best": np.float64(1), "mean": np.zeros(3, "m8[s]")}, tmp_path / "a.pt")
     curable, rest = sorted(found(tmp_path / "a.pt", "P202"), key=lambda finding: finding.fix is None)
     assert (curable.keys, rest.keys) == ((("best",),), (("mean",),))
     assert rest.fix is None

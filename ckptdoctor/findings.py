@@ -115,6 +115,31 @@ class Report:
         return self.broken_off or bool(self.not_begun) or any(file.interrupted for file in self.files)
 
 
+class Loader(str, Enum):
+    """What opens a file."""
+
+    TORCH = "torch"  # torch.load as it stands
+    TORCH_ON_CPU = "torch-on-cpu"  # the same, told to leave out the devices that the file names
+    SAFETENSORS = "safetensors"
+    FIX = "fix"  # nothing yet: a repair that is known to work makes it load
+    TRUSTED = "trusted"  # torch.load with weights_only=False, which runs what the file names
+    OURS = "ckptdoctor"  # ckptdoctor.load, which runs nothing
+    OTHER = "other"  # it is not one of the files that are repaired
+    NONE = "none"
+
+
+@late_dataclass(frozen=True)
+class NextStep:
+    """What to do with a file as it is.
+
+    ``refusal`` says why ``torch.load(weights_only=True)`` refuses it, ``options`` are those of the repair.
+    """
+
+    loader: Loader
+    refusal: str = ""
+    options: tuple[str, ...] = ()
+
+
 @late_dataclass(frozen=True)
 class Proof:
     """What was proven of a written file. ``findings`` is what every rule that reads headers still finds in it.
@@ -133,6 +158,7 @@ class Proof:
     elided: int = 0
     findings: tuple[Finding, ...] = ()
     computed: int = 0
+    next: NextStep | None = None
 
 
 @late_dataclass(frozen=True)
@@ -140,7 +166,8 @@ class RepairReport:
     """All that is said of one repair: planned, or carried out when there is a ``proof``.
 
     ``size`` and ``new_bytes`` are the output's bytes, and how many of them are not the original's. ``left`` are the
-    findings for which nothing was done. ``weights`` is where the model's state dict lies in the output.
+    findings for which nothing was done. ``weights`` is where the model's state dict lies in the output. ``next`` says
+    what to do with the output, or where there is nothing to repair with the original.
     """
 
     path: str
@@ -154,6 +181,14 @@ class RepairReport:
     replaces_original: bool = False
     proof: Proof | None = None
     seconds: float = 0.0
+    next: NextStep | None = None
+
+    @property
+    def blocked(self) -> bool:
+        """Whether something is left that keeps the file from being loaded, or makes it load wrong."""
+        found = self.proof.findings if self.proof is not None else self.left
+        waits = self.next is not None and self.next.loader in (Loader.FIX, Loader.TRUSTED, Loader.OURS, Loader.NONE)
+        return waits or any(each.severity is Severity.ERROR for each in found)
 
 
 @late_dataclass(frozen=True)

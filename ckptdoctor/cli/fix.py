@@ -63,8 +63,8 @@ def command(path: str, diff: bool, style: str, color: str, write_map: str | None
     --map, --drop and --keep, --slim, --strip-module, --strip-prefix, --rename, --add-prefix, --to-cpu,
     --weights-only-safe, --clone-shared, --tie, --auto, --remap-optimizer, --dtype, and last
     --select. The output is verified before it gets its name, and the original is never touched. Exit status: 0
-    repaired and verified, or nothing to repair; 1 something asked for was refused or remains; 2 the request makes no
-    sense, or the path cannot be read.
+    repaired and verified, or nothing to repair, and nothing keeps it from being loaded; 1 something asked for was
+    refused, or something that is wrong remains; 2 the request makes no sense, or the path cannot be read.
     """
     voice = _Voice(path, style, color, diff)
     request = _request(path, **asked)
@@ -80,7 +80,8 @@ def command(path: str, diff: bool, style: str, color: str, write_map: str | None
         voice.refuse(error)
         return ExitStatus.FINDINGS
     voice.tell(report)
-    return ExitStatus.FINDINGS if asked["select"] and report.left else ExitStatus.CLEAN
+    remains = asked["select"] and report.left
+    return ExitStatus.FINDINGS if remains or (report.blocked and not diff) else ExitStatus.CLEAN
 
 
 def _request(

@@ -20,6 +20,7 @@ from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
 from ckptdoctor.engine.diagnose import findings_of, possible
 from ckptdoctor.engine.fitting import require_fit, require_one_choice
+from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.origins import Origins
 from ckptdoctor.engine.others import require_no_others
@@ -31,7 +32,7 @@ from ckptdoctor.engine.told import with_target
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.alignment import compare
 from ckptdoctor.facts.unwrapping import unwrapped_path
-from ckptdoctor.findings import Finding
+from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.writing import Recipe
@@ -50,6 +51,7 @@ class Plan:
     findings of the rules that were to be cured for which no cure is in the plan: there is none, or it is unsafe.
     ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
     Planning took so many ``seconds``: a cast is measured first.
+    ``next`` is what to do with the original where there is nothing to repair.
     """
 
     request: FixRequest
@@ -63,6 +65,7 @@ class Plan:
     left: tuple[Finding, ...] = ()
     index: str | None = None
     seconds: float = 0.0
+    next: NextStep | None = None
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -100,6 +103,11 @@ def plan(request: FixRequest) -> Plan:
         left = _cure(draft, container, rules, request.unsafe) if request.cures else []
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         recipe = formats.rewrite(source, original, edits) if edits else None
+        after = None
+        if recipe is None:
+            wrong = _wrong(original, container, request)
+            left += [each for each in wrong if (each.code, each.keys) not in {(one.code, one.keys) for one in left}]
+            after = next_step(request.path, original, wrong, weights_only_refusal(source, container))
     suffix = next((edit.suffix for edit in reversed(edits) if isinstance(edit, SetSuffix)), None)
     output = output_path(request, suffix, unwrapped_path(container))
     if draft.index is not None:
@@ -116,7 +124,15 @@ def plan(request: FixRequest) -> Plan:
         left=tuple(left),
         index=draft.index,
         seconds=perf_counter() - started,
+        next=after,
     )
+
+
+def _wrong(checkpoint: Checkpoint, container: Container, request: FixRequest) -> list[Finding]:
+    """The errors in a file in which nothing is to be repaired: a target may want what is wrong by itself."""
+    contents = findings_of(checkpoint, all_rules(), request.reference if request.auto else None)
+    found = [possible(each, container) for each in [*container_findings(container, all_rules()), *contents]]
+    return [each for each in found if each.severity is Severity.ERROR]
 
 
 class _Draft:

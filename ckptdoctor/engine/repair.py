@@ -28,7 +28,8 @@ class Outcome:
     def report(self) -> RepairReport:
         """What is said of it."""
         seconds = self.plan.seconds + self.written.seconds if self.written is not None else 0.0
-        return replace(preview(self.plan), proof=self.proof, seconds=seconds)
+        after = self.proof.next if self.proof is not None else self.plan.next
+        return replace(preview(self.plan), proof=self.proof, seconds=seconds, next=after)
 
 
 def repair(plan: Plan, watch: Callable[[Progress], None] | None = None) -> Outcome:
@@ -74,4 +75,5 @@ def preview(plan: Plan) -> RepairReport:
         left=plan.left,
         weights=models[0].path if len(models) == 1 else None,
         replaces_original=_replaces(plan),
+        next=plan.next,
     )

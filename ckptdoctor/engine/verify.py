@@ -10,6 +10,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.engine.comparing import difference
 from ckptdoctor.engine.cures import container_findings
 from ckptdoctor.engine.diagnose import findings_of, worst_first
+from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.tracing import trace
 from ckptdoctor.errors import CkptDoctorError, WriteError
@@ -21,7 +22,7 @@ from ckptdoctor.rules.registry import all_rules
 def verify(path: str, plan: Plan) -> Proof:
     """Examine the complete file at ``path``. Raises WriteError, with the place, when it is not what was planned."""
     try:
-        container, written = _reopened(path)
+        container, written, refusal = _reopened(path)
     except CkptDoctorError as error:
         raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
     found = difference(plan.expected, written)
@@ -31,12 +32,13 @@ def verify(path: str, plan: Plan) -> Proof:
     proof = trace(plan, written)
     findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
     _insist_on_cured(plan, findings)
-    return replace(proof, elided=_elided(written), findings=tuple(findings))
+    after = next_step(path, written, findings, refusal)
+    return replace(proof, elided=_elided(written), findings=tuple(findings), next=after)
 
 
-def _reopened(path: str) -> tuple[Container, Checkpoint]:
+def _reopened(path: str) -> tuple[Container, Checkpoint, str]:
     with formats.opened(path) as (source, container):
-        return container, formats.read(source, container)
+        return container, formats.read(source, container), weights_only_refusal(source, container)
 
 
 def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, Proof, RepairReport
+from ckptdoctor.report.fix_text import next_step
 from ckptdoctor.report.json import SCHEMA, dump, fix_of
 from ckptdoctor.report.left import left, left_at
 
@@ -25,6 +26,8 @@ def render(report: RepairReport, version: str) -> str:
             "bytes": {"total": report.size, "new": report.new_bytes},
             "proof": _proof(report.proof) if report.proof is not None else None,
             "left": [_finding(each, left_at(report)) for each in left(report)],
+            "next": next_step(report) if report.proof is not None or report.blocked else None,
+            "loads": not report.blocked if report.next is not None else None,
             "seconds": round(report.seconds, 4),
         }
     )

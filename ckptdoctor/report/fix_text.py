@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits import Safety
 from ckptdoctor.edits.steps import Change, Step
-from ckptdoctor.findings import Finding, Proof, RepairReport, Severity
+from ckptdoctor.findings import Finding, Loader, NextStep, Proof, RepairReport, Severity
 from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.arranging import KINDS, arranged
 from ckptdoctor.report.escape import escape
@@ -22,8 +22,6 @@ from ckptdoctor.report.shell import fix_command, quote
 from ckptdoctor.report.wrapping import abridged, wrapped
 
 _NAMES = 90  # characters of what stands on either side of an arrow
-_SAFETENSORS = "safetensors"
-_UNREADABLE = "C105"  # as an error it says that torch cannot read what torch wrote in its old format
 _LISTED = 12  # names that --diff lists one by one
 _GROUPS = 60  # groups of more names that it shows
 
@@ -49,6 +47,8 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
         yield f"{escape(report.path)} · nothing to repair; nothing was written"
         worth = [each for each in left(report) if each.severity is not Severity.INFO or each.fix]
         yield from _left(worth, left_at(report), paint, width)
+        if report.blocked:
+            yield from _next(report, paint, width)
         return
     yield from _plan(report, paint, width)
     if report.proof is None:
@@ -57,7 +57,14 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
     yield from wrapped(f"verified · {proven(report.proof)}", width, "", "  ")
     worth = [each for each in left(report) if each.severity is not Severity.INFO]
     yield from _left(worth, left_at(report), paint, width)
-    yield f"next · {paint.accent(next_step(report))}"
+    yield from _next(report, paint, width)
+
+
+def _next(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
+    line, why = next_step(report), caution(report)
+    if why:
+        yield from wrapped(f"note · {why}", width, "", "  ")
+    yield f"next · {paint.accent(line)}" if line else "next · no line is known to load it as it is"
 
 
 def kept(report: RepairReport) -> str:
@@ -211,24 +218,45 @@ def _left(findings: Iterable[Finding], path: str, paint: Paint, width: int | Non
 
 
 def next_step(report: RepairReport) -> str:
-    """What loads the result."""
-    name = _literal(report.output)
+    """What loads the result, or the command that makes it load: as far as is known to work; "" where nothing is."""
     index = index_name(report)
     if index is not None:
         folder = _literal(os.path.join(report.path, ""))
         place = os.path.join(report.path, index)
         command = f"mv {quote(report.output)} {quote(place)}"
         return f"AutoModel.from_pretrained({folder})" if report.replaces_original else escape(command)
-    if report.format == _SAFETENSORS:
-        return f"safetensors.torch.load_file({name})"
+    path = left_at(report)
+    after = report.next if report.next is not None else NextStep(Loader.NONE)
+    if after.loader is Loader.FIX:
+        return " ".join(["ckptdoctor fix", quote(path), *map(escape, after.options)])
+    call = _CALLS.get(after.loader)
+    if call is None:
+        return ""
     steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
-    plain = all(isinstance(part, (str, int)) for part in report.weights or ())
-    loader = "ckptdoctor.load" if _UNREADABLE in {each.code for each in _errors(report)} else "torch.load"
-    return f"{loader}({name}){steps if plain else ''}"
+    flat = after.loader is Loader.SAFETENSORS or not all(isinstance(part, (str, int)) for part in report.weights or ())
+    return f"{call.format(_literal(path))}{'' if flat else steps}"
 
 
-def _errors(report: RepairReport) -> list[Finding]:
-    return [each for each in left(report) if each.severity is Severity.ERROR]
+_CALLS = {
+    Loader.TORCH: "torch.load({})",
+    Loader.TORCH_ON_CPU: 'torch.load({}, map_location="cpu")',
+    Loader.SAFETENSORS: "safetensors.torch.load_file({})",
+    Loader.TRUSTED: "torch.load({}, weights_only=False)",
+    Loader.OURS: "ckptdoctor.load({})",
+}
+
+
+def caution(report: RepairReport) -> str:
+    """What to know of the next step; "" where torch.load loads the file as it stands."""
+    after = report.next
+    if after is None or not after.refusal:
+        return ""
+    refused = f"torch.load refuses it with weights_only=True: {abridged(escape(after.refusal), _NAMES)}"
+    if after.loader is Loader.TRUSTED:
+        return f"{refused}. weights_only=False runs what the file names: only where you trust who wrote it"
+    if after.loader is Loader.OURS:
+        return f"{refused}. ckptdoctor.load runs nothing, and gives such objects as records"
+    return refused
 
 
 def _literal(text: str) -> str:

@@ -15,7 +15,7 @@ from textual.widgets import ProgressBar, Static
 
 from ckptdoctor.findings import Proof, RepairReport, Severity
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.fix_text import kept, next_step, proven
+from ckptdoctor.report.fix_text import caution, kept, next_step, proven
 from ckptdoctor.report.numbers import size
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.keys import ANYWHERE, key
@@ -112,7 +112,11 @@ class WritingScreen(ModalScreen[bool]):
                 text.append(sign, self._style(look)).append(f"{line}\n")
             text.append("✓ ", self._style("success")).append("every byte was read again and is what was meant\n")
             self._remains(text, report.proof)
-        text.append("\nload it with\n", "dim").append(f"  {next_step(report)}", self._style("accent"))
+        line, why = next_step(report), caution(report)
+        if line:
+            title = "make it load with" if line.startswith("ckptdoctor fix") else "load it with"
+            text.append(f"\n{title}\n", "dim").append(f"  {line}", self._style("accent"))
+        text.append(f"\n  {why}" if why else "", "dim")
         return text
 
     def _remains(self, text: Text, proof: Proof) -> None:

@@ -1,0 +1,80 @@
+"""What loads a file as it is: told by what torch's own reader allows, and never promised beyond that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Container, Source
+from ckptdoctor.edits import MoveToCpu
+from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.engine.moving import moved_tensors
+from ckptdoctor.engine.weights_only import weights_only_edits
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.facts.blocked_globals import blocked_globals
+from ckptdoctor.facts.devices import CPU
+from ckptdoctor.facts.globals import NEEDS_IMPORT, is_allowed, is_dangerous, is_standard, modern, package
+from ckptdoctor.findings import Finding, Loader, NextStep, Severity
+from ckptdoctor.formats.weights_only import refusal
+
+_ZIP, _LEGACY, _SAFETENSORS = "torch zip", "torch legacy", "safetensors"
+# errors that keep a file from being read: of the file, its container and its pickles, and of devices that are not there
+_BLOCKING = ("C", "F", "P", "M", "D605")
+_NAME = "C101"  # the name of the file, by which torch.load leaves it to safetensors, and which that does not look at
+_UNREADABLE = "C105"  # as an error it says that torch cannot read what torch wrote in its old format
+
+
+def next_step(path: str, checkpoint: Checkpoint, findings: Iterable[Finding], refused: str) -> NextStep:
+    """What to do with the file at ``path``, of which these are the findings.
+
+    ``refused`` is what ``weights_only_refusal`` says of it.
+    """
+    errors = [each.code for each in findings if each.severity is Severity.ERROR]
+    blocking = [code for code in errors if code.startswith(_BLOCKING)]
+    if checkpoint.format == _SAFETENSORS:
+        return NextStep(Loader.NONE if set(blocking) - {_NAME} else Loader.SAFETENSORS)
+    if checkpoint.format not in (_ZIP, _LEGACY):
+        return NextStep(Loader.OTHER)
+    if not refused and not blocking:
+        away = any(each.device != CPU for each in checkpoint.storages)
+        return NextStep(Loader.TORCH_ON_CPU if away else Loader.TORCH)
+    if any(code.startswith(("C", "F")) and code != _UNREADABLE for code in blocking):
+        return NextStep(Loader.NONE, refused)
+    return _roundabout(path, checkpoint, refused)
+
+
+def _roundabout(path: str, checkpoint: Checkpoint, refused: str) -> NextStep:
+    """What to do with a file that is sound, and that torch refuses."""
+    if any(moved_tensors(checkpoint, MoveToCpu())):
+        return NextStep(Loader.FIX, refused, ("--to-cpu",))
+    named = [modern(each.module, each.name) for each in checkpoint.globals]
+    others = [".".join(name) for name in named if not is_allowed(*name)]
+    if any(is_dangerous(*name) for name in named) or any(path in NEEDS_IMPORT for path in others):
+        return NextStep(Loader.OURS, refused)
+    if _converts(path, checkpoint):
+        return NextStep(Loader.FIX, refused, ("--weights-only-safe",))
+    known = all(is_standard(path) or package(path) in ("numpy", "torch") for path in others)
+    return NextStep(Loader.TRUSTED if others and known else Loader.OURS, refused)
+
+
+def _converts(path: str, checkpoint: Checkpoint) -> bool:
+    """Whether --weights-only-safe makes torch load the file: it is tried, but for the writing."""
+    try:
+        edits = weights_only_edits(checkpoint)
+        if not edits or blocked_globals(apply(checkpoint, edits)):
+            return False
+        with formats.opened(path) as (source, _):
+            formats.rewrite(source, checkpoint, edits)
+    except CkptDoctorError:  # it cannot be said, or not be written
+        return False
+    return True
+
+
+def weights_only_refusal(source: Source, container: Container) -> str:
+    """Why ``torch.load(weights_only=True)`` of torch 2.13 refuses the pickles of a file; "" where it takes them."""
+    return refusal(source, container, _allowed)
+
+
+def _allowed(module: str, name: str) -> str | None:
+    found = modern(module, name)
+    return ".".join(found) if is_allowed(*found) else None

@@ -1,0 +1,308 @@
+"""What ``torch.load(weights_only=True)`` accepts of a pickle, told without making anything that it holds.
+
+It does what ``torch._weights_only_unpickler.Unpickler`` of torch 2.13 does, on the kinds of values instead of the
+values. Where that one would call into torch or Python with arguments that it has not looked at, nothing is said of
+them: the readers of formats say what is wrong with tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Union
+
+from ckptdoctor.pickles import opcodes as op
+
+# what stands on the stack: the name of a kind, a class or function, or a tuple of such
+_TEXT, _STORAGE_TEXT, _BYTES, _INT, _OTHER = "str", "the text storage", "bytes", "int", "plain"
+_LIST, _DICT, _SET = "list", "dict", "set"
+_ORDERED, _COUNTER = "collections.OrderedDict", "collections.Counter"
+_TENSOR, _PARAMETER, _STORAGE = "torch.Tensor", "torch.nn.parameter.Parameter", "storage"
+_UNTYPED = "torch.storage.UntypedStorage"
+
+_FILLED = frozenset({_DICT, _ORDERED, _COUNTER})  # what SETITEM may fill
+_UNHASHABLE = frozenset({_LIST, _DICT, _SET, _ORDERED, _COUNTER, "builtins.bytearray"})
+_BUILT = frozenset({_TENSOR, _PARAMETER, _ORDERED, _COUNTER})  # what BUILD may give a state to
+_NESTED = 8  # tuples in a tuple that is a key
+_UTILS, _PARAMETERS = "torch._utils._rebuild_", ("parameter", "parameter_with_state")
+
+# what the allowed names that can be called make; the functions of torch that rebuild tensors come on top
+_MADE = {
+    _ORDERED: _ORDERED,
+    _COUNTER: _COUNTER,
+    "builtins.set": _SET,
+    "builtins.bytearray": "builtins.bytearray",
+    "builtins.complex": _OTHER,
+    "_codecs.encode": _BYTES,
+    "torch.Size": _OTHER,
+    "torch.device": _OTHER,
+    "torch.serialization._get_layout": _OTHER,
+    "torch._tensor._rebuild_from_type_v2": _TENSOR,
+    _PARAMETER: _PARAMETER,
+    _TENSOR: _TENSOR,
+}
+# constants that each push one value
+_PUSHED: dict[int, Any] = {
+    op.NONE: _OTHER,
+    op.NEWTRUE: _OTHER,
+    op.NEWFALSE: _OTHER,
+    op.EMPTY_TUPLE: (),
+    op.EMPTY_LIST: _LIST,
+    op.EMPTY_DICT: _DICT,
+    op.EMPTY_SET: _SET,
+}
+_SIZED = {op.BININT: (4, _INT), op.BININT1: (1, _INT), op.BININT2: (2, _INT), op.BINFLOAT: (8, _OTHER)}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A class or function that the stream names, and may name."""
+
+    path: str
+
+
+_Value = Union[str, Named, tuple[Any, ...]]
+
+
+class Refused(Exception):
+    """torch refuses the stream; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why torch refuses a pickle ("": it does not), and where it ends."""
+
+    refusal: str
+    end: int
+
+
+def judged(data: bytes, start: int, allowed: Callable[[str, str], str | None], typed: bool = False) -> Verdict:
+    """Whether torch accepts the pickle at ``start``.
+
+    ``allowed`` gives the full name in Python 3 of a class or function that torch allows, and None for any other.
+    ``typed``: a storage must have a type, as in the format from before torch 1.6, where it may be a view.
+    """
+    machine = _Machine(data, start, allowed, typed)
+    try:
+        machine.run()
+    except Refused as error:
+        return Verdict(str(error), machine.at)
+    except (IndexError, KeyError):
+        return Verdict(f"the stream takes what is not there, at byte {machine.at:,}", machine.at)
+    return Verdict("", machine.at)
+
+
+class _Machine:
+    """Stack, marks and memo of torch's unpickler."""
+
+    def __init__(self, data: bytes, start: int, allowed: Callable[[str, str], str | None], typed: bool) -> None:
+        self.at = start
+        self._typed = typed
+        self._data = data
+        self._allowed = allowed
+        self._stack: list[Any] = []
+        self._marks: list[list[Any]] = []
+        self._memo: dict[int, Any] = {}
+
+    def run(self) -> None:
+        """Read to STOP. Raises Refused, and IndexError or KeyError for what is taken and not there."""
+        data, memo = self._data, self._memo
+        while True:
+            code = data[self.at]
+            self.at += 1
+            if code == op.BINPUT:  # the most frequent first
+                memo[data[self.at]] = self._stack[-1]
+                self.at += 1
+            elif code == op.LONG_BINPUT:
+                memo[self._number(4)] = self._stack[-1]
+            elif code == op.BINGET:
+                self._stack.append(memo[data[self.at]])
+                self.at += 1
+            elif code == op.LONG_BINGET:
+                self._stack.append(memo[self._number(4)])
+            elif code in _SIZED:
+                width, kind = _SIZED[code]
+                self._take(width)
+                self._stack.append(kind)
+            elif code in _PUSHED:
+                self._stack.append(_PUSHED[code])
+            elif code == op.BINUNICODE:
+                self._text(self._take(self._number(4)), "surrogatepass")
+            elif code == op.MARK:
+                self._marks.append(self._stack)
+                self._stack = []
+            elif code == op.STOP:
+                self._stack.pop()
+                return
+            else:
+                step = _STEPS.get(code)
+                if step is None:
+                    raise Refused(f"it uses the pickle operation {code}, which torch does not support")
+                step(self)
+
+    # ---- bytes
+
+    def _take(self, count: int) -> bytes:
+        found = self._data[self.at : self.at + count]
+        if len(found) < count:
+            raise Refused("the stream ends too early")
+        self.at += count
+        return found
+
+    def _number(self, width: int) -> int:
+        return int.from_bytes(self._take(width), "little")
+
+    def _line(self) -> str:
+        end = self._data.index(b"\n", self.at) if b"\n" in self._data[self.at : self.at + 4096] else -1
+        if end < 0:
+            raise Refused("a name has no end")
+        line, self.at = self._data[self.at : end], end + 1
+        try:
+            return line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise Refused("a name is no text") from error
+
+    def _text(self, data: bytes, errors: str) -> None:
+        try:
+            text = data.decode("utf-8", errors)
+        except UnicodeDecodeError as error:
+            raise Refused("a text is not UTF-8") from error
+        self._stack.append(_STORAGE_TEXT if text == "storage" else _TEXT)
+
+    # ---- steps
+
+    def short_string(self) -> None:
+        """A string of Python 2, which torch takes for UTF-8."""
+        self._text(self._take(self._number(1)), "strict")
+
+    def long(self) -> None:
+        """An integer of up to 255 bytes."""
+        self._take(self._number(1))
+        self._stack.append(_INT)
+
+    def proto(self) -> None:
+        """The protocol: torch warns of any but 2, and goes on."""
+        self._take(1)
+
+    def named(self) -> None:
+        """A class or function."""
+        module, name = self._line(), self._line()
+        path = self._allowed(module, name)
+        if path is None:
+            raise Refused(f"it names {module}.{name}")
+        self._stack.append(Named(path))
+
+    def tuple(self) -> None:
+        """What follows the mark."""
+        items = self._marked()
+        self._stack.append(tuple(items))
+
+    def tuple1(self) -> None:
+        """The last value."""
+        self._stack[-1] = (self._stack[-1],)
+
+    def tuple2(self) -> None:
+        """The last two."""
+        self._stack[-2:] = [(self._stack[-2], self._stack[-1])]
+
+    def tuple3(self) -> None:
+        """The last three."""
+        self._stack[-3:] = [(self._stack[-3], self._stack[-2], self._stack[-1])]
+
+    def _marked(self) -> list[Any]:
+        found, self._stack = self._stack, self._marks.pop()
+        return found
+
+    def append(self) -> None:
+        """One item of a list."""
+        self._stack.pop()
+        self._insist(self._stack[-1] == _LIST, "fills as a list what is none")
+
+    def appends(self) -> None:
+        """Items of a list."""
+        self._marked()
+        self._insist(self._stack[-1] == _LIST, "fills as a list what is none")
+
+    def setitem(self) -> None:
+        """One entry of a dict."""
+        self._stack.pop()
+        self._set([self._stack.pop()])
+
+    def setitems(self) -> None:
+        """Entries of a dict."""
+        items = self._marked()
+        self._insist(len(items) % 2 == 0, "has a key without a value")
+        self._set(items[::2])
+
+    def _set(self, keys: list[Any]) -> None:
+        target = self._stack[-1]
+        self._insist(isinstance(target, str) and target in _FILLED, "fills as a dict what is none")
+        if not all((type(key) is str and key not in _UNHASHABLE) or _is_key(key) for key in keys):
+            raise Refused("a dict has a key that cannot be one")
+
+    def call(self) -> None:
+        """``function(*arguments)``."""
+        arguments = self._stack.pop()
+        self._stack[-1] = self._made(self._stack[-1], arguments)
+
+    def _made(self, function: Any, arguments: Any) -> str:
+        self._insist(isinstance(function, Named), "calls what is no function")
+        self._insist(isinstance(arguments, tuple), "calls a function without a tuple of arguments")
+        path: str = function.path
+        if path.startswith(_UTILS):
+            return _PARAMETER if path[len(_UTILS) :] in _PARAMETERS else _TENSOR
+        if path in _MADE:
+            return _MADE[path]
+        self._insist(path.endswith("Tensor"), f"calls {path}")
+        return _OTHER
+
+    def build(self) -> None:
+        """The state of an object."""
+        state = self._stack.pop()
+        target = self._stack[-1]
+        self._insist(isinstance(target, str) and target in _BUILT, "gives a state to what can have none")
+        wanted = isinstance(state, tuple) if target in (_TENSOR, _PARAMETER) else state in (_DICT, _ORDERED)
+        self._insist(wanted, "gives an object a state of another kind")
+
+    def stored(self) -> None:
+        """A storage, by what torch calls it in the file."""
+        identity = self._stack.pop()
+        parts = identity if isinstance(identity, tuple) else ()
+        wanted = 6 if self._typed else 5
+        self._insist(len(parts) == wanted and parts[0] == _STORAGE_TEXT, "refers to something that is no storage")
+        path = parts[1].path if isinstance(parts[1], Named) else ""
+        self._insist(
+            path.endswith("Storage") and not (self._typed and path == _UNTYPED), "has a storage without a type"
+        )
+        self._stack.append(_STORAGE)
+
+    def _insist(self, fine: bool, trouble: str) -> None:
+        if not fine:
+            raise Refused(f"it {trouble}, before byte {self.at:,}")
+
+
+def _is_key(value: Any, depth: int = 0) -> bool:
+    """Whether a value can be the key of a dict."""
+    if isinstance(value, tuple):
+        return depth < _NESTED and all(_is_key(each, depth + 1) for each in value)
+    return not isinstance(value, str) or value not in _UNHASHABLE
+
+
+_STEPS: dict[int, Callable[[_Machine], None]] = {
+    op.SHORT_BINSTRING: _Machine.short_string,
+    op.LONG1: _Machine.long,
+    op.PROTO: _Machine.proto,
+    op.GLOBAL: _Machine.named,
+    op.TUPLE: _Machine.tuple,
+    op.TUPLE1: _Machine.tuple1,
+    op.TUPLE2: _Machine.tuple2,
+    op.TUPLE3: _Machine.tuple3,
+    op.APPEND: _Machine.append,
+    op.APPENDS: _Machine.appends,
+    op.SETITEM: _Machine.setitem,
+    op.SETITEMS: _Machine.setitems,
+    op.REDUCE: _Machine.call,
+    op.NEWOBJ: _Machine.call,
+    op.BUILD: _Machine.build,
+    op.BINPERSID: _Machine.stored,
+}

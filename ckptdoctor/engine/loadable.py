@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container, Source
+from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind, Source
 from ckptdoctor.edits import MoveToCpu
 from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.moving import moved_tensors
@@ -21,6 +21,7 @@ _ZIP, _LEGACY, _SAFETENSORS = "torch zip", "torch legacy", "safetensors"
 # errors that keep a file from being read: of the file, its container and its pickles, and of devices that are not there
 _BLOCKING = ("C", "F", "P", "M", "D605")
 _NAME = "C101"  # the name of the file, by which torch.load leaves it to safetensors, and which that does not look at
+_REFUSED = "torch refuses"  # how the notes on an archive word what torch does not read; others are harmless
 _UNREADABLE = "C105"  # as an error it says that torch cannot read what torch wrote in its old format
 
 
@@ -35,6 +36,10 @@ def next_step(path: str, checkpoint: Checkpoint, findings: Iterable[Finding], re
         return NextStep(Loader.NONE if set(blocking) - {_NAME} else Loader.SAFETENSORS)
     if checkpoint.format not in (_ZIP, _LEGACY):
         return NextStep(Loader.OTHER)
+    notes = [each.message for each in checkpoint.notes if each.kind is NoteKind.ZIP_UNUSUAL]
+    odd = next((message for message in notes if _REFUSED in message), None)
+    if odd is not None:
+        return NextStep(Loader.OURS, odd)
     if not refused and not blocking:
         away = any(each.device != CPU for each in checkpoint.storages)
         return NextStep(Loader.TORCH_ON_CPU if away else Loader.TORCH)

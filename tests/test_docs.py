@@ -12,8 +12,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ckptdoctor.cli.main import COMMANDS, cli
+from ckptdoctor.cli.main import COMMANDS, cli, run
 from ckptdoctor.rules.registry import all_rules
+from tests.trainer.forks import Forked, fork_ranks
 from tools import readme
 
 TEXT = readme.README.read_text(encoding="utf-8")
@@ -89,31 +90,50 @@ def test_hook_and_configuration_are_documented():
     assert "id: ckptdoctor-check" in hooks and "id: ckptdoctor-check" in TEXT
 
 
-@pytest.mark.parametrize(
-    ("network", "first_key"),
-    [("foonet", "linears.0.weight"), pytest.param("lenet", "features.0.weight", marks=pytest.mark.slow)],
-)
-def test_the_two_minute_tour_goes_as_it_says(network, first_key, tmp_path):
-    """Its commands, typed one after another: train, a check that finds both diseases, one repair, and it loads.
+def typed(folder, *words):
+    """What a command says, typed into a shell."""
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
-    The README trains a LeNet; with the smallest network the same goes faster.
-    """
+
+def forked(folder, *words):
+    """The same in a process that need not import torch, with ranks that need not either."""
+    process = Forked(_command, words[1:], cwd=folder)
+    said, complaint = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(words, process.returncode, said, complaint)
+
+
+def _command(words):
+    fork_ranks()
+    return run(list(words))
+
+
+@pytest.mark.parametrize(
+    ("network", "first_key", "entered"),
+    [
+        # the smallest network instead of that of the README
+        ("foonet", "linears.0.weight", forked),
+        pytest.param("lenet", "features.0.weight", typed, marks=pytest.mark.slow),
+    ],
+)
+def test_the_two_minute_tour_goes_as_it_says(network, first_key, entered, tmp_path):
+    """Its commands, typed one after another: train, a check that finds both diseases, one repair, and it loads."""
     import torch
 
     first, second = re.findall(r"^\$ (ckptdoctor (?:train|fix) .*tour.*)$", TEXT, re.MULTILINE)
     train, examine = first.replace(" lenet ", f" {network} ").split(" && ")
-    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
-
-    def typed(line):
-        words = [sys.executable, "-m", *shlex.split(line)]
-        return subprocess.run(
-            words, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False
-        )
-
-    assert typed(train).returncode == 0
-    said = typed(examine)
+    assert entered(tmp_path, *shlex.split(train)).returncode == 0
+    said = entered(tmp_path, *shlex.split(examine))
     assert said.returncode == 1
     assert "N401" in said.stdout and "D601" in said.stdout
-    assert typed(second).returncode == 0
+    assert entered(tmp_path, *shlex.split(second)).returncode == 0
     keys = torch.load(tmp_path / "tour/epoch-0002/wrapped.fixed.pt", weights_only=True)
     assert next(iter(keys)) == first_key

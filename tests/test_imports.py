@@ -156,6 +156,24 @@ def test_heavy_libraries_wait_until_they_are_needed():
                 assert not at_once or part(path) in AT_ONCE, f"{path} imports {library} before it is needed"
 
 
+def brought(name, known):
+    """Add the dotted names of all that is imported with a module to those that are known."""
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    if name not in known and path.exists():
+        known.add(name)
+        for other, at_once in imports(path):
+            if at_once:
+                brought(other, known)
+    return known
+
+
+def test_who_launches_ranks_brings_no_strategy():
+    """What checks a run and starts its processes imports none of the strategies: FSDP alone takes a second."""
+    strategies = {name for name in brought("ckptdoctor.trainer.run", set()) if ".strategies" in name}
+    assert strategies == {"ckptdoctor.trainer.strategies.strategy"}
+
+
 @pytest.mark.parametrize("path", [path for path in MODULES if part(path) == "checkpoint"], ids=lambda path: path.stem)
 def test_the_nouns_need_the_standard_library_only(path):
     """The package of nouns imports nothing but the standard library and itself."""

@@ -24,9 +24,8 @@ def accuracy(tmp_path, **choices):
 
 
 @has_mnist
-@pytest.mark.parametrize(
-    "strategy", [each if each == "single" else pytest.param(each, marks=pytest.mark.slow) for each in STRATEGIES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_lenet_learns_digits_on_two_workers(strategy, tmp_path):
     """On 4,000 images of MNIST, in two epochs; single on its one device."""
     world_size = 1 if strategy == "single" else 2

@@ -134,13 +134,16 @@ def workers(helped):
 DYING = """
 import os, signal, sys, threading
 from ckptdoctor.errors import TrainingError
+from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.data.batches import Batches
+from ckptdoctor.trainer.data.sampler import Sampler
 from ckptdoctor.trainer.data.shapes import shapes
-from tests.trainer.data.test_batches import batches, workers
 
-epoch = batches(shapes(100, 50), batch_size=4, workers=1)
+data = shapes(100, 50)
+epoch = Batches(data.train, data, Sampler(100, 4, seed=1), Config(workers=1))
 running = epoch.epoch(1)
 next(running)
-(pid,) = workers(epoch)
+(pid,) = [each.pid for each in epoch._loader._iterator._workers]
 if sys.argv[1] == "stopped":
     os.kill(pid, signal.SIGSTOP)  # so that the batches run out and the next one is waited for
     threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()

@@ -122,6 +122,7 @@ def test_a_port_in_use(tmp_path):
     assert caught.value.message == "MASTER_PORT is in use on this machine already: choose another one."
 
 
+@pytest.mark.slow
 def test_torchrun_with_a_killed_rank(tmp_path):
     """Under torchrun the survivor itself names the rank that is gone."""
     process = script(

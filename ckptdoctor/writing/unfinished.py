@@ -103,14 +103,12 @@ def _forget(path: str, holder: int) -> None:
 
 
 def _remove(path: str, folder: bool) -> None:
-    """Remove an unfinished file, or a folder with the files in it."""
+    """Remove an unfinished file, or a folder with the files in it: there are no folders in those that we make."""
     if not folder:
         os.unlink(path)
         return
-    with os.scandir(path) as entries:
-        files = [entry.path for entry in entries if not entry.is_dir(follow_symlinks=False)]
-    for each in files:
-        os.unlink(each)
+    for each in os.listdir(path):
+        os.unlink(os.path.join(path, each))
     os.rmdir(path)
 
 
@@ -168,7 +166,7 @@ def _taken(path: str) -> int | None:
     """A descriptor that holds the lock of what lies there; None where another process has it, or nobody can tell."""
     try:
         kind = os.lstat(path).st_mode
-        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+        if not (stat.S_ISREG(kind) or (stat.S_ISDIR(kind) and _holds_files(path))):
             return None
         holder = _opened(path, kind)
     except OSError:  # gone meanwhile, or not ours
@@ -178,6 +176,12 @@ def _taken(path: str) -> int | None:
             return holder
     os.close(holder)
     return None
+
+
+def _holds_files(folder: str) -> bool:
+    """Whether there is nothing but files in it."""
+    with os.scandir(folder) as entries:
+        return all(entry.is_file(follow_symlinks=False) for entry in entries)
 
 
 def _opened(path: str, kind: int) -> int:

@@ -45,8 +45,13 @@ class Phase:
     def reach(self, done: int) -> None:
         """So many bytes altogether."""
         self.done = done
-        if self._listener is not None and (done >= self.total or monotonic() - self._told >= _EVERY):
-            self._listener(self.what, min(done, self.total), self.total)
+        if done >= self.total or monotonic() - self._told >= _EVERY:
+            self.tell()
+
+    def tell(self) -> None:
+        """Say how far it is, now."""
+        if self._listener is not None:
+            self._listener(self.what, min(self.done, self.total), self.total)
             self._told = monotonic()
 
 
@@ -72,8 +77,9 @@ def phase(what: str, total: int) -> Iterator[Phase]:
     begun = Phase(what, total, _listener.get())
     _phase.set(begun)
     try:
-        begun.advance()
+        begun.tell()
         yield begun
+        begun.tell()
     finally:
         _phase.set(before)
 

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 Going = Callable[[int], bool]
 
 _EVERY = 0.1  # seconds between two looks at the work
-_GRACE = 1.0  # seconds that the work has to hand over what it has found; a process that ends meanwhile ends it, too
+_GRACE = 0.5  # seconds that the work has to hand over what it has found; a process that ends meanwhile ends it, too
 
 
 @dataclass(slots=True)

@@ -309,6 +309,8 @@ def test_a_press_at_any_moment(request, tmp_path):
     before = place.digests()
     commands = list(READING | WRITING)
     draw.shuffle(commands)
+    quick = place.run("check", "../in/a.pt").seconds
+    patience = max(2, 4 * quick) if whole else 20  # where the machine is slow a blink takes long; a sample is not alone
     spans: dict[tuple[str, ...], float] = {}
     ends: dict[str, int] = {}
     until, number, slowest = time.monotonic() + 10, 0, 0.0
@@ -333,7 +335,7 @@ def test_a_press_at_any_moment(request, tmp_path):
 
         ended = place.run(*arguments, wait=press)
         told = f"seed {seed}, number {number}: {arguments} after {moment:.3f} s: {ended}"
-        assert ended.seconds < (2 if whole else 20), told  # a sample runs beside other tests
+        assert ended.seconds < patience, told
         if again and ended.status == INTERRUPTED:
             assert not ended.left and "Traceback" not in ended.err, told
         else:
@@ -343,5 +345,5 @@ def test_a_press_at_any_moment(request, tmp_path):
         place.clear()
         number += 1
     assert place.digests() == before, f"seed {seed}"
-    print(f"{number} interrupts, ends by status {ends}, the slowest after {slowest:.2f} s")
+    print(f"{number} interrupts, ends by status {ends}, the slowest after {slowest:.2f} s; a check took {quick:.2f} s")
     assert number

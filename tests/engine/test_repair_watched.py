@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-from ckptdoctor.checkpoint import process
+from ckptdoctor.checkpoint import process, progress
+from ckptdoctor.engine.convert import convert
+from ckptdoctor.engine.convert_request import ConvertRequest
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
@@ -63,3 +65,31 @@ def test_nothing_is_left_of_what_a_process_abandons(planned):
     with pytest.raises(KeyError):
         repair(planned, watch)
     assert seen == [2, 1]
+
+
+def test_a_cast_tells_how_far_it_is_all_the_time(planned):
+    """Measuring what it loses before there is a plan, writing, comparing, and proving every number again."""
+    told = []
+    with progress.heard(lambda *event: told.append(event)):
+        cast = plan(FixRequest(planned.request.path, dtype="bfloat16"))
+        outcome = repair(cast)
+    phases = list(dict.fromkeys([what for what, _, _ in told]))
+    assert phases == ["measuring the loss", "copying", "comparing", "verifying"]
+    given, made = 4 * 4 * 512 * 512, 2 * 4 * 512 * 512
+    assert ("measuring the loss", given, given) in told
+    assert max(done for what, done, _ in told if what == "verifying") >= made - (1 << 20)
+    assert outcome.written is not None
+    assert outcome.report.seconds == cast.seconds + outcome.written.seconds
+    assert cast.seconds > 0
+
+
+@pytest.mark.parametrize("output", ["out.safetensors", "folder/", "dcp"])
+def test_a_conversion_tells_how_far_it_is(planned, tmp_path, output):
+    """Whatever is written, and in any order."""
+    told = []
+    request = ConvertRequest((planned.request.path,), f"{tmp_path}/{output}", to="dcp" if output == "dcp" else None)
+    with progress.heard(lambda *event: told.append(event)):
+        report = convert(request)
+    assert report.seconds > 0
+    assert {"copying", "comparing", "verifying"} <= {what for what, _, _ in told}
+    assert all(0 <= done <= total for _, done, total in told)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from contextlib import suppress
 
 from textual.events import Key
-from textual.worker import WorkerCancelled
 
 from ckptdoctor.tui.app import BrowserApp
 from tests.golden import golden
@@ -27,25 +25,25 @@ async def settled(pilot):
 
     It looks at these, and never waits for time to pass: how fast the machine is makes no difference.
     """
-    quiet = 0
-    for _ in range(_ROUNDS):
-        if quiet == 3 or pilot.app.return_code is not None:  # what a thread has found may start another one
+    app, busy, quiet = pilot.app, 0, 0
+    while busy < _ROUNDS:
+        if quiet == 2 or app.return_code is not None:  # what a thread has found may start another one
             return
-        working = [each for each in pilot.app.workers if not each.is_finished]
-        for each in working:
-            with suppress(WorkerCancelled):  # by what has taken its place
-                await each.wait()
-        about_to_fire = _timers(pilot.app)
+        about_to_fire = _timers(app)
         await asyncio.gather(*about_to_fire, return_exceptions=True)  # one that is stopped is over as well
-        await pilot.pause(0)
-        await pilot.wait_for_animation()
-        if _threads_at_work():
-            await asyncio.sleep(0.001)  # no event tells when a thread ends whose work was cancelled
-        quiet = 0 if working or about_to_fire or _threads_at_work() or _at_work(pilot.app) else quiet + 1
-    raise AssertionError(f"it is never done: {text_of(pilot.app)}")
+        working = _threads_at_work() or any(not each.is_finished for each in app.workers)
+        await asyncio.sleep(0.001 if working or busy > _AT_ONCE else 0)
+        if _messages_wait(app):
+            busy, quiet = busy + 1, 0
+            continue
+        await pilot.wait_for_animation()  # which draws as well: a thread may wait for that
+        at_rest = not (about_to_fire or working or _threads_at_work() or _at_work(app))
+        busy, quiet = (0, quiet + 1) if at_rest else (busy + 1, 0)
+    raise AssertionError(f"it is never done: {text_of(app)}")
 
 
-_ROUNDS = 10_000  # far more than anything takes
+_AT_ONCE = 200  # rounds after which what is still at work seems to wait for time to pass
+_ROUNDS = 100_000  # far more than anything takes
 
 
 def _threads_at_work():
@@ -61,9 +59,18 @@ def _timers(app):
     return [task for task in tasks if task is not None and not task.done()]
 
 
+def _messages_wait(app):
+    """Whether a message waits anywhere, or is being dealt with: otherwise everyone waits for the next one."""
+    for each in (app, *app._registry):
+        running = each._task is not None and not each._task.done() and not each._closed
+        if running and all(waiter.done() for waiter in each._message_queue.ready_event._waiters):
+            return True
+    return False
+
+
 def _at_work(app):
-    """Whether a message waits anywhere, or something is still to be drawn or to be done once it is drawn."""
-    if any(each._next_callbacks or not each._message_queue.empty() for each in (app, *app._registry)):
+    """Whether a message waits, or something is still to be drawn or to be done once it is drawn."""
+    if any(each._next_callbacks for each in (app, *app._registry)) or _messages_wait(app):
         return True
     return any(getattr(app.screen, name, None) for name in _UNDRAWN)
 

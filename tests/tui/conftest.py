@@ -1,7 +1,12 @@
+import gc
+
 import hypothesis  # noqa: F401  at once: what the browser freezes, it could not follow later
 import pytest
+import textual.screen
+from textual.css.stylesheet import Stylesheet
 
 from ckptdoctor.rules.examples import Obj, T
+from ckptdoctor.tui import examining
 from ckptdoctor.tui.widgets.tensor import glance
 from tests import builders
 from tests.cli import files
@@ -52,3 +57,41 @@ def in_the_library(library, monkeypatch):
 def no_glances(monkeypatch):
     """What reads values 80 ms after the last key would make every screen a race: the tests of it turn it on again."""
     monkeypatch.setattr(glance, "REST", 1e6)
+
+
+@pytest.fixture(autouse=True)
+def drawn_when_settled(monkeypatch):
+    """``settled`` draws whatever is to be drawn once nothing moves, and not the clock 60 times a second."""
+    monkeypatch.setattr(textual.screen, "UPDATE_PERIOD", 5.0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sheets_parsed_once():
+    """Hundreds of browsers are started here, all with the same style sheets and two themes."""
+    parse, known = Stylesheet._parse_rules, {}
+
+    def parsed(self, *args, **options):
+        key = (args, tuple(options.items()), tuple(self._variables.items()))
+        if key not in known:
+            known[key] = parse(self, *args, **options)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Stylesheet, "_parse_rules", parsed)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def collected_after_each_test(monkeypatch):
+    """Garbage is looked for often so that no key waits for it, and nobody waits here: once for each test, and only
+    among what that has made.
+    """
+    before = gc.get_threshold()
+    monkeypatch.setattr(examining, "_COLLECTOR", (10_000_000, 10, 10))
+    gc.set_threshold(*examining._COLLECTOR)
+    with monkeypatch.context() as patch:
+        patch.setattr(gc, "freeze", lambda: None)  # so that nothing of a browser that has ended stays
+        yield
+    gc.set_threshold(*before)
+    gc.collect()
+    gc.freeze()

@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.events import Resize
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 from textual.worker import Worker
 
 from ckptdoctor.checkpoint import addresses
@@ -40,6 +40,7 @@ from ckptdoctor.tui.widgets.cells import fit_middle
 from ckptdoctor.tui.widgets.compare_detail import CompareDetail
 from ckptdoctor.tui.widgets.compare_view import CompareView
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
+from ckptdoctor.tui.widgets.key_bar import KeyBar
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
@@ -93,7 +94,7 @@ class CompareScreen(Screen[None], Filling):
         yield FilterBar(id="filter", check=check, hint=HINT)
         yield CompareView(id="compare")
         yield CompareDetail(id="compare-detail")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Begin to read."""

@@ -13,7 +13,7 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 from textual.worker import Worker, get_current_worker
 
 from ckptdoctor.checkpoint import addresses
@@ -32,6 +32,7 @@ from ckptdoctor.tui.models.salvaged import Fate, fates, in_figures, output_for
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.salvage import ConfirmSalvage, SalvagingScreen
 from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
+from ckptdoctor.tui.widgets.key_bar import KeyBar
 from ckptdoctor.tui.widgets.salvage_view import SalvageView
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
@@ -75,7 +76,7 @@ class DamagedScreen(Screen[None], Background):
         with VerticalScroll(id="damage"):
             yield Static(id="why", markup=False)
         yield SalvageView(id="salvage")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Write down what is known; of a file that is read quickly, what is whole as well."""

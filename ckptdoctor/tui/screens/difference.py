@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.engine.diff_request import DiffRequest
@@ -25,6 +25,7 @@ from ckptdoctor.tui.models.slices import Slice, first
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
 from ckptdoctor.tui.widgets.difference_map import DifferenceMap
+from ckptdoctor.tui.widgets.key_bar import KeyBar
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
 _PAUSE = 0.08  # seconds on a slice before it is read
@@ -64,7 +65,7 @@ class DifferenceScreen(Screen[None], Background):
         yield bar
         yield Static(id="apart", markup=False)
         yield DifferenceMap(self.peeks, (self.pair.a, self.pair.b), self.pair.transposed, id="difference")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Say what is known; find out which tensor is looked at."""

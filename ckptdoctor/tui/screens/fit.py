@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Checkpoint, addresses
 from ckptdoctor.engine.fit import Fit, fit_to, fitting_offers
@@ -29,6 +29,7 @@ from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
 from ckptdoctor.tui.target import Target
 from ckptdoctor.tui.widgets.fit_view import FitView, NamesView
+from ckptdoctor.tui.widgets.key_bar import KeyBar
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
 
@@ -61,7 +62,7 @@ class FitScreen(Screen[None], Filling):
         yield Static(id="fit-summary", markup=False)
         yield FitView(id="fit")
         yield NamesView(id="names")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Compare, which runs the user's own code where the target is a model."""

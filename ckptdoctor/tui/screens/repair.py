@@ -12,7 +12,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal
 from textual.screen import Screen
 from textual.timer import Timer
-from textual.widgets import Footer, Input, Static
+from textual.widgets import Input, Static
 
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.engine.offers import Offer, planned, request_of
@@ -33,6 +33,7 @@ from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
 from ckptdoctor.tui.target import Target
 from ckptdoctor.tui.widgets.cures import CureList
+from ckptdoctor.tui.widgets.key_bar import KeyBar
 from ckptdoctor.tui.widgets.output_name import OutputName
 from ckptdoctor.tui.widgets.plan import PlanView
 from ckptdoctor.tui.widgets.title_bar import TitleBar
@@ -101,7 +102,7 @@ class RepairScreen(Screen[str], Background):
         with Horizontal(id="output"):
             yield OutputName(compact=True, id="output-name")
             yield Static("", markup=False, id="output-said")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Make the plan of what is usual."""

@@ -12,7 +12,7 @@ from textual.containers import Container
 from textual.events import Resize
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from ckptdoctor.checkpoint import Tensor
@@ -26,6 +26,7 @@ from ckptdoctor.tui.models.facts import title
 from ckptdoctor.tui.models.slices import Index, Slice, first
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.index import IndexScreen
+from ckptdoctor.tui.widgets.key_bar import KeyBar
 from ckptdoctor.tui.widgets.tensor.distribution import Distribution
 from ckptdoctor.tui.widgets.tensor.drawing import sampled
 from ckptdoctor.tui.widgets.tensor.extremes import ExtremesView
@@ -91,7 +92,7 @@ class TensorScreen(Screen[None], Background):
             yield Distribution(id="histogram")
             yield Heatmap(self.book, self.row, id="heatmap")
             yield ExtremesView(id="extremes")
-        yield Footer(show_command_palette=False)
+        yield KeyBar()
 
     def on_mount(self) -> None:
         """Begin to read."""

@@ -36,6 +36,7 @@ class NoteKind(str, Enum):
     STORAGE_MISSING = "storage-missing"  # no bytes for this storage key
     STORAGE_SIZE = "storage-size"  # the record is not as long as the storage says
     TENSOR_OUT_OF_BOUNDS = "tensor-out-of-bounds"  # the view reaches past its storage
+    TENSOR_STATE = "tensor-state"  # what it is given after it was made replaces its values
     TENSOR_ODD = "tensor-odd"  # negative or overflowing shape, too many dimensions, conflicting dtypes
     DUPLICATE_KEY = "duplicate-key"  # the same key twice in one dict
     # safetensors

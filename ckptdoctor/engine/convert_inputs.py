@@ -30,12 +30,13 @@ from ckptdoctor.engine.convert_proof import same_values
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
-from ckptdoctor.facts.incomplete import require_every_file
+from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.facts.torn import to_salvage
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
+_DOUBTED = frozenset({*_BROKEN, *UNREAD, NoteKind.TENSOR_STATE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +91,9 @@ def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, So
     checkpoint = formats.read(source, container)
     if source.distant:
         raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
-    if any(note.kind in _BROKEN or note.kind in UNREAD for note in checkpoint.notes):
+    if any(note.kind in _DOUBTED for note in checkpoint.notes):
         wanted = ROOT if root is None else find_root(checkpoint.tree, root)
+        require_own_values(checkpoint, wanted)
         _require_whole(checkpoint, path, wanted)
         require_every_file(checkpoint, wanted)
     return checkpoint, source

@@ -32,6 +32,7 @@ from ckptdoctor.engine.request import require_local
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.watching import Going
 from ckptdoctor.errors import DamagedError, RefusedError, UsageError
+from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.values.alike import alike
 from ckptdoctor.writing.target import resolve
@@ -118,6 +119,7 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
         checkpoint = formats.read(source, container)
     except DamagedError as error:
         raise RefusedError("\n".join([error.message, *_two_commands(request)])) from error
+    require_own_values(checkpoint)
     if checkpoint.format not in _WRITTEN:
         known = f"{', '.join(_WRITTEN[:-1])} and {_WRITTEN[-1]}"
         raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be healed in their places.")
@@ -140,6 +142,7 @@ def _two_commands(request: GraftRequest) -> Iterator[str]:
 def _donor(stack: ExitStack, request: GraftRequest) -> _Opened:
     source, container = stack.enter_context(formats.opened(request.donor))
     checkpoint = formats.read(source, container)
+    require_own_values(checkpoint)
     return _Opened(request.donor, source, container, checkpoint, _root(checkpoint, request.from_root))
 
 

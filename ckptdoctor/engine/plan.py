@@ -8,7 +8,20 @@ from time import perf_counter
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.edits import Cast, Edit, Safety, SetSuffix, WriteIndex
+from ckptdoctor.edits import (
+    Cast,
+    Drop,
+    Edit,
+    Rename,
+    RenameModules,
+    Renumber,
+    Reorder,
+    Safety,
+    SetSuffix,
+    TakeRoot,
+    Truncate,
+    WriteIndex,
+)
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
@@ -31,6 +44,7 @@ from ckptdoctor.engine.steps import changes, without_returning
 from ckptdoctor.engine.told import with_target
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.alignment import compare
+from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.rules.framework import Rule
@@ -39,6 +53,9 @@ from ckptdoctor.writing import Recipe
 
 # Rounds of diagnosis and cure: far more than wrappers are ever nested; a rule whose cure does not heal ends here
 _ROUNDS = 64
+
+# edits that leave tensors as they are, whatever their state makes of them
+_ONLY_NAMES = (Drop, Rename, RenameModules, Renumber, Reorder, SetSuffix, TakeRoot, Truncate, WriteIndex)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +119,8 @@ def plan(request: FixRequest) -> Plan:
             _cast(draft, request.dtype)
         left = _cure(draft, container, rules, request.unsafe) if request.cures else []
         edits = tuple([edit for step in draft.steps for edit in step.edits])
+        if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
+            require_own_values(original)
         recipe = formats.rewrite(source, original, edits) if edits else None
         after = None
         if recipe is None:

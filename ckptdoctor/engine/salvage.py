@@ -22,6 +22,7 @@ from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.request import FixRequest, require_local
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.facts.zero_tail import zero_tail
 from ckptdoctor.findings import LostTensor, SalvageReport
@@ -72,6 +73,7 @@ def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | 
     require_local(path)
     with formats.opened(path) as (source, container):
         original = formats.salvage(source, container)
+        require_own_values(original)
         state = _State(original, source, watch)
         lost = [tensor for tensor in original.tensors if state.share(tensor) < 1]
         if original.tensors and len(lost) == len(original.tensors):

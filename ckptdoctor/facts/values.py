@@ -67,7 +67,7 @@ class TensorValues:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A tensor whose values were not examined, and why."""
+    """A tensor whose values were not examined, or whose indices are wrong; and why."""
 
     path: KeyPath
     reason: str
@@ -77,7 +77,8 @@ class Unread:
 class Values:
     """What the values of a checkpoint's tensors are. Tensors that are one (tied) share one ``TensorValues``.
 
-    ``read`` counts the bytes; ``complete`` is false where the examination was stopped.
+    ``read`` counts the bytes; ``complete`` is false where the examination was stopped. ``stray`` are sparse tensors
+    whose indices do not fit them.
     """
 
     checkpoint: Checkpoint
@@ -85,6 +86,7 @@ class Values:
     skipped: tuple[Unread, ...] = ()
     read: int = 0
     complete: bool = True
+    stray: tuple[Unread, ...] = ()
 
     def of(self, tensor: Tensor) -> TensorValues | None:
         """The values of a tensor; None where they were not read."""

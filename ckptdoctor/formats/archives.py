@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError
+from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.central import read_entries
 from ckptdoctor.formats.torch_zip.data import check_readable, read_record
@@ -102,6 +103,8 @@ class RecordStorages:
 
     ``notes`` gathers what is missing or has another length than was announced.
     """
+
+    id_parts = ZIP_ID
 
     def __init__(self, source: Source, archive: Archive, folder: str, prefix: str = "") -> None:
         self._source = source

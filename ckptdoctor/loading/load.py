@@ -22,7 +22,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.facts.incomplete import require_every_file
+from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.storages import StorageReader
@@ -40,6 +40,7 @@ def load(path: str | os.PathLike[str]) -> Any:
     with opened(path) as (source, container):
         checkpoint = read(source, container)
         require_every_file(checkpoint)
+        require_own_values(checkpoint)
         return load_contents(checkpoint, source)
 
 

@@ -19,6 +19,7 @@ from ckptdoctor.engine.diagnose import findings_of
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Alignment, Comparison, compare, hold
+from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.whole_modules import with_modules
 from ckptdoctor.findings import Finding
 from ckptdoctor.formats import opened, read
@@ -53,6 +54,7 @@ def load_state_dict(
     wanted = as_reference(reference)
     with opened(path) as (source, container), collector_paused():
         checkpoint = with_modules(read(source, container))
+        require_own_values(checkpoint)
         place = find_root(checkpoint.tree, root) if root is not None else None
         comparison = compare(checkpoint, wanted, place)
         settled = _settle(comparison)

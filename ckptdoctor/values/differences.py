@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Tensor
 from ckptdoctor.differences import Difference, Numbers, Pair, Values, Verdict
+from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.views import view_of
 from ckptdoctor.values.diff_bytes import Blocks, Files, Going, Run, Tally, batches, leaves, runs, workers
 from ckptdoctor.values.diff_contents import by_contents, candidates
@@ -35,8 +36,10 @@ def compare_values(
     Neither file is held in memory, and torch is imported only where bytes differ. ``going`` gets the bytes of both
     that are done, of ``total_bytes``; StoppedError is raised when it says False. Pairs whose values are known already
     are left as they are. ``step`` is told what is known so far: first the pairs that contents have brought together,
-    then after every so many bytes.
+    then after every so many bytes. Raises DamagedError for a file of which torch loads other values than it shows.
     """
+    for side in (found.a, found.b):
+        require_own_values(side.checkpoint, side.root)
     swapped = _swapped(found.a.checkpoint), _swapped(found.b.checkpoint)
     tally = Tally(going)
     found = by_contents(found, a, b, swapped, tally)

@@ -18,6 +18,7 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.values import TensorValues, Unread, Values
 from ckptdoctor.values.bytes import Bytes
 from ckptdoctor.values.chunks import Measure
+from ckptdoctor.values.indices import SPARSE, stray
 from ckptdoctor.values.narrowing import Narrowing
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.rows import duplicated_rows
@@ -114,6 +115,7 @@ class _Examination:
         self.batches = self._batches()
         self.found: dict[int, TensorValues] = {}
         self.unread: dict[int, str] = {}
+        self.stray: dict[int, str] = {}
         self.done = 0
         self.stopped = False
         self.error: BaseException | None = None
@@ -223,8 +225,22 @@ class _Examination:
     def _finish(self, measured: _Measured) -> None:
         """Sum up a tensor whose last piece is done; where two threads think so, they find the same."""
         if measured.planned and not measured.pending and id(measured.tensor) not in self.unread:
+            self._insist_on_indices(measured)
             fits = measured.narrowing.result(measured.partial)
             self.found[id(measured.tensor)] = summed_up(measured.partial, measured.weight, fits, measured.rows)
+
+    def _insist_on_indices(self, measured: _Measured) -> None:
+        """Note where the indices of a sparse tensor do not fit it."""
+        tensor = measured.tensor
+        if tensor.layout not in SPARSE or self.only_finite:
+            return
+        try:
+            trouble = stray(tensor, self.bytes)
+        except (UnreadError, CkptDoctorError) as error:
+            self._leave_out(measured, error)
+            return
+        if trouble:
+            self.stray[id(tensor)] = trouble
 
     def values(self) -> Values:
         """What was found, for all tensors: tied ones have the values of the first of them."""
@@ -237,7 +253,8 @@ class _Examination:
                 skipped.append(Unread(tensor.path, self.unread[same]))
             elif same in self.found:
                 tensors[tensor.path] = self.found[same]
-        return Values(self.checkpoint, tensors, tuple(skipped), self.done, not self.stopped)
+        wrong = [Unread(each.path, self.stray[id(each)]) for each in self.checkpoint.tensors if id(each) in self.stray]
+        return Values(self.checkpoint, tensors, tuple(skipped), self.done, not self.stopped, tuple(wrong))
 
 
 def _distinct(tensors: tuple[Tensor, ...]) -> Iterator[Tensor]:

@@ -25,6 +25,7 @@ from ckptdoctor.formats.directories.companions import beside
 from ckptdoctor.formats.directories.gathering import folder_of, known, unread
 from ckptdoctor.formats.directories.refusing import refusal
 from ckptdoctor.formats.torch_objects import interpret
+from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_zip.data import MAX_PICKLE_BYTES, MAX_WORD_BYTES
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import Pickle, decode
@@ -135,6 +136,8 @@ def _order(folder: FolderSource, prefix: str) -> list[Note]:
 
 class _Records:
     """The storages: each is a file, ``data/<key>``."""
+
+    id_parts = ZIP_ID
 
     def __init__(self, folder: FolderSource, prefix: str) -> None:
         self._folder = folder

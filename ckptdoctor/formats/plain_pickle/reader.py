@@ -13,15 +13,18 @@ from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, OTHER_ORDER, REBUI
 from ckptdoctor.formats.plain_pickle.arrays import Array, array_of
 from ckptdoctor.formats.plain_pickle.storages import Nested, NestedStorages
 from ckptdoctor.formats.plain_pickle.stream import Stream
+from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_objects.storages import Known, Registry
 from ckptdoctor.formats.torch_objects.tensors import INNER_READS, TensorReader
-from ckptdoctor.pickles.graph import Made, Value
+from ckptdoctor.pickles.graph import Made, PersistentId, Value
 
 _MAX_COUNT = (1 << 63) - 1
 
 
 class _NoStorages:
     """A plain pickle has no storages outside of itself."""
+
+    id_parts = ZIP_ID
 
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
         """A storage without values."""
@@ -118,8 +121,12 @@ class PickleReader(TensorReader):
         element = own_dtype if own_dtype is not None else nested.known.claim.dtype
         return nested.known, _BYTE if element is None else element
 
-    def _strided(self, kind: str, arguments: list[Value], path: KeyPath, own_dtype: DType | None = None) -> Tensor:
-        made = super()._strided(kind, arguments, path, own_dtype)
+    def refuse_reference(self, node: PersistentId, path: KeyPath) -> None:
+        """Whoever reads such a pickle may know it."""
+
+    def strided(self, kind: str, arguments: list[Value], path: KeyPath, own_dtype: DType | None = None) -> Tensor:
+        """A view of a storage, which may be in a file of torch that the pickle holds as bytes."""
+        made = super().strided(kind, arguments, path, own_dtype)
         nested = self.files.get(arguments[0])
         if nested is None or nested.values is None:
             return made

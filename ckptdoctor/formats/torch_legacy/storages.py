@@ -8,6 +8,7 @@ from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.notes import IN_FRONT
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_legacy.stream import Stream
+from ckptdoctor.formats.torch_objects.contents import LEGACY_ID
 from ckptdoctor.formats.torch_objects.storages import Claim, claim_of
 from ckptdoctor.formats.torch_objects.sweep import storage_references
 
@@ -30,6 +31,8 @@ class LegacyStorages:
     ``end`` is the byte behind the last whole one, and ``notes`` says what is missing or contradicts the pickle.
     torch always writes little-endian values, whatever the system info says of the machine.
     """
+
+    id_parts = LEGACY_ID
 
     def __init__(self, source: Source, stream: Stream) -> None:
         self._path = source.file

@@ -13,12 +13,6 @@ class NotOurs(Exception):
     """The call has another form than torch gives it: the object is shown as it is."""
 
 
-def set_bits(value: Value) -> Details:
-    """The conj and neg bits that are set."""
-    found = plain_dict(value)
-    return tuple([(name, True) for name in ("conj", "neg") if found.get(name) is True])
-
-
 def plain_dict(value: Value) -> dict[str, Value]:
     """The text keys of a dict with their values; empty for anything else."""
     value = bare(value)

@@ -15,6 +15,7 @@ from ckptdoctor.formats.torch_objects.edit_storages import KEY, KIND, NUMEL, Sto
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
 from ckptdoctor.formats.torch_objects.slots import Slot
+from ckptdoctor.formats.torch_objects.states import is_changed
 from ckptdoctor.formats.torch_objects.storages import claim_of
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items
 from ckptdoctor.formats.torch_objects.views_in_graph import (
@@ -81,7 +82,7 @@ def _seen(slot: Slot, path: KeyPath, storages: StorageEdits) -> _Found:
     value = slot.value
     while True:
         node = bare(value)
-        if not isinstance(node, Made) or node.op not in CALLS:
+        if not isinstance(node, Made) or node.op not in CALLS or is_changed(node):
             break
         nodes.append(node)
         callee, arguments, _ = call(node)

@@ -13,6 +13,7 @@ from ckptdoctor.formats.torch_objects.edit_storages import StorageEdits
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
 from ckptdoctor.formats.torch_objects.slots import Slot
+from ckptdoctor.formats.torch_objects.states import is_changed
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items
 from ckptdoctor.formats.torch_objects.views import shape_of
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS
@@ -35,7 +36,7 @@ def _sparse(graph: GraphEdit, slot: Slot, path: KeyPath) -> tuple[Slot, list[Val
     while True:
         graph.own(slot)
         node = bare(slot.value)
-        if not isinstance(node, Made) or node.op not in CALLS or len(node.items) < 2:
+        if not isinstance(node, Made) or node.op not in CALLS or len(node.items) < 2 or is_changed(node):
             break
         graph.own(Slot(node.items, 1))
         callee, arguments, _ = call(node)

@@ -20,6 +20,7 @@ from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
 from ckptdoctor.formats.torch_objects.plans import Numbering, Piece, StoragePlan, narrowed, whole
 from ckptdoctor.formats.torch_objects.slots import Slot
+from ckptdoctor.formats.torch_objects.states import is_changed
 from ckptdoctor.formats.torch_objects.storages import claim_of
 from ckptdoctor.formats.torch_objects.sweep import storage_references
 from ckptdoctor.formats.torch_objects.texts import NewText, new_text, replace_texts
@@ -186,7 +187,7 @@ class StorageEdits:
         while True:
             self._graph.own(slot)
             node = bare(slot.value)
-            if not isinstance(node, Made) or node.op not in CALLS or len(node.items) < 2:
+            if not isinstance(node, Made) or node.op not in CALLS or len(node.items) < 2 or is_changed(node):
                 break
             self._graph.own(Slot(node.items, 1))
             callee, arguments, _ = call(node)

@@ -11,6 +11,7 @@ from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.movers import FROM_CPU, GRAD
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
 from ckptdoctor.formats.torch_objects.slots import children
+from ckptdoctor.formats.torch_objects.states import is_changed
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS, TYPE_MAKERS
 from ckptdoctor.pickles import opcodes as op
@@ -88,7 +89,7 @@ class _Writer:
 def _opened(value: Value) -> tuple[Made, str | None, list[Value]]:
     """A call with its function and arguments. Raises RefusedError for anything else."""
     node = bare(value)
-    if not isinstance(node, Made) or node.op not in CALLS:
+    if not isinstance(node, Made) or node.op not in CALLS or is_changed(node):
         raise RefusedError("What was to become a tensor of a state dict is none.")
     callee, arguments, _ = call(node)
     return node, full_name(callee), arguments

@@ -5,9 +5,10 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import GlobalName, Note, NoteKind
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_objects.contents import Contents, StorageTable
+from ckptdoctor.formats.torch_objects.makers import REACHING
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.storages import Registry
-from ckptdoctor.formats.torch_objects.sweep import storage_references
+from ckptdoctor.formats.torch_objects.sweep import nodes, storage_references
 from ckptdoctor.formats.torch_objects.tensors import INNER_READS, TensorReader
 from ckptdoctor.formats.torch_objects.tree import TreeBuilder
 from ckptdoctor.pickles.graph import Pickle
@@ -22,8 +23,10 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
     shown = len(registry.storages)
     if builder.incomplete or reader.hidden or reader.notes or pickle.discards_calls:
         registry.complete(storage_references(pickle.root))
+    if pickle.discards_calls or any(f"{use.module}.{use.name}" in REACHING for use in pickle.globals):
+        reader.read_rest(nodes(pickle.root))
     unseen = len(registry.storages) - shown
-    notes = [*builder.notes, *reader.notes, *registry.notes]
+    notes = [*changed_elsewhere(pickle, member), *builder.notes, *reader.notes, *registry.notes]
     if unseen:
         message = (
             f"{plural(unseen, 'storage belongs', 'storages belong')} to values that the tree does not show, such "
@@ -38,3 +41,12 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
         globals=tuple([GlobalName(use.module, use.name, member, use.offset) for use in pickle.globals]),
         notes=tuple(notes),
     )
+
+
+def changed_elsewhere(pickle: Pickle, member: str) -> list[Note]:
+    """Notes on what the pickle does to storages and classes: tensors that are made of them are then others."""
+    return [
+        Note(NoteKind.TENSOR_STATE, f"{each.message}: torch may load other values than are shown", member, each.offset)
+        for each in pickle.ambiguities
+        if each.kind == "step-target"
+    ]

@@ -68,7 +68,7 @@ def _of_call(node: Made) -> Shape:
     name = full_name(callee)
     found = filling(node)
     if keywords is not None:
-        arguments = [*arguments, keywords] if _holds(keywords) else arguments
+        arguments = [*arguments, keywords] if holds(keywords) else arguments
     else:
         known = _tagged(name, arguments, found) or _sequence(name, arguments, found)
         known = known or _mapping(node, name, arguments, found)
@@ -151,7 +151,8 @@ def _list(value: Value) -> Made | Tuple | None:
     return None
 
 
-def _holds(keywords: Value) -> bool:
+def holds(keywords: Value) -> bool:
+    """Whether there are keyword arguments in what a call is given as such."""
     keywords = bare(keywords)
     return type(keywords) is not Made or bool(filling(keywords).keys)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.formats.torch_objects.contents import StorageTable
+from ckptdoctor.formats.torch_objects.contents import LEGACY_ID, ZIP_ID, StorageTable
 from ckptdoctor.formats.torch_objects.values import bare, full_name, integer, items, text
 from ckptdoctor.pickles.folded import FoldedTensor
 from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value
@@ -49,11 +49,15 @@ class Claim:
 
 @dataclass(slots=True)
 class Known:
-    """A storage that was looked up, the first claim about it, and by how many elements a legacy view is shifted."""
+    """A storage that was looked up, and the first claim about it.
+
+    Of a legacy view, ``shift`` is the element that it begins at, and ``length`` how many it has.
+    """
 
     storage: Storage
     claim: Claim
     shift: int = 0
+    length: int | None = None
 
 
 def claim_of(reference: PersistentId) -> Claim | None:
@@ -74,7 +78,10 @@ def claim_of(reference: PersistentId) -> Claim | None:
 
 
 def storage_key(value: Value) -> str | None:
-    """The key of a storage as text; None for anything that is no key."""
+    """The key of a storage as text; None for anything that is no key, as are the bytes objects of Python 3."""
+    key = bare(value)
+    if isinstance(key, Text) and isinstance(key.value, bytes):
+        return None
     number = integer(value)  # files of torch before 0.4 number their storages with integers
     return text(value) if number is None else hex(number)[2:] if number.bit_length() > 64 else str(number)
 
@@ -84,8 +91,9 @@ def _view(value: Value) -> tuple[str, int, int] | None:
     if parts is None or len(parts) != 3:
         return None
     key, offset, size = storage_key(parts[0]), integer(parts[1]), integer(parts[2])
-    sound = key is not None and offset is not None and size is not None and 0 <= offset <= MAX_COUNT
-    return (key, offset, size) if sound and key is not None and offset is not None and size is not None else None
+    if key is None or offset is None or size is None or not 0 <= offset <= MAX_COUNT or not 0 <= size <= MAX_COUNT:
+        return None
+    return key, offset, size
 
 
 class Registry:
@@ -96,8 +104,14 @@ class Registry:
         self._member = member
         self._known: dict[str, Known] = {}
         self._classes: dict[int, tuple[str, DType]] = {}  # by id of the Global node
+        self._views: dict[str, tuple[str, int, int]] = {}  # of legacy files: key → storage, offset, size
         self._contradicted: set[str] = set()
         self.notes: list[Note] = []
+
+    @property
+    def names_modules(self) -> bool:
+        """Whether persistent ids may name classes of modules with their source: only torch's first format has those."""
+        return self._table.id_parts == LEGACY_ID
 
     @property
     def storages(self) -> tuple[Storage, ...]:
@@ -122,8 +136,10 @@ class Registry:
         if known is not None:
             return known
         reference = bare(reference)
-        claim = claim_of(reference) if type(reference) is PersistentId else None
-        if claim is None:
+        if type(reference) is not PersistentId:
+            return None
+        claim = claim_of(reference)
+        if claim is None or not self._is_whole(reference, claim):
             return None
         known = self._known.get(claim.key)
         if known is not None:
@@ -131,13 +147,30 @@ class Registry:
                 self._contradict(known.claim, claim)
         else:
             known = self._looked_up(claim, dtype)
-        return known if claim.view is None else Known(known.storage, known.claim, claim.view[1])
+        return known if claim.view is None else self._viewed(known, claim.view)
+
+    def _is_whole(self, reference: PersistentId, claim: Claim) -> bool:
+        """Whether torch can take the persistent id apart: it wants as many parts as its format has."""
+        parts = items(reference.id) or []
+        if len(parts) != self._table.id_parts:
+            return False
+        return len(parts) == ZIP_ID or claim.view is not None or bare(parts[5]) is None
+
+    def _viewed(self, known: Known, view: tuple[str, int, int]) -> Known:
+        """A view of a storage. torch keeps views and storages in one table, and goes by the first of each key."""
+        key, offset, size = view
+        mine = known.claim.key, offset, size
+        if self._views.setdefault(key, mine) != mine or key in self._known:
+            self._note_once(key, f"the view {key} of a storage is described twice in different ways")
+        return Known(known.storage, known.claim, offset, max(0, min(size, known.claim.numel - offset)))
 
     def _looked_up(self, claim: Claim, dtype: DType | None) -> Known:
         declared = claim.dtype if claim.dtype is not None else dtype
         nbytes = claim.numel * (1 if claim.dtype is None else claim.dtype.bits >> 3 or 1)
         storage = self._table.find(claim.key, declared, claim.device, nbytes)
         known = self._known[claim.key] = Known(storage, claim)
+        if claim.key in self._views:
+            self._note_once(claim.key, f"storage {claim.key} and a view of another one have the same key")
         return known
 
     def _usual(self, reference: Value) -> Known | None:
@@ -145,7 +178,7 @@ class Registry:
         if type(reference) is not PersistentId or type(reference.id) is not Tuple:
             return None
         parts = reference.id.items
-        if len(parts) != 5 and (len(parts) != 6 or parts[5] is not None):
+        if len(parts) != self._table.id_parts or (len(parts) == LEGACY_ID and parts[5] is not None):
             return None
         tag, kind, key, location, numel = parts[:5]
         known_class = self._classes.get(id(kind)) if type(kind) is Global else None
@@ -168,6 +201,8 @@ class Registry:
 
     def folded(self, call: FoldedTensor) -> Known | None:
         """The same for the storage of a folded tensor. None: look closer."""
+        if self._table.id_parts != ZIP_ID:
+            return None
         kind, tag = call.kind, call.tag
         known_class = self._classes.get(id(kind)) or self._class(kind)
         if (
@@ -191,17 +226,13 @@ class Registry:
         return name, dtype
 
     def _contradict(self, first: Claim, other: Claim) -> None:
-        if first.key in self._contradicted:
-            return
-        self._contradicted.add(first.key)
-        self.notes.append(
-            Note(
-                NoteKind.TENSOR_ODD,
-                f"storage {first.key} is described twice in different ways: {_shown(first)}, and {_shown(other)}; "
-                "torch goes by the first",
-                self._member,
-            )
-        )
+        told = f"{_shown(first)}, and {_shown(other)}"
+        self._note_once(first.key, f"storage {first.key} is described twice in different ways: {told}")
+
+    def _note_once(self, key: str, message: str) -> None:
+        if key not in self._contradicted:
+            self._contradicted.add(key)
+            self.notes.append(Note(NoteKind.TENSOR_ODD, f"{message}; torch goes by the first", self._member))
 
 
 def _disagree(first: Claim, other: Claim) -> bool:

@@ -151,6 +151,7 @@ class TreeBuilder:
         if tensor is not None:
             self.tensors.append(tensor)
             return tensor
+        self._reader.refuse_reference(node, path)
         name = full_name(node)
         if name is not None:
             return Named(name)

@@ -16,6 +16,8 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_path,
 )
+from ckptdoctor.formats.torch_objects.contents import ZIP_ID
+from ckptdoctor.formats.torch_objects.interpret import changed_elsewhere
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT, Registry, storage_key
 from ckptdoctor.formats.torch_objects.sweep import storage_references
@@ -58,7 +60,7 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
         storages=tuple({id(each.storage): each.storage for each in tables.storages.values()}.values()),
         state_dicts=find_state_dicts(tree),
         globals=tuple([GlobalName(use.module, use.name, "", use.offset) for use in uses.values()]),
-        notes=(*notes, *tables.notes, *builder.notes, *reader.notes),
+        notes=(*notes, *changed_elsewhere(pickle, _MEMBER), *tables.notes, *builder.notes, *reader.notes),
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,
@@ -92,6 +94,8 @@ def _unwrap_class(reference: PersistentId) -> None:
 class _NoStorages:
     """No persistent id of such a pickle names a storage by itself."""
 
+    id_parts = ZIP_ID
+
     def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
         """A storage without values."""
         return Storage(key, nbytes, dtype, device, None)
@@ -119,6 +123,9 @@ class TarReader(TensorReader):
             return None
         return _whole(placed, path)
 
+    def refuse_reference(self, node: PersistentId, path: KeyPath) -> None:
+        """Nothing more than ``raw_storage`` says of it."""
+
     def _tensor(self, described: Described, path: KeyPath) -> Tensor | None:
         placed, shape, stride = described.placed, described.shape, described.stride
         offset, storage = described.offset + placed.shift, placed.storage
@@ -136,11 +143,12 @@ class TarReader(TensorReader):
             self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, f"{message}; torch refuses the file", _MEMBER))
         return Tensor(path, placed.element, shape, stride, storage, offset, storage.device, rebuild=_REBUILD)
 
-    def _try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
+    def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
+        """A tensor inside another one, by its key in the tables, too."""
         node = bare(value)
         if type(node) is PersistentId:
             return self.raw_storage(node, path)
-        return super()._try_inner(value, path, depth)
+        return super().try_inner(value, path, depth)
 
 
 def _whole(placed: Placed, path: KeyPath) -> Tensor:

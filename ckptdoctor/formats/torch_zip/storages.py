@@ -5,6 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.making import make_extent, make_storage
 from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Directory, shown
 
@@ -14,6 +15,8 @@ class ZipStorages:
 
     ``notes`` gathers what is missing or has another length than the pickle says.
     """
+
+    id_parts = ZIP_ID
 
     def __init__(self, path: str, directory: Directory) -> None:
         self._path = path

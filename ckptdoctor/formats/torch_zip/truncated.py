@@ -11,6 +11,7 @@ from ckptdoctor.checkpoint import Container, DType, Note, NoteKind, Source, Stor
 from ckptdoctor.checkpoint.notes import IN_FRONT
 from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.torch_objects import interpret
+from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.end import MAX_RECORDS
 from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
@@ -31,6 +32,8 @@ _GUIDANCE = "Fetch the file again, or take an earlier checkpoint"
 
 class _Declared:
     """A storage table without bytes: it only writes down which storages the pickle names, in order."""
+
+    id_parts = ZIP_ID
 
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}

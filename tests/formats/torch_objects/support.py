@@ -12,6 +12,7 @@ import torch
 from ckptdoctor.checkpoint import DType, Extent, Storage
 from ckptdoctor.edits import Edit
 from ckptdoctor.formats.torch_objects import Contents, edit, interpret
+from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.pickles import Pickle, decode, encode, prove
 from tests.builders import saving_tags
 
@@ -20,6 +21,8 @@ MEMBER = "archive/data.pkl"
 
 class Table:
     """Storages that all lie in one imaginary file; ``asked`` counts the questions."""
+
+    id_parts = ZIP_ID
 
     def __init__(self) -> None:
         self.asked: list[str] = []

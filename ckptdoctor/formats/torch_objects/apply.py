@@ -59,6 +59,7 @@ def apply(
             edit_tensors(graph, storages, run)
         else:
             _apply(graph, storages, run[0])
+    graph.rejoin()
     plans = storages.finish(renumber)
     graph.close()
     return Edited(plans)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.errors import RefusedError
@@ -13,7 +14,20 @@ from ckptdoctor.formats.torch_objects.slots import Child, Children, Slot, childr
 from ckptdoctor.formats.torch_objects.sweep import below
 from ckptdoctor.formats.torch_objects.values import bare
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import NO_MEMO, Made, Node, PersistentId, Pickle, Popped, Step, Tuple, Value
+from ckptdoctor.pickles.graph import (
+    NO_MEMO,
+    Global,
+    Literal,
+    Made,
+    Node,
+    PersistentId,
+    Pickle,
+    Popped,
+    Step,
+    Text,
+    Tuple,
+    Value,
+)
 
 # a frame that fits nowhere: the encoder then cuts frames anew, as a pickler does; the old ones could end anywhere
 _NO_FRAME = (0, 0)
@@ -23,7 +37,8 @@ class GraphEdit:
     """Finds places in a graph and changes them there only.
 
     A list or dict that two places share through the memo is copied before it is changed at one of them (its contents
-    stay shared), so that the other place keeps what it had.
+    stay shared), so that the other place keeps what it had. Where both have come out the same in the end, they are one
+    again (``rejoin``): who changed both meant the one thing that they were.
     """
 
     def __init__(self, pickle: Pickle) -> None:
@@ -31,6 +46,8 @@ class GraphEdit:
         self._root = [pickle.root]
         self._scan: Scan | None = None
         self._rebuilt = False  # nodes came or went, so that the memo has gaps
+        self._before: list[Node] = []  # the nodes that there were before the first was copied
+        self._copies: list[tuple[Made | Tuple, Made | Tuple]] = []  # (original, copy), in their order
 
     @property
     def root(self) -> Slot:
@@ -127,6 +144,8 @@ class GraphEdit:
             )
         copy = _copied(node)
         slot.put(copy)
+        self._before = self._before or list(scanned.nodes)
+        self._copies.append((node, copy))
         counts = scanned.counts
         counts[id(node)] -= 1
         counts[id(copy)] = 1
@@ -137,6 +156,17 @@ class GraphEdit:
             if isinstance(inside, (Made, Tuple)) and inside.memo == NO_MEMO and inside.op != op.EMPTY_TUPLE:
                 inside.memo = self.new_memo()  # two places share it from now on
         return True
+
+    def rejoin(self) -> None:
+        """Make one again of copies that hold the same as what they were copied from: the innermost first."""
+        joined = _Joined(self._before, self._copies)
+        for original, copy in reversed(self._copies):
+            joined.try_to(original, copy)
+        if joined.instead:
+            self._root[0] = joined.known(self._root[0])
+            for node in [*self.nodes()]:
+                joined.put_into(node)
+            self.rebuilt()
 
     def remove(self, owners: Iterable[Made], dropped: Iterable[Child]) -> None:
         """Take children out of what holds them, and the steps of ``owners`` that are empty then."""
@@ -158,6 +188,81 @@ class GraphEdit:
         self._rebuilt = True
         self.pickle.next_memo += 1
         return self.pickle.next_memo - 1
+
+
+class _Joined:
+    """Which nodes are to be put in the place of others, because they were one and are the same."""
+
+    def __init__(self, before: list[Node], copies: Sequence[tuple[Node, Node]]) -> None:
+        self.instead: dict[int, Node] = {}
+        self._old = {id(node) for node in before}
+        self._origin: dict[int, int] = {}  # of a copy: the id of what was in the file
+        for original, copy in copies:
+            self._origin[id(copy)] = self._origin.get(id(original), id(original))
+
+    def try_to(self, original: Made | Tuple, copy: Made | Tuple) -> None:
+        """Put one in the place of the other where they hold the same."""
+        kept = self.known(original)
+        if kept is not copy and self._same(kept, copy):
+            self.instead[id(copy)] = kept
+
+    def known(self, value: Value) -> Any:
+        """The value, or what is in its place."""
+        return self.instead.get(id(value), value) if isinstance(value, Node) else value
+
+    def put_into(self, node: Node) -> None:
+        """The nodes that are directly in this one give way to those in their place."""
+        if isinstance(node, Made) and node.folded is not None:
+            return  # a tensor that was never opened
+        held: list[list[Value]] = []
+        if isinstance(node, (Made, Tuple)):
+            held.append(node.items)
+        if isinstance(node, Made):
+            held += [step.payload for step in node.steps or ()]
+        if isinstance(node, Popped):
+            held.append(node.discarded)
+            node.result = self.known(node.result)
+        if isinstance(node, PersistentId):
+            node.id = self.known(node.id)
+        for values in held:
+            values[:] = [self.known(value) for value in values]
+
+    def _same(self, one: Value, other: Value) -> bool:
+        one, other = self.known(one), self.known(other)
+        if one is other:
+            return True
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, Tuple) and isinstance(other, Tuple):
+            return one.op == other.op and self._all_same(one.items, other.items)
+        if isinstance(one, Made) and isinstance(other, Made):
+            return self._was_one(one, other) and self._alike(one, other)
+        if isinstance(one, PersistentId) and isinstance(other, PersistentId):
+            return one.op == other.op and self._same(one.id, other.id)
+        if isinstance(one, Text) and isinstance(other, Text):
+            return one.op == other.op and one.value == other.value
+        if isinstance(one, Global) and isinstance(other, Global):
+            return one.full == other.full
+        if isinstance(one, Literal) and isinstance(other, Literal):
+            return repr(one.value) == repr(other.value)
+        return not isinstance(one, Node) and repr(one) == repr(other)  # unlike ==, NaN is itself, and 0.0 is not -0.0
+
+    def _was_one(self, one: Made, other: Made) -> bool:
+        """Whether both are copies of one thing, or both came with the edits: of those in the file none becomes one."""
+        origins = [self._origin.get(id(node), id(node)) for node in (one, other)]
+        return origins[0] == origins[1] or not any(each in self._old for each in origins)
+
+    def _alike(self, one: Made, other: Made) -> bool:
+        mine, its = one.steps or [], other.steps or []
+        if one.op != other.op or len(mine) != len(its) or not self._all_same(one.items, other.items):
+            return False
+        return all(
+            (a.op, a.late) == (b.op, b.late) and self._all_same(a.payload, b.payload)
+            for a, b in zip(mine, its, strict=True)
+        )
+
+    def _all_same(self, some: list[Value], others: list[Value]) -> bool:
+        return len(some) == len(others) and all(map(self._same, some, others))
 
 
 def _copied(node: Made | Tuple) -> Made | Tuple:

@@ -6,6 +6,8 @@ an ordinary file of it.
 
 from __future__ import annotations
 
+import io
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,4 +53,21 @@ def _own_errors() -> Iterator[None]:
         try:
             yield
         except CheckpointException as error:
-            raise next(iter(error.failures.values()))[0] from error
+            own = next(iter(error.failures.values()))[0]
+            _let_go_of_the_file(own)
+            raise own from error
+
+
+def _let_go_of_the_file(error: BaseException) -> None:
+    """Give torch's writer, which the frames of the error or of one before it keep, another file.
+
+    When it is freed it flushes its own, which is closed by then; since Python 3.13 that is printed, as
+    “Exception ignored in: <… NoCloseWriter …>”.
+    """
+    told: BaseException | None = error
+    while told is not None:
+        for frame, _ in traceback.walk_tb(told.__traceback__):
+            for each in frame.f_locals.values():
+                if type(each).__name__ == "NoCloseWriter":
+                    each.raw = io.BytesIO()
+        told = told.__context__

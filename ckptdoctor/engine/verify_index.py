@@ -1,4 +1,4 @@
-"""Holds a new index against the shards: a folder with it must be what it was, but for what the index said of it."""
+"""Holds a new index against the shards: the tensors of the folder are what they were, and nothing speaks against it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ckptdoctor.engine.cures import container_findings
 from ckptdoctor.engine.diagnose import findings_of, possible, worst_first
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.errors import CkptDoctorError, WriteError
+from ckptdoctor.facts.sharding import against_index
 from ckptdoctor.findings import Finding, Proof
 from ckptdoctor.formats.directories.overlay import Overlay
 from ckptdoctor.rules.registry import all_rules
@@ -31,13 +32,11 @@ def verify_index(path: str, plan: Plan) -> Proof:
     unlike = next((name for name in (*before, *after) if before.get(name) != after.get(name)), None)
     if unlike is not None:
         raise WriteError(f"With the new index {unlike} would be another tensor; it was thrown away.")
-    findings = worst_first(_findings(container, written))
-    cured = {step.label for step in plan.steps}
-    for finding in findings:
-        if finding.code in cured and finding.fix is not None:
-            raise WriteError(f"The new index still has {finding.code} ({finding.message}); it was thrown away.")
+    wrong = against_index(written)
+    if wrong is not None:
+        raise WriteError(f"The new index is not right either ({wrong}), and was thrown away.")
     count = len(plan.original.storages)
-    return Proof(storages=count, identical=count, findings=tuple(findings))
+    return Proof(storages=count, identical=count, findings=tuple(worst_first(_findings(container, written))))
 
 
 def _findings(container: Container, written: Checkpoint) -> Iterator[Finding]:

@@ -170,6 +170,11 @@ def index_to_write(subject: Noted) -> str | None:
     return next((note.member for note in subject.notes if note.kind in _OF_INDEX and note.member), None)
 
 
+def against_index(checkpoint: Checkpoint) -> str | None:
+    """What speaks against the index of a folder, if anything does: none that was written anew may leave it."""
+    return next((note.message for note in checkpoint.notes if note.kind in _OF_INDEX | _IN_THE_WAY), None)
+
+
 # ---- layers
 
 # what models call a list of alike layers

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.errors import RefusedError, WriteError
+from ckptdoctor.writing import Literal, Recipe
 
 INDEX = "model.safetensors.index.json"
 FIXED = "model.safetensors.index.fixed.json"
@@ -105,6 +107,38 @@ def test_an_index_that_is_no_json(tmp_path):
     assert fixed(path).written is None
 
 
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({"weight_map": WHERE | {"a.bias": TWO}}, "a.bias lies in"),
+        ({"weight_map": WHERE | {"a.bias": "none.safetensors"}}, r"none\.safetensors is missing"),
+        ({"weight_map": dict.fromkeys(WHERE, "none.safetensors")}, r"names none\.safetensors, which is not there"),
+        ({"weight_map": {key: WHERE[key] for key in WHERE if key != "a.bias"}}, r"does not name a\.bias"),
+        ({"weight_map": WHERE | {"c": ONE}}, "names c, which is in none of the files"),
+        ({"weight_map": WHERE, "metadata": {"total_size": 47}}, "counts 47 bytes of tensors, and there are 48"),
+        ("weight_map", "has no weight_map"),
+    ],
+)
+def test_an_index_that_is_not_right_is_thrown_away(tmp_path, said, wrong):
+    """Whatever the writer got wrong: a tensor in another shard, in one that is not there, too few, too many, a size."""
+    path = folder(tmp_path / "f", WHERE | {"a.bias": TWO}, total=1)
+    planned = plan(FixRequest(str(path)))
+    recipe = Recipe(planned.recipe.source, (Literal(json.dumps(said).encode()),))
+    with pytest.raises(WriteError, match=rf"The new index is not right either \(.*{wrong}.*\), and was thrown away"):
+        repair(replace(planned, recipe=recipe))
+    assert sorted(os.listdir(path)) == [ONE, TWO, INDEX]
+
+
+def test_an_index_under_which_a_tensor_is_another_is_thrown_away(tmp_path):
+    """A shard that has changed since the plan was made holds other tensors."""
+    path = folder(tmp_path / "f", WHERE | {"a.bias": TWO})
+    planned = plan(FixRequest(str(path)))
+    save_file({"a.weight": torch.ones(2, 2), "a.bias": torch.ones(2).half()}, path / ONE, {"format": "pt"})
+    with pytest.raises(WriteError, match=r"a\.bias.* would be another tensor"):
+        repair(planned)
+    assert not (path / FIXED).exists()
+
+
 def test_what_the_old_one_says_besides(tmp_path):
     """Its other metadata stays, and numbers that programs compute are computed."""
     path = folder(tmp_path / "f", total=1, total_parameters=3, by="me")
@@ -150,12 +184,14 @@ def test_a_file_beside_the_shards(tmp_path):
 def test_shards_of_torch(tmp_path):
     """pytorch_model.bin in parts has an index of the same kind."""
     names = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
-    torch.save({"a": torch.ones(2)}, tmp_path / names[0])
+    torch.save(
+        {"a": torch.ones(2), "s": torch.eye(2).to_sparse(), "m": torch.ones(2, device="meta")}, tmp_path / names[0]
+    )
     torch.save({"b": torch.ones(2)}, tmp_path / names[1])
     index = tmp_path / "pytorch_model.bin.index.json"
-    index.write_text(json.dumps({"metadata": {"total_size": 16}, "weight_map": {"a": names[1], "b": names[1]}}))
+    index.write_text(json.dumps({"metadata": {"total_size": 16}, "weight_map": dict.fromkeys("asmb", names[1])}))
     fixed(tmp_path, force=True)
-    assert json.loads(index.read_text())["weight_map"] == dict(zip("ab", names, strict=True))
+    assert json.loads(index.read_text())["weight_map"] == {**dict.fromkeys("asm", names[0]), "b": names[1]}
 
 
 def test_transformers_loads_it(tmp_path):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import datetime
 import os
 from collections import OrderedDict
 from pathlib import Path
@@ -225,6 +226,16 @@ def test_keep_leaves_only_what_matches(tmp_path: Path, legacy: bool):
     outcome = fixed(path, output=str(tmp_path / "two.pt"), keep=("state_dict", "epoch"))
     wanted = load(path)
     assert_same(load(outcome.plan.output), {"state_dict": wanted["state_dict"], "epoch": 41})
+    with pytest.raises(RefusedError, match=r"--keep hed\.\* matches nothing; the nearest names are head\.\w+, "):
+        fixed(path, output=str(tmp_path / "three.pt"), keep=("epoch", "hed.*"))
+
+
+def test_what_holds_no_names_is_no_obstacle(tmp_path: Path):
+    """An object without attributes stays closed to patterns; an empty file has no names to offer."""
+    path = save({"date": datetime.date(2026, 1, 1), "a": torch.ones(2), "b": torch.zeros(2)}, tmp_path / "run.pt")
+    assert_same(load(fixed(path, drop=("b",)).plan.output), {"date": datetime.date(2026, 1, 1), "a": torch.ones(2)})
+    with pytest.raises(RefusedError, match=r"--keep a matches nothing; \(root\) is empty\."):
+        fixed(save({}, tmp_path / "empty.pt"), keep=("a",))
 
 
 @KINDS
@@ -389,6 +400,16 @@ def test_the_output_is_refused_when_it_exists_and_the_original_when_it_is_the_ou
     assert (tmp_path / "run.fixed.pt").read_bytes() == b"mine"
     repair(plan(FixRequest(str(path), strip_module=True, output=str(path), force=True)))
     assert "conv1.weight" in load(path)["state_dict"]
+
+
+def test_a_file_with_several_names_is_not_replaced(tmp_path: Path):
+    """The other name would keep the old contents: both stay as they are."""
+    path = save(training("module"), tmp_path / "run.pt")
+    os.link(path, tmp_path / "best.pt")
+    before = path.read_bytes()
+    with pytest.raises(WriteError, match="hard links"):
+        fixed(path, output=str(path), force=True, strip_module=True)
+    assert path.read_bytes() == before and os.path.samefile(path, tmp_path / "best.pt")
 
 
 def test_a_file_that_changed_after_the_plan_is_not_repaired(tmp_path: Path):

@@ -44,6 +44,32 @@ def test_scattered_small_ranges_take_little_memory(tmp_path: Path):
     assert peak < 16 << 20
 
 
+@pytest.mark.parametrize(
+    ("count", "apart", "most_bytes", "most_reads"),
+    [(20_000, 0, 2_000_000, 5), (20_000, 100, 6_000_000, 10), (40, 5_000_000, 9_000_000, 90)],
+)
+def test_small_ranges_are_not_read_one_by_one_nor_with_much_beside_them(
+    tmp_path: Path, monkeypatch, count: int, apart: int, most_bytes: int, most_reads: int
+):
+    """Those that follow each other take few reads; those that lie far apart take little of what is between them."""
+    length = 24
+    with open(tmp_path / "in", "wb") as file:
+        file.truncate(count * (length + apart))
+    recipe = Recipe(str(tmp_path / "in"), tuple(Copy(at * (length + apart), length) for at in range(count)))
+    read, reads, pread = 0, 0, os.pread
+
+    def counting(*arguments):
+        nonlocal read, reads
+        data = pread(*arguments)
+        read, reads = read + len(data), reads + 1
+        return data
+
+    monkeypatch.setattr(os, "pread", counting)
+    publish(recipe, str(tmp_path / "out"))
+    assert read < most_bytes
+    assert reads < most_reads
+
+
 def test_a_file_that_changes_meanwhile_is_noticed(tmp_path: Path):
     """Any of them, not only the first."""
     paths = files(tmp_path, 3)

@@ -77,6 +77,50 @@ def test_where_the_kernel_cannot_copy_ranges_they_are_read_and_written(tmp_path:
     assert (tmp_path / "out").read_bytes() == case.wanted
 
 
+def sharing(monkeypatch) -> list[int]:
+    """As on a file system that shares blocks: FICLONE gives the target all that the source has. Who asked for it."""
+    fcntl = pytest.importorskip("fcntl")
+    asked: list[int] = []
+
+    def ioctl(target: int, number: int, source: int) -> None:
+        assert number == 0x40049409
+        asked.append(target)
+        os.pwrite(target, os.pread(source, os.fstat(source).st_size, 0), 0)
+
+    monkeypatch.setattr(fcntl, "ioctl", ioctl)
+    return asked
+
+
+LONG = 9_000_000  # two such ranges are enough for sharing to be worth it
+
+
+@pytest.mark.parametrize("end", [100, 2_000_000, 5_000_000])
+def test_where_files_can_share_blocks_only_what_is_new_is_written(tmp_path: Path, monkeypatch, end: int):
+    """Ranges that keep their place are shared with the original, be the output shorter, as long, or longer."""
+    asked = sharing(monkeypatch)
+    monkeypatch.setattr(os, "copy_file_range", lambda *arguments: pytest.fail("copied"), raising=False)
+    data = os.urandom(20_000_000)
+    (tmp_path / "in").write_bytes(data)
+    segments = (Copy(0, LONG - 30), Literal(b"new" * 10), Copy(LONG, LONG), Literal(b"e" * end))
+    publish(Recipe(str(tmp_path / "in"), segments), str(tmp_path / "out"))
+    assert len(asked) == 1
+    assert (tmp_path / "out").read_bytes() == expected(data, segments)
+
+
+@pytest.mark.parametrize("other", [False, True])
+def test_blocks_are_not_shared_where_ranges_have_moved(tmp_path: Path, monkeypatch, other: bool):
+    """To another place, or from another file to the same place."""
+    asked = sharing(monkeypatch)
+    data = {name: os.urandom(2 * LONG) for name in ("in", "other")}
+    for name, content in data.items():
+        (tmp_path / name).write_bytes(content)
+    copied = Copy(LONG, LONG, str(tmp_path / "other")) if other else Copy(LONG - 1, LONG)
+    publish(Recipe(str(tmp_path / "in"), (Copy(0, LONG), copied)), str(tmp_path / "out"))
+    assert asked == []
+    source = data["other" if other else "in"][copied.offset : copied.offset + LONG]
+    assert (tmp_path / "out").read_bytes() == data["in"][:LONG] + source
+
+
 def test_short_counts_are_continued(tmp_path: Path, monkeypatch):
     """A kernel that copies or writes less than it was asked for is asked again."""
     copy, write, read = os.copy_file_range, os.pwrite, os.pread
@@ -319,6 +363,32 @@ def test_a_link_that_someone_has_put_there_is_not_written_through(tmp_path: Path
     with pytest.raises(WriteError, match="could not be written"):
         publish(case.recipe, str(tmp_path / "out.pt"))
     assert victim.read_bytes() == b"precious" and not (tmp_path / "out.pt").exists()
+
+
+def test_a_name_that_cannot_be_given_is_said(tmp_path: Path, monkeypatch):
+    """Only where there are no hard links the file is renamed: another trouble is told, and leaves nothing."""
+    case = make_case(tmp_path)
+
+    def broken(*names):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "link", broken)
+    with pytest.raises(WriteError, match="could not be written: Input/output error"):
+        publish(case.recipe, str(tmp_path / "out.pt"))
+    assert os.listdir(tmp_path) == ["source.pt"]
+
+
+def test_a_full_disk_that_does_not_say_how_full_it_is(tmp_path: Path, monkeypatch):
+    """The sentence says what is needed, and nothing of what is free."""
+    case = make_case(tmp_path)
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    monkeypatch.setattr(os, "statvfs", full)
+    with pytest.raises(WriteError, match=r"bytes are needed\. Nothing was written"):
+        publish(case.recipe, str(tmp_path / "out.pt"))
 
 
 def test_very_long_names_leave_room_for_the_temporary_one(tmp_path: Path):

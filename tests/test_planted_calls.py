@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 
 from ckptdoctor.cli.main import cli
+from tests import planted
 from tests.planted import CANARY, PLACES, broken, cut, whole
 
 
@@ -21,4 +24,18 @@ def test_a_planted_call_is_named(place, mend, tmp_path, monkeypatch, capsys):
     named = [line for line in output.splitlines() if "posix.system" in line and " P206 error " in line]
     assert named, output
     assert status == 1, output
+    for file in path.rglob("*") if path.is_dir() else ():
+        if file.is_file() and CANARY.encode() in file.read_bytes():
+            assert any(file.name in line for line in named), output
     assert not (tmp_path / CANARY).exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("place", PLACES)
+def test_a_harmless_call_is_not_told_of(place, tmp_path, monkeypatch, capsys):
+    """What honest programs call in the same places is not said to be dangerous, nor to be unknown."""
+    monkeypatch.setattr(planted, "CALLED", (collections.OrderedDict, ()))
+    (tmp_path / "files").mkdir()
+    path = PLACES[place](tmp_path / "files", whole)
+    cli.main(["check", str(path), "--format", "concise"], standalone_mode=False)
+    assert " P206 " not in capsys.readouterr().out

@@ -25,14 +25,16 @@ from ckptdoctor.formats.torch_zip.walking import Walk, local_at, step
 from ckptdoctor.formats.window import Memory, Window
 from ckptdoctor.pickles.graph import GlobalUse
 
-# bytes that are gone through of one file, and of one in an archive that is not stored as it is
+# bytes that are gone through of one file, of one that is compressed, and of one on another machine
 MOST_BYTES = 128 << 20
 _MOST_UNPACKED = 32 << 20
+_MOST_DISTANT = 16 << 20
 
 _HEAD = 4096
 _DEEPEST = 4  # archives in archives, and pickles in the texts of pickles
 _MOST_RECORDS = 10_000
 _MOST_IN_ROW = 1_000  # pickles one behind the other
+_MOST_RESTS = 100  # files one behind the other
 _FIRST_STEP = 1 << 20
 _GROWTH = 8
 
@@ -80,12 +82,15 @@ class Search:
     def __init__(self, room: int = MOST_BYTES) -> None:
         self.found: list[Aside] = []
         self.room = room
+        self._rests = 0
 
     def file(self, source: Source, where: str, without: Collection[str] = (), depth: int = 0) -> None:
         """Whatever the file is, by its first bytes."""
         if depth > _DEEPEST or self.room <= 0:
             return
-        try:
+        if source.distant:
+            self.room = min(self.room, _MOST_DISTANT)
+        with suppress(CkptDoctorError):  # whoever reads the file for its contents says what is wrong with it
             head = source.read(0, min(_HEAD, source.size))
             if head.startswith(structs.LOCAL_SIGNATURE):
                 self._zip(source, head, where, without, depth)
@@ -97,18 +102,18 @@ class Search:
                 self._row(source, 0, where, Lying.BESIDE, depth)
             else:
                 self._compressed(source, head, where, depth)
-        except CkptDoctorError:  # whoever reads the file for its contents says what is wrong with it
-            return
 
     def rest(self, source: Source, start: int, where: str, depth: int = 0) -> None:
         """Whatever follows the end of a pickle or an array, at byte ``start``."""
-        if start >= source.size or self.room <= 0:
+        if start >= source.size or self.room <= 0 or self._rests >= _MOST_RESTS:
             return
-        head = source.read(start, min(_HEAD, source.size - start))
-        if head.startswith((structs.LOCAL_SIGNATURE, _NUMPY)):
-            self.file(Window(source, start, source.size - start), where, depth=depth + 1)
-        else:
-            self._row(source, start, where, Lying.BEHIND, depth)
+        self._rests += 1
+        with suppress(CkptDoctorError):
+            head = source.read(start, min(_HEAD, source.size - start))
+            if head.startswith((structs.LOCAL_SIGNATURE, _NUMPY)):
+                self.file(Window(source, start, source.size - start), where, depth=depth)
+            else:
+                self._row(source, start, where, Lying.BEHIND, depth)
 
     def texts(self, texts: Iterable[tuple[int, bytes]], where: str, base: int = 0) -> None:
         """Pickles in the texts of a pickle whose bytes begin at ``base``."""
@@ -231,7 +236,7 @@ class Search:
 
         found = None if head.startswith(_ZSTD) else recognise_compressed(head)
         kind = "zstd file" if head.startswith(_ZSTD) else found.name if found is not None else ""
-        if kind not in STREAMS or (source.distant and source.size > _MOST_UNPACKED):
+        if kind not in STREAMS or (source.distant and source.size > _MOST_DISTANT):
             return
         self.file(self._unpacked(source, decompressed(source, kind)), where, depth=depth + 1)
 

@@ -254,6 +254,13 @@ def test_bytes_that_are_nothing_known_are_said_to_be_that(tmp_path):
     assert unknown > 250
 
 
+@pytest.mark.parametrize("data", ["\f", "\ufeff\f\n", "\x85\x85", "\u2028"])
+def test_lines_without_a_word_are_no_text(data, tmp_path):
+    """Whatever Unicode takes for white space says nothing, so that no line of it can be shown."""
+    container = examined(data.encode(), tmp_path, "a.pt")
+    assert not container.format and not container.readable
+
+
 @pytest.mark.parametrize(("name", "suffix", "fitting"), [("GGUF file", ".pt", ".gguf"), ("HDF5 file", ".bin", ".h5")])
 def test_a_foreign_format_named_for_torch_is_noted(name, suffix, fitting, tmp_path):
     """The note says which suffix fits."""

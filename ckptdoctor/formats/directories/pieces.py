@@ -114,20 +114,22 @@ class Pieces:
         if item.packed:
             what = f"{item.file} was packed with {', '.join(item.packed)[:80]}, which is not read"
             gathering.note(NoteKind.NOT_EXAMINED, what, item.file)
-            return None
         try:
             source = gathering.folder.open(item.file)
         except (HostileError, UnreadableError) as error:
             self._tell(item, error)
             return None
-        if item.offset + item.length > source.size:
+        whole = item.offset + item.length <= source.size
+        if not whole:
             self._cut(item, source.size)
-            if item.offset < source.size:
-                gathering.named(Window(source, item.offset, source.size - item.offset), item.file)
-            return None
-        self._used[item.file] = self._used.get(item.file, 0) + item.length
+        there = min(item.length, source.size - item.offset)
+        self._used[item.file] = self._used.get(item.file, 0) + max(0, there)
         if self._used[item.file] > _MOST_USES * source.size:
             self._overlapping(item)
+            return None
+        if item.packed or not whole:  # no value, but a pickle for all that
+            if there > 0:
+                gathering.named(Window(source, item.offset, there), item.file)
             return None
         return Window(source, item.offset, item.length)
 

@@ -65,7 +65,7 @@ def _decoded(head: bytes, whole: bool) -> str | None:
                 return None
             text = head[: error.start].decode("utf-8")
     controls = sum(char < " " and char not in "\t\n\r\f\x1b" for char in text)
-    return None if controls or not text.strip("\ufeff \t\r\n") else text
+    return None if controls or not text.strip("\ufeff").strip() else text
 
 
 def _pointer(head: bytes) -> Found:

@@ -31,11 +31,12 @@ Repair
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, Lying
-from ckptdoctor.facts.asides import unknown, worth_a_word
+from ckptdoctor.facts.asides import dangerous, unknown, worth_a_word
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import blocked as refused
@@ -80,7 +81,7 @@ def _named(checkpoint: Checkpoint) -> Iterator[Problem]:
         places = outermost(found)
         where = f" ({refused.places(places)})" if places else ""
         yield Problem(
-            message=f"the file names {refused.classes(found)}{where}: with {how} it can run commands",
+            message=f"{_holders(checkpoint)} {refused.classes(found)}{where}: with {how} it can run commands",
             cause=f"No checkpoint needs this. Loading it with {how} runs whatever its author put there.",
             torch_says=() if of_numpy(checkpoint) else refused.lines(found),
             advice=f"Do not load it with {how}. {_TRUSTED}",
@@ -97,6 +98,22 @@ def _named(checkpoint: Checkpoint) -> Iterator[Problem]:
             location=Location(member=first.member or None, offset=first.offset),
             severity=Severity.WARNING,
         )
+
+
+def _holders(checkpoint: Checkpoint) -> str:
+    """The file that names them; of a folder each that does, without the records in it."""
+    if not os.path.isdir(checkpoint.path):
+        return "the file names"
+    members = [each.member for each in checkpoint.globals if dangerous([each])]
+    files = list(dict.fromkeys([_file(checkpoint.path, member) for member in members]))
+    return f"{wording.abridged(files)} {'names' if len(files) == 1 else 'name'}"
+
+
+def _file(folder: str, member: str) -> str:
+    """The file of a folder that a record lies in: ``a.bin`` of ``a.bin/archive/data.pkl``."""
+    while "/" in member and not os.path.isfile(os.path.join(folder, member)):
+        member = member.rpartition("/")[0]
+    return member
 
 
 def _aside(aside: Aside, names: list[str], runs: bool) -> Problem:

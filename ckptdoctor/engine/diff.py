@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Union
+from typing import Protocol
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, Tensor, addresses, show_path
@@ -23,11 +23,17 @@ from ckptdoctor.engine.events import Event
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.watching import Going, told, watched
 
-# compares the values as well: what the headers tell, where the bytes of both are, whom to tell how far it is, and who
-# hears what is known so far
-Step = Callable[[Difference, Sequence[int]], None]
-Measure = Callable[[Difference, Source, Source, Going, Union[Step, None]], Difference]
+Step = Callable[[Difference, Sequence[int]], None]  # hears what is known so far
 Watch = Callable[[Event], None]
+
+
+class Measure(Protocol):
+    """Compares the values as well."""
+
+    def __call__(
+        self, found: Difference, a: Source, b: Source, going: Going, step: Step | None = None, /
+    ) -> Difference:
+        """What the headers tell, with what the values do; ``a`` and ``b`` are where the bytes of both are."""
 
 
 def diff(request: DiffRequest, measure: Measure | None = None, watch: Watch | None = None) -> Difference:
@@ -50,7 +56,7 @@ def diff(request: DiffRequest, measure: Measure | None = None, watch: Watch | No
 
 def _measured(found: Difference, a: Source, b: Source, measure: Measure, watch: Watch | None) -> Difference:
     if watch is None:
-        return replace(measure(found, a, b, lambda done: True, None), compared=True)
+        return replace(measure(found, a, b, lambda done: True), compared=True)
     from ckptdoctor.values.differences import total_bytes
 
     known = [found]

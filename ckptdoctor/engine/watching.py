@@ -15,7 +15,9 @@ Result = TypeVar("Result")
 Going = Callable[[int], bool]
 
 _EVERY = 0.1  # seconds between two looks at the work
-_GRACE = 0.5  # seconds that the work has to hand over what it has found; a process that ends meanwhile ends it, too
+# seconds that the work has to hand over what it has found; fewer before there can be anything, while torch is imported.
+# The command line's process may end before the work does; any other interpreter would crash with it in the end
+_GRACE, _NOTHING_YET, _ELSEWHERE = 1.0, 0.2, 10.0
 
 
 @dataclass(slots=True)
@@ -44,11 +46,11 @@ def watched(work: Callable[[Going], Result], what: str, total: int) -> Generator
     state: Watched[Result] = Watched()
     over = Event()  # not Thread.join: an exception there makes Python take a thread that still runs for one that ended
     done = 0
-    stopped = False
+    begun = stopped = False
 
     def going(count: int) -> bool:
-        nonlocal done, stopped
-        done = count
+        nonlocal done, begun, stopped
+        done, begun = count, True
         stopped |= state.interrupted
         return not state.interrupted
 
@@ -72,7 +74,8 @@ def watched(work: Callable[[Going], Result], what: str, total: int) -> Generator
             state.interrupted = True
         finally:
             state.interrupted |= not over.is_set()  # whoever waited has gone away
-            complete = over.wait(_GRACE) and not stopped and state.error is None
+            grace = _ELSEWHERE if not process.is_ours() else _GRACE if begun else _NOTHING_YET
+            complete = over.wait(grace) and not stopped and state.error is None
             state.reading = Reading(what, min(done, total), total, complete)
     if state.error is not None and not stopped:
         raise state.error

@@ -136,6 +136,8 @@ class _Examination:
                 if batch is None:
                     return
                 for piece in batch:
+                    if self.stopped:
+                        return
                     self._examine(*piece, measure)
         except BaseException as error:  # noqa: BLE001  carried over to the thread that waits
             self.error = error

@@ -279,7 +279,7 @@ def test_a_thread_that_computes_ends_with_the_process(tmp_path):
         "from ckptdoctor.cli import main\n"
         "import torch\n"
         "process.take()\n"
-        "watching._GRACE = 0.1\n"
+        "watching._NOTHING_YET = 0.1\n"
         "def deaf(going):\n"
         "    while True: torch.linalg.svdvals(torch.randn(300, 300))\n"
         "def press(event):\n"

@@ -10,6 +10,7 @@ from ckptdoctor.checkpoint.coverage import Coverage as Coverage
 from ckptdoctor.checkpoint.coverage import CureStep as CureStep
 from ckptdoctor.checkpoint.progress import Reading as Reading
 from ckptdoctor.edits import Fix
+from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.late import late_dataclass
 
@@ -167,7 +168,8 @@ class RepairReport:
 
     ``size`` and ``new_bytes`` are the output's bytes, and how many of them are not the original's. ``left`` are the
     findings for which nothing was done. ``weights`` is where the model's state dict lies in the output. ``next`` says
-    what to do with the output, or where there is nothing to repair with the original.
+    what to do with the output, or where there is nothing to repair with the original. ``converts`` is the container
+    that the output is to be, where it is not the original's, and ``conversion`` what became of that.
     """
 
     path: str
@@ -182,6 +184,8 @@ class RepairReport:
     proof: Proof | None = None
     seconds: float = 0.0
     next: NextStep | None = None
+    converts: str | None = None
+    conversion: ConvertReport | None = None
 
     @property
     def blocked(self) -> bool:

@@ -23,7 +23,12 @@ from ckptdoctor.findings import RepairReport
 
 @click.command("fix", context_settings=SHORT_HELP)
 @click.argument("path")
-@click.option("-o", "--output", metavar="OUT", help="The file to write, or a directory.  [default: PATH.fixed.EXT]")
+@click.option(
+    "-o",
+    "--output",
+    metavar="OUT",
+    help="The file to write, or a directory; .pt, .safetensors and such convert as well.  [default: PATH.fixed.EXT]",
+)
 @click.option("--strip-module", is_flag=True, help='Strip what training wrappers put before keys: "module." and such.')
 @click.option("--strip-prefix", "strip_prefixes", multiple=True, metavar="P", help="Strip this prefix from keys.")
 @click.option("--add-prefix", metavar="P", help="Put this prefix before keys.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role
@@ -34,7 +35,7 @@ def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
     named = FixRequest(
         path=request.paths[0], output=request.output, root=request.root, selection=selection, force=request.force
     )
-    planned = plan(named)
+    planned = replace(plan(named), converts=None)  # whatever the output is called
     outcome = repair(planned)
     if outcome.written is None:
         raise RefusedError(

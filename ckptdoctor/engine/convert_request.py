@@ -15,6 +15,7 @@ SAFETENSORS = (".safetensors", ".sft")
 
 TORCH_ZIP, SINGLE, SHARDED = "torch zip", "safetensors", "sharded safetensors"
 DCP = "torch distributed checkpoint"
+_OF_TORCH = (TORCH_ZIP, "torch legacy")
 KINDS = ("torch", "safetensors", "dcp")
 
 
@@ -25,6 +26,7 @@ class ConvertRequest:
     ``shard_size`` (bytes) asks for a folder of safetensors files. ``root`` is the part that is wanted; ``flatten``
     takes every tensor, under names made of its whole path. ``clone`` writes tied tensors once for each name. ``force``
     replaces an existing output. ``to`` is one of KINDS, where the output's name does not say what it is to be.
+    ``original`` is the file that the source was made of, and is told of in its place.
     """
 
     paths: tuple[str, ...]
@@ -35,6 +37,7 @@ class ConvertRequest:
     clone: bool = False
     force: bool = False
     to: str | None = None
+    original: str | None = None
 
     @property
     def target(self) -> str:
@@ -73,6 +76,21 @@ class ConvertRequest:
     def replaces(self) -> bool:
         """Whether the output takes the place of what was read."""
         return os.path.realpath(self.output) in map(os.path.realpath, self.paths)
+
+
+def asked_for(output: str | None, own: str) -> str | None:
+    """The container that the name of a repair's output asks for, where that is not the kind of ``own``; None without.
+
+    A folder that is there takes a file of the original's name, and a suffix that says nothing leaves the container.
+    """
+    if output is None or os.path.isdir(output):
+        return None
+    if output.endswith(("/", os.sep)):
+        return SHARDED
+    suffix = os.path.splitext(output)[1].lower()
+    if suffix in SAFETENSORS:
+        return None if own == SINGLE else SINGLE
+    return TORCH_ZIP if suffix in TORCH and own not in _OF_TORCH else None
 
 
 def size_of(text: str) -> int:

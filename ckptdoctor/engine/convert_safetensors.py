@@ -95,7 +95,7 @@ def _extra(found: Chosen, request: ConvertRequest, given: Inputs, sharded: bool)
     if found.rest is None:
         return []
     names = {tensor.path: name for name, tensor in found.named}
-    data = sidecar(found.rest, {}, names, os.path.basename(given.paths[0]))
+    data = sidecar(found.rest, {}, names, os.path.basename(request.original or given.paths[0]))
     output = os.path.join(request.output, "model.extra.json") if sharded else request.beside
     return [Part(Recipe(given.file, (Literal(data),)), output)]
 

@@ -30,6 +30,7 @@ from ckptdoctor.engine.attention import attention_edits
 from ckptdoctor.engine.casts import dtype_edits, loss_change, lost, values_cures
 from ckptdoctor.engine.chain import next_link
 from ckptdoctor.engine.compacting import Piece
+from ckptdoctor.engine.convert_request import asked_for
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
 from ckptdoctor.engine.diagnose import findings_of, possible
 from ckptdoctor.engine.fitting import require_fit, require_one_choice
@@ -68,7 +69,8 @@ class Plan:
     findings of the rules that were to be cured for which no cure is in the plan: there is none, or it is unsafe.
     ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
     Planning took so many ``seconds``: a cast is measured first.
-    ``next`` is what to do with the original where there is nothing to repair.
+    ``next`` is what to do with the original where there is nothing to repair. ``converts`` is the container that the
+    output's name asks for, where the original's is another: what was repaired is converted then.
     """
 
     request: FixRequest
@@ -83,6 +85,7 @@ class Plan:
     index: str | None = None
     seconds: float = 0.0
     next: NextStep | None = None
+    converts: str | None = None
 
     @property
     def edits(self) -> tuple[Edit, ...]:
@@ -144,6 +147,7 @@ def plan(request: FixRequest) -> Plan:
         index=draft.index,
         seconds=perf_counter() - started,
         next=after,
+        converts=None if draft.index is not None else asked_for(request.output, draft.checkpoint.format),
     )
 
 

@@ -6,30 +6,43 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ckptdoctor import formats
 from ckptdoctor.checkpoint import Role
+from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.engine.convert_request import ConvertRequest
+from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.events import Progress
+from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.verify import verify
 from ckptdoctor.engine.verify_index import verify_index
 from ckptdoctor.engine.weights import weights
-from ckptdoctor.findings import Proof, RepairReport
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.findings import Loader, NextStep, Proof, RepairReport
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
+from ckptdoctor.writing.target import Target, resolve
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a plan. ``written`` and ``proof`` are None where there was nothing to repair."""
+    """What became of a plan. ``written`` and ``proof`` are None where there was nothing to repair.
+
+    ``conversion`` is what became of the repaired contents, where they were to be in another container.
+    """
 
     plan: Plan
     written: Written | None = None
     proof: Proof | None = None
+    conversion: ConvertReport | None = None
 
     @property
     def report(self) -> RepairReport:
         """What is said of it."""
         seconds = self.plan.seconds + self.written.seconds if self.written is not None else 0.0
+        seconds += self.conversion.seconds if self.conversion is not None else 0.0
         after = self.proof.next if self.proof is not None else self.plan.next
-        return replace(preview(self.plan), proof=self.proof, seconds=seconds, next=after)
+        made = preview(self.plan)
+        return replace(made, proof=self.proof, seconds=seconds, next=after, conversion=self.conversion)
 
 
 def repair(plan: Plan, watch: Callable[[Progress], None] | None = None) -> Outcome:
@@ -38,6 +51,8 @@ def repair(plan: Plan, watch: Callable[[Progress], None] | None = None) -> Outco
     ``watch`` is told how far it is; what that raises ends it. Raises WriteError when the output could not be written
     or is not what was planned; then nothing has changed.
     """
+    if plan.converts is not None:
+        return _converted(plan, watch)
     if plan.recipe is None:
         return Outcome(plan)
     proofs: list[Proof] = []
@@ -47,6 +62,51 @@ def repair(plan: Plan, watch: Callable[[Progress], None] | None = None) -> Outco
     told = None if watch is None else lambda what, done, total: watch(Progress(what, done, total))
     written = publish_together(parts, force=plan.request.force, identity=plan.original.identity, watch=told)
     return Outcome(plan, written[-1], proofs[0])
+
+
+def _converted(plan: Plan, watch: Callable[[Progress], None] | None) -> Outcome:
+    """The repaired contents in the container that the output's name asks for.
+
+    The repaired file is proven and converted in a temporary folder, which is removed with it.
+    """
+    from ckptdoctor.engine.convert import convert
+    from ckptdoctor.writing.unfinished import temporary_folder
+
+    request = ConvertRequest((plan.request.path,), plan.output, force=plan.request.force)
+    if plan.recipe is None:
+        return _examined(Outcome(plan, conversion=convert(request)))
+    folder, name = os.path.split(os.path.realpath(plan.output.rstrip("/")))
+    suffix = ".safetensors" if plan.expected.format == "safetensors" else ".pt"
+    if not plan.output.endswith("/"):
+        resolve(plan.output, os.stat(plan.recipe.source), force=plan.request.force)
+    with temporary_folder(Target(os.path.join(folder, name), folder, False)) as beside:
+        path = os.path.join(beside, f"repaired{suffix}")
+        between = repair(replace(plan, output=path, converts=None), watch)
+        try:
+            conversion = convert(replace(request, paths=(path,), original=plan.request.path))
+        except CkptDoctorError as error:
+            raise type(error)(_told(error.message.replace(path, plan.request.path))) from error
+    conversion = replace(conversion, sources=(plan.request.path,), replaces_original=_replaces(plan))
+    return _examined(replace(between, plan=plan, conversion=conversion))
+
+
+def _told(message: str) -> str:
+    """The words of convert, where they offer an option that only convert has."""
+    if "--flatten" not in message:
+        return message
+    return f"{message}\n  --flatten is an option of convert: repair into a .pt file first, and convert that"
+
+
+def _examined(outcome: Outcome) -> Outcome:
+    """What check finds in the converted output, in the place of what it found before."""
+    found = check(outcome.plan.output)
+    proof = outcome.proof or Proof(0, 0)
+    after = NextStep(Loader.OTHER)
+    if not os.path.isdir(outcome.plan.output) and found.checkpoint is not None:
+        with formats.opened(outcome.plan.output) as (source, container):
+            refused = weights_only_refusal(source, container)
+        after = next_step(outcome.plan.output, found.checkpoint, found.findings, refused)
+    return replace(outcome, proof=replace(proof, findings=found.findings, next=after))
 
 
 def _kept(plan: Plan, recipe: Recipe) -> list[Part]:
@@ -76,4 +136,5 @@ def preview(plan: Plan) -> RepairReport:
         weights=models[0].path if len(models) == 1 else None,
         replaces_original=_replaces(plan),
         next=plan.next,
+        converts=plan.converts,
     )

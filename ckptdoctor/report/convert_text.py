@@ -32,13 +32,18 @@ def _lines(report: ConvertReport, paint: Paint, width: int | None) -> Iterator[s
     source = report.sources[0] if len(report.sources) == 1 else plural(len(report.sources), "file")
     amount = f"{plural(report.tensors, 'tensor')}, {size(report.nbytes)}"
     yield f"{escape(source)} · {report.source_format} → {report.format} · {amount}"
-    for label, names in _rows(report):
-        yield from wrapped(f"  {label:<9} {names}", width, "", "            ")
+    yield from rows(report, width)
     kept = "the original was replaced" if report.replaces_original else "the original is untouched"
     files = f" ({plural(len(report.files), 'file')})" if len(report.files) > 1 else ""
     yield f"{paint.strong('wrote')} {escape(report.output)}{files} in {report.seconds:.2f} s; {kept}"
-    yield from wrapped(f"verified · {_proven(report)}", width, "", "  ")
-    yield f"next · {paint.accent(_next(report))}"
+    yield from wrapped(f"verified · {proven(report)}", width, "", "  ")
+    yield f"next · {paint.accent(next_step(report))}"
+
+
+def rows(report: ConvertReport, width: int | None) -> Iterator[str]:
+    """What became of what, a line each."""
+    for label, names in _rows(report):
+        yield from wrapped(f"  {label:<9} {names}", width, "", "            ")
 
 
 def _rows(report: ConvertReport) -> Iterator[tuple[str, str]]:
@@ -74,14 +79,15 @@ def _shown(names: Sequence[str]) -> str:
     return ", ".join(abridged(escape(name), _NAME) for name in names[:_LISTED]) + more
 
 
-def _proven(report: ConvertReport) -> str:
+def proven(report: ConvertReport) -> str:
+    """What was compared, and how it came out."""
     told = f"{report.identical:,} of {plural(report.tensors, 'tensor')} byte-identical"
     if report.remade:
         told += f", {report.remade:,} with exactly the same elements in another layout"
     return told
 
 
-def _next(report: ConvertReport) -> str:
+def next_step(report: ConvertReport) -> str:
     """What loads the result."""
     if report.format == "torch zip":
         steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())

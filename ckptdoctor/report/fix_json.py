@@ -12,16 +12,19 @@ from ckptdoctor.report.left import left, left_at
 
 def render(report: RepairReport, version: str) -> str:
     """A repair: ``status`` is "repaired", "planned" (nothing written) or "nothing" (nothing to repair)."""
-    status = "nothing" if not report.steps else "planned" if report.proof is None else "repaired"
+    nothing = not report.steps and report.converts is None
+    status = "nothing" if nothing else "planned" if report.proof is None else "repaired"
     return dump(
         {
             "schema": SCHEMA,
             "version": version,
             "path": report.path,
-            "output": report.output if report.steps else None,
+            "output": None if nothing else report.output,
             "status": status,
             "message": None,
             "format": report.format,
+            "converts": report.converts,
+            "sidecar": report.conversion.sidecar if report.conversion is not None else None,
             "steps": [_step(step) for step in report.steps],
             "bytes": {"total": report.size, "new": report.new_bytes},
             "proof": _proof(report.proof) if report.proof is not None else None,

@@ -10,6 +10,7 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits import Safety
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, Loader, NextStep, Proof, RepairReport, Severity
+from ckptdoctor.report import convert_text
 from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.arranging import KINDS, arranged
 from ckptdoctor.report.escape import escape
@@ -43,18 +44,23 @@ def refused(message: str, paint: Paint | None = None) -> str:
 
 
 def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
-    if not report.steps:
+    if not report.steps and report.converts is None:
         yield f"{escape(report.path)} · nothing to repair; nothing was written"
         worth = [each for each in left(report) if each.severity is not Severity.INFO or each.fix]
         yield from _left(worth, left_at(report), paint, width)
         if report.blocked:
             yield from _next(report, paint, width)
         return
-    yield from _plan(report, paint, width)
+    if report.steps:
+        yield from _plan(report, paint, width)
+    if report.converts is not None:
+        yield f"{paint.strong('convert')} · {report.format} → {report.converts}"
+    if report.conversion is not None:
+        yield from convert_text.rows(report.conversion, width)
     if report.proof is None:
         return
     yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {kept(report)}"
-    yield from wrapped(f"verified · {proven(report.proof)}", width, "", "  ")
+    yield from wrapped(f"verified · {verified(report, report.proof)}", width, "", "  ")
     worth = [each for each in left(report) if each.severity is not Severity.INFO]
     yield from _left(worth, left_at(report), paint, width)
     yield from _next(report, paint, width)
@@ -83,7 +89,8 @@ def _plan(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str
     amount = (
         f"{size(report.new_bytes)} of {size(report.size)} will differ" if report.new_bytes else "no byte will differ"
     )
-    yield f"{paint.strong('plan')} · {plural(len(report.steps), 'repair')}, {safety} · {amount}"
+    amount = "" if report.converts is not None else f" · {amount}"  # in another container every byte is new
+    yield f"{paint.strong('plan')} · {plural(len(report.steps), 'repair')}, {safety}{amount}"
     rows = [row for step in report.steps for row in _rows(step)]
     room = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for label, names, counts in rows:
@@ -168,6 +175,14 @@ _PLURALS = {
 }
 
 
+def verified(report: RepairReport, proof: Proof) -> str:
+    """What was proven of the repair, and of what became of it in another container."""
+    if report.conversion is None:
+        return proven(proof)
+    told = [convert_text.proven(report.conversion), _still(proof)]
+    return " · ".join(["contents equal but for the plan", *told] if report.steps else told)
+
+
 def proven(proof: Proof) -> str:
     """What was compared and how it came out, and nothing that was not."""
     pieces = ["contents equal but for the plan"]
@@ -225,6 +240,8 @@ def next_step(report: RepairReport) -> str:
         place = os.path.join(report.path, index)
         command = f"mv {quote(report.output)} {quote(place)}"
         return f"AutoModel.from_pretrained({folder})" if report.replaces_original else escape(command)
+    if report.conversion is not None and os.path.isdir(report.output):
+        return convert_text.next_step(report.conversion)
     path = left_at(report)
     after = report.next if report.next is not None else NextStep(Loader.NONE)
     if after.loader is Loader.FIX:
@@ -232,8 +249,9 @@ def next_step(report: RepairReport) -> str:
     call = _CALLS.get(after.loader)
     if call is None:
         return ""
-    steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
-    flat = after.loader is Loader.SAFETENSORS or not all(isinstance(part, (str, int)) for part in report.weights or ())
+    weights = report.weights or () if report.conversion is None else report.conversion.weights or ()
+    steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in weights)
+    flat = after.loader is Loader.SAFETENSORS or not all(isinstance(part, (str, int)) for part in weights)
     return f"{call.format(_literal(path))}{'' if flat else steps}"
 
 
@@ -267,11 +285,13 @@ def _literal(text: str) -> str:
 
 
 def _difference(report: RepairReport, paint: Paint) -> Iterator[str]:
-    if not report.steps:
+    if not report.steps and report.converts is None:
         yield f"{escape(report.path)} · nothing to repair"
         return
     yield f"--- {escape(quote(report.path))}"
     yield f"+++ {escape(quote(report.output))}"
+    if report.converts is not None:
+        yield f"@@ {report.format} → {report.converts} @@"
     for step in report.steps:
         for change in step.changes:
             place = f" · {_shown(show_path(change.place))}" if change.place else ""

@@ -15,7 +15,7 @@ from textual.widgets import ProgressBar, Static
 
 from ckptdoctor.findings import Proof, RepairReport, Severity
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.fix_text import caution, kept, next_step, proven
+from ckptdoctor.report.fix_text import caution, kept, next_step, verified
 from ckptdoctor.report.numbers import size
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.keys import ANYWHERE, key
@@ -107,7 +107,7 @@ class WritingScreen(ModalScreen[bool]):
         text.append(f"{escape(report.output)}\n", "bold")
         text.append(f"{size(report.size)}, written in {report.seconds:.2f} s; {kept(report)}\n\n", "dim")
         if report.proof is not None:
-            for line in proven(report.proof).split(" · "):
+            for line in verified(report, report.proof).split(" · "):
                 sign, look = ("! ", "warning") if line.startswith("check still finds") else ("✓ ", "success")
                 text.append(sign, self._style(look)).append(f"{line}\n")
             text.append("✓ ", self._style("success")).append("every byte was read again and is what was meant\n")

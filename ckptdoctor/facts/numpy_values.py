@@ -166,12 +166,27 @@ def _fields(state: tuple[Node, ...]) -> tuple[tuple[str, Element, int], ...]:
     return tuple(found)
 
 
+def as_bytes(node: Node) -> bytes:
+    """Bytes as protocol 3 and later write them, or as ``_codecs.encode(text, "latin1")`` does in protocol 2.
+
+    Raises NotPlainError for anything else.
+    """
+    if isinstance(node, bytes):
+        return node
+    if isinstance(node, str):  # of Python 2, where bytes were text
+        return node.encode("utf-8", "surrogatepass")
+    if isinstance(node, Opaque) and node.class_name == "_codecs.encode" and len(node.arguments) == 2:
+        text, encoding = node.arguments
+        if isinstance(text, str) and encoding in ("latin1", "latin-1"):
+            return text.encode("latin-1", "replace")
+    raise NotPlainError("it holds bytes that were not written in the usual way")
+
+
 def number(node: Opaque) -> object:
     """What ``scalar(dtype, bytes)`` makes, in Python. Raises NotPlainError."""
-    data = node.arguments[1] if len(node.arguments) == 2 else None
-    if node.state is not None or node.items or node.entries or not isinstance(data, (bytes, str)):
+    if len(node.arguments) != 2 or node.state is not None or node.items or node.entries:
         raise NotPlainError("its NumPy number was not written in the usual way")
-    data = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data  # of Python 2: bytes were text
+    data = as_bytes(node.arguments[1])
     element = element_of(node.arguments[0])
     if len(data) != element.width:
         raise NotPlainError("its NumPy number was not written in the usual way")

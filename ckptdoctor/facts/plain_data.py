@@ -13,7 +13,7 @@ from ckptdoctor.checkpoint import Mapping, Node, Opaque, Sequence
 from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_MAKERS
 from ckptdoctor.facts.globals import is_dangerous, modern
 from ckptdoctor.facts.numpy_values import NotPlainError as NotPlainError
-from ckptdoctor.facts.numpy_values import array_of, listed, nested, number
+from ckptdoctor.facts.numpy_values import array_of, as_bytes, listed, nested, number
 
 # objects that are nothing but their attributes
 _RECORDS = frozenset({"argparse.Namespace", "types.SimpleNamespace"})
@@ -158,26 +158,13 @@ def _array(node: Opaque, depth: int) -> object:
     return listed(array)
 
 
-def _bytes(node: Node) -> bytes:
-    """Bytes as protocol 3 and later write them, or as ``_codecs.encode(text, "latin1")`` does in protocol 2."""
-    if isinstance(node, bytes):
-        return node
-    if isinstance(node, str):  # of Python 2, where bytes were text
-        return node.encode("utf-8", "surrogatepass")
-    if isinstance(node, Opaque) and node.class_name == "_codecs.encode" and len(node.arguments) == 2:
-        text, encoding = node.arguments
-        if isinstance(text, str) and encoding in ("latin1", "latin-1"):
-            return text.encode("latin-1", "replace")
-    raise NotPlainError("it holds bytes that were not written in the usual way")
-
-
 def _date(node: Opaque, name: str) -> str:
     import datetime
 
     if len(node.arguments) != 1 or node.state is not None:  # a second argument is a time zone
         raise NotPlainError(f"it holds a {name} with a time zone")
     try:
-        made: datetime.datetime | datetime.date | datetime.time = getattr(datetime, name)(_bytes(node.arguments[0]))
+        made: datetime.datetime | datetime.date | datetime.time = getattr(datetime, name)(as_bytes(node.arguments[0]))
     except (TypeError, ValueError) as error:
         raise NotPlainError(f"it holds a {name} that makes no sense") from error
     return made.isoformat()

@@ -83,6 +83,7 @@ def test_booleans_and_texts_of_numpy():
     assert as_plain(scalar("b1", b"\1", "|")) is True
     assert as_plain(scalar("U3", "añ".encode("utf-32-le") + bytes(4))) == "añ"
     assert as_plain(scalar("f8", struct.pack("<d", 0.1), module="numpy.core.multiarray")) == 0.1
+    assert as_plain(scalar("c16", struct.pack("<dd", 0.5, -1.5))) == 0.5 - 1.5j
 
 
 def test_a_date_is_its_iso_text():
@@ -107,8 +108,8 @@ def test_a_date_is_its_iso_text():
         (namespace(x=Mapping("utils.Config", ())), "utils.Config"),
         (Mapping("easydict.EasyDict", (("a", 1),), Mapping("dict", (("a", 2),))), "attributes"),
         (Opaque("omegaconf.dictconfig.DictConfig", (), Mapping("dict", (("content", 1),))), "usual way"),
-        (scalar("c16", bytes(16)), "c16"),
-        (scalar("f8", bytes(4)), "f8"),
+        (scalar("g16", bytes(16)), "NumPy"),
+        (scalar("f8", bytes(4)), "usual way"),
         (Opaque("numpy._core.multiarray.scalar", (1, 2)), "usual way"),
         (Opaque("argparse.Namespace", (1,)), "usual way"),
         (Opaque("pathlib.PosixPath", (1,)), "usual way"),

@@ -352,17 +352,27 @@ def test_a_missing_source_is_said_to_be_missing(tmp_path: Path):
         publish(Recipe(str(tmp_path / "none"), (Literal(b"x"),)), str(tmp_path / "out"))
 
 
-@pytest.mark.parametrize("plant", [os.symlink, os.link], ids=["symbolic link", "hard link"])
-def test_a_link_that_someone_has_put_there_is_not_written_through(tmp_path: Path, monkeypatch, plant):
+def test_a_link_that_someone_has_put_there_is_not_written_through(tmp_path: Path, monkeypatch):
     """Even who guesses the temporary name does not get another file written."""
     case = make_case(tmp_path)
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     monkeypatch.setattr(os, "urandom", bytes)
-    plant(victim, temporary_name(resolve(str(tmp_path / "out.pt"), None)))
+    os.symlink(victim, temporary_name(resolve(str(tmp_path / "out.pt"), None)))
     with pytest.raises(WriteError, match="could not be written"):
         publish(case.recipe, str(tmp_path / "out.pt"))
     assert victim.read_bytes() == b"precious" and not (tmp_path / "out.pt").exists()
+
+
+def test_a_hard_link_that_someone_has_put_there_is_taken_away_first(tmp_path: Path, monkeypatch):
+    """It looks like what a killed write left; the file that it is a name of keeps its bytes and its other name."""
+    case = make_case(tmp_path)
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    monkeypatch.setattr(os, "urandom", bytes)
+    os.link(victim, temporary_name(resolve(str(tmp_path / "out.pt"), None)))
+    publish(case.recipe, str(tmp_path / "out.pt"))
+    assert victim.read_bytes() == b"precious" and (tmp_path / "out.pt").read_bytes() == case.wanted
 
 
 def test_a_name_that_cannot_be_given_is_said(tmp_path: Path, monkeypatch):

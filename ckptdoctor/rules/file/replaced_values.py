@@ -56,7 +56,7 @@ HEALTHY = (
 )
 
 
-@rule("F016", "replaced-values", Severity.ERROR)
+@rule("F017", "replaced-values", Severity.ERROR)
 def replaced_values(subject: Noted) -> Iterator[Problem]:
     """Tensors that are given other values after they were made."""
     yield from problems(

@@ -20,14 +20,14 @@ from ckptdoctor.engine.request import FixRequest, substitution
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.findings import Severity
 from ckptdoctor.formats.torch_objects import states
-from tests.cli.files import run
+from tests.commands import run
 
 UTILS, TYPED = torch._utils, torch._tensor._rebuild_from_type_v2
 pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated", "ignore:Detected pickle protocol")
 
 
 # torch refuses the file, or loads other values than it shows; C105 is about storages that it cannot read
-SAYING = ("C105", "F015", "F016")
+SAYING = ("C105", "F015", "F017")
 
 
 @dataclass
@@ -267,7 +267,7 @@ def test_attributes_that_replace_values_are_an_error_with_the_key(maker, state, 
         "inside a parameter": Call(UTILS._rebuild_parameter, (typed, False, HOOKS)),
     }[maker]
     path = saved(made, tmp_path, legacy)
-    (found,) = [each for each in check(str(path)).findings if each.code == "F016"]
+    (found,) = [each for each in check(str(path)).findings if each.code == "F017"]
     assert found.keys == (("w",),)
     assert "replaces its values" in found.message
     tensors = ckptdoctor.open(path).tensors
@@ -294,7 +294,7 @@ def test_state_is_found_in_attributes_and_hooks(tmp_path):
         path = tmp_path / "model.pt"
         torch.save({"w": shared, "x": holder}, path)
         assert torch.equal(torch.load(path)["w"], OTHERS)
-        assert "F016" in [each.code for each in check(str(path)).findings]
+        assert "F017" in [each.code for each in check(str(path)).findings]
         with pytest.raises(DamagedError, match="replaces its values"):
             ckptdoctor.load(path)
 

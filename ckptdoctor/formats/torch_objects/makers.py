@@ -22,6 +22,7 @@ from ckptdoctor.formats.torch_objects.movers import FROM_ARRAY, FROM_CPU, PLAIN_
 from ckptdoctor.formats.torch_objects.states import NOTHING, PLAIN_CLASSES, STATED, bits_of, grad_of, with_attributes
 from ckptdoctor.formats.torch_objects.values import bare, dtype, full_name, integer, items
 from ckptdoctor.formats.torch_objects.views import OddTensor, shape_of, view_of
+from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS
 from ckptdoctor.pickles.graph import Made, Value
 
 if TYPE_CHECKING:
@@ -147,7 +148,9 @@ def of_type(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPa
         with suppress(NotOurs):
             made = REBUILD[function](reader, function, inside, path, depth + 1)
     if kind == _TYPED:  # what it does not set as attributes it puts where nothing but people's own code looks
-        made = with_attributes(reader, made, state, path, depth, plain=name in PLAIN_CLASSES)
+        same = made is None or made.is_parameter == (name in PARAMETER_MAKERS)
+        leaf = made is None or not made.requires_grad or (same and name in PLAIN_CLASSES)
+        made = with_attributes(reader, made, state, path, depth, plain=name in PLAIN_CLASSES, leaf=leaf)
     if made is None or made.values is NOTHING:
         raise NotOurs
     parts = made.parts
@@ -209,6 +212,8 @@ def from_cpu(reader: TensorReader, kind: str, arguments: list[Value], path: KeyP
     data = reader.inner(arguments[0], path, "", depth)
     if data.device == "meta" and device_name(arguments[2]) != "meta":
         raise OddTensor("it is made of a tensor without values")
+    if data.requires_grad and not grad and (data.dtype, data.device) != (element, device_name(arguments[2])):
+        raise OddTensor("it is computed from a tensor that requires gradients, and must not require any")
     if data.rebuild not in PLAIN_MAKERS or data.dtype != element:
         raise NotOurs
     if grad and data.parts and data.storage is None:  # a sparse tensor has no place to say so

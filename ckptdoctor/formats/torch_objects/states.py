@@ -89,11 +89,19 @@ def bits_of(value: Value, element: DType) -> Details:
 
 
 def with_attributes(
-    reader: TensorReader, made: Tensor | None, state: Value, path: KeyPath, depth: int, *, plain: bool
+    reader: TensorReader,
+    made: Tensor | None,
+    state: Value,
+    path: KeyPath,
+    depth: int,
+    *,
+    plain: bool,
+    leaf: bool = True,
 ) -> Tensor | None:
     """The tensor with what its state sets. None stands for one that could not be read, which is not read here either.
 
-    ``plain`` says that its class is one of torch's own. Raises ReplacedError and OddTensor.
+    ``plain`` says that its class is one of torch's own, ``leaf`` that it is not computed from one that requires
+    gradients. Raises ReplacedError and OddTensor.
     """
     for name, value in attributes(state, plain=plain):
         if name == "data" and made is not None:
@@ -102,6 +110,8 @@ def with_attributes(
                 continue  # as bitsandbytes saves its Parameters
         if name in WRITING or name in CALLED:
             raise ReplacedError(f"its state sets the attribute “{name}”")
+        if name == "requires_grad" and not leaf and bare(value) is False:
+            raise OddTensor("its state takes requires_grad from a tensor of another class")
         if plain and made is not None:
             made = _with_attribute(reader, made, name, value, depth)
     return made
@@ -213,6 +223,8 @@ def _given(reader: TensorReader, made: Tensor, step: Step, path: KeyPath, depth:
     if given is None:
         raise ReplacedError("it is given a state that is no tuple")
     if not _changes(step):
+        if made.subclass is not None and made.requires_grad:
+            raise OddTensor("its state sets requires_grad of a tensor that was turned into another class")
         return replace(made, requires_grad=grad_of(given[0], made.dtype))
     if step.late:
         raise ReplacedError("it is given a state after it was used elsewhere")

@@ -7,6 +7,7 @@ import struct
 import pytest
 import torch
 
+import ckptdoctor
 from ckptdoctor.checkpoint import FileSource, NoteKind, at
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats import torch_legacy
@@ -200,6 +201,45 @@ def test_a_view_of_a_storage_shifts_its_tensors(tmp_path):
     got = read(path)
     assert (got.tensors[0].offset, got.tensors[0].storage.key) == (5, key.decode())
     assert torch.load(path, weights_only=True)["a"].tolist() == [5.0, 6.0, 7.0]
+
+
+def viewing(view, tmp_path, value=None):
+    """A file of ten numbers, whose one reference to them names this view of the storage."""
+    data = legacy_bytes({"a": torch.arange(10.0)[:4] if value is None else value})
+    at_none = data.index(b"K\nN")
+    path = tmp_path / "a.pt"
+    path.write_bytes(data[: at_none + 2] + view + data[at_none + 3 :])
+    return path
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_a_storage_that_is_saved_as_a_view_is_the_view(tmp_path):
+    """Its elements are those of the view, and not all of the storage that it belongs to."""
+    path = viewing(b"(X\x04\x00\x00\x00viewK\x03K\x04t", tmp_path, torch.arange(10.0)._typed_storage())
+    assert ckptdoctor.load(path)["a"].tolist() == list(torch.load(path, weights_only=True)["a"]) == [3.0, 4.0, 5.0, 6.0]
+
+
+@pytest.mark.parametrize("view", [b"(X\x04\x00\x00\x00viewK\x00K\x03t", b"(X\x04\x00\x00\x00viewK\x08K\x04t", b"K\x05"])
+def test_a_view_that_does_not_fit_is_an_error(view, tmp_path):
+    """A tensor beyond its view, a view beyond its storage, and one that is no view: torch refuses all of them."""
+    path = viewing(view, tmp_path)
+    assert kinds(read(path)) == [NoteKind.TENSOR_ODD]
+    with pytest.raises((RuntimeError, TypeError)):
+        torch.load(path, weights_only=True)
+
+
+def test_two_views_with_one_key_are_an_error(tmp_path):
+    """torch keeps the first view of each key, whatever the second one says."""
+    values = torch.arange(10.0)
+    data = legacy_bytes({"a": values[:4], "b": values[:4].clone()[:0].set_(values.untyped_storage(), 0, (4,), (1,))})
+    key = b"X\x04\x00\x00\x00view"
+    one, two = (b"(" + key + each + b"K\x04t" for each in (b"K\x01", b"K\x05"))
+    data = data.replace(b"K\nN", b"K\n" + one, 1)
+    at = data.index(b"K\nN") if b"K\nN" in data else -1
+    path = tmp_path / "a.pt"
+    path.write_bytes(data if at < 0 else data[: at + 2] + two + data[at + 3 :])
+    assert torch.load(path, weights_only=True)["b"].tolist() == [1.0, 2.0, 3.0, 4.0]
+    assert [note.kind for note in read(path).notes] == [NoteKind.TENSOR_ODD]
 
 
 def test_only_the_pickles_and_the_counts_are_read(tmp_path):

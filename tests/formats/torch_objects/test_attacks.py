@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ckptdoctor.checkpoint import Cycle, Elided, Mapping, NoteKind, Opaque, Special, Tensor, at, walk
-from tests.formats.torch_objects.support import contents_of_bytes, save
+from tests.formats.torch_objects.support import Saved, contents_of_bytes, load, save
 from tests.work import counted, growth
 
 TENSOR = save(torch.arange(6.0).view(2, 3)).data
@@ -126,6 +126,53 @@ def test_one_storage_described_twice_is_noted_once(other):
 def test_equal_statements_are_no_contradiction():
     """Two tensors on one storage are the usual case."""
     assert two_tensors().notes == ()
+
+
+STORAGE = pickled("storage") + b"ctorch\nFloatStorage\n" + pickled("0") + pickled("cpu")
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        b"K\x05",
+        pickled("0"),
+        b"]" + pickled("0") + b"a",
+        b"(" + STORAGE + b"K\x06Nt",
+        b"(" + STORAGE + b"t",
+        b"(" + pickled("module") + b"cm\nC\n" + pickled("file") + pickled("source") + b"t",
+        b"(" + pickled("other") + b"ctorch\nFloatStorage\n" + pickled("0") + pickled("cpu") + b"K\x06t",
+        b"(" + STORAGE.replace(pickled("0"), b"C\x010") + b"K\x06t",
+    ],
+)
+def test_references_that_torch_does_not_know_are_noted(identity, tmp_path):
+    """A persistent id that is no tuple of five parts, or whose key is no text: by its key path, and as an error."""
+    data = b"\x80\x03}" + pickled("x") + identity + b"Qs."
+    got = contents_of_bytes(data)
+    assert [note.kind for note in got.notes] == [NoteKind.TENSOR_ODD]
+    assert got.notes[0].message == "x is a reference to something that torch does not know; torch refuses the file"
+    for weights_only in (True, False):
+        with pytest.raises(Exception):  # noqa: B017  # each is refused in other words
+            load(Saved(data, {"0": bytes(24)}), weights_only=weights_only)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize(
+    ("change", "torch_reads"),
+    [
+        (b"}" + pickled("dtype") + b"ctorch\nfloat16\nsb", [True, False]),  # another dtype for the same bytes
+        (b"K\x00G\x40\x22" + bytes(6) + b"s", [False]),  # the first element is 9
+    ],
+    ids=["BUILD", "SETITEM"],
+)
+def test_a_storage_that_is_changed_is_noted(change, torch_reads):
+    """What is done to a storage reaches every tensor that is made of it afterwards."""
+    tensor = b"".join(tensor_ops(0, (2,), (1,), 6, "0", "FloatStorage", "cpu"))
+    data = b"\x80\x02}" + pickled("x") + tensor.replace(b"tQ", b"tQ" + change) + b"s."
+    got = contents_of_bytes(data)
+    assert [note.kind for note in got.notes] == [NoteKind.TENSOR_STATE]
+    for weights_only in torch_reads:
+        made = load(Saved(data, {"0": bytes(24)}), weights_only=weights_only)["x"]
+        assert made.dtype is torch.float16 or made[0] == 9
 
 
 @pytest.mark.parametrize("arguments", [b"N", b")", b"(K\x01t", b"(NNNNNNt", b"(" + b"N" * 30 + b"t", b"K\x01", b"}"])

@@ -218,7 +218,7 @@ def test_tensors_are_what_torch_loads_or_a_finding_says_so(made, legacy, tmp_pat
 
 
 @pytest.mark.slow
-@settings(max_examples=3000)
+@settings(max_examples=1500)
 @given(made=contents(), legacy=st.sampled_from([False, False, True]))
 def test_many_more_tensors_are_what_torch_loads(made, legacy, tmp_path_factory):
     """The same for more files than anybody waits for while they work."""

@@ -133,3 +133,31 @@ def test_the_largest_weight_is_named(tmp_path):
     state = {"a.weight": torch.ones(3, 3), "b.weight": torch.full((3, 3), -123_456.0)}
     (finding,) = findings(tmp_path, state, "V656")
     assert finding.message == "1 tensor holds weights larger than 10,000; the largest is 123,456 in b.weight"
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc", "bsr", "bsc"])
+def test_indices_of_every_sparse_layout_are_looked_at(layout, tmp_path):
+    """Sound ones are left alone; one that points past the end, or before the beginning, is an error with the key."""
+    dense = torch.zeros(4, 6)
+    dense[1, 2], dense[3, 5] = 1.5, 2.5
+    blocks = {"blocksize": (2, 2)} if layout.startswith("b") else {}
+    made = getattr(dense, "to_sparse" if layout == "coo" else f"to_sparse_{layout}")(**blocks)
+    assert findings(tmp_path, {"w": made}, "V659") == []
+    for wrong in (-1, 6):
+        inner = {"coo": "_indices", "csr": "col_indices", "bsr": "col_indices"}.get(layout, "row_indices")
+        getattr(made, inner)().view(-1)[-1] = wrong
+        (finding,) = findings(tmp_path, {"w": made}, "V659")
+        assert finding.keys == (("w",),)
+        assert finding.severity is Severity.ERROR
+        assert f"the index {wrong}" in finding.message
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_rows_that_do_not_follow_one_another_are_found(tmp_path):
+    """Where the rows of a compressed tensor begin never goes back, and ends with all entries."""
+    made = torch.eye(3).to_sparse_csr()
+    for wrong in ([0, 2, 1, 3], [1, 1, 2, 3], [0, 1, 2, 2]):
+        made.crow_indices().copy_(torch.tensor(wrong))
+        (finding,) = findings(tmp_path, {"w": made}, "V659")
+        assert "its rows do not follow one another" in finding.message

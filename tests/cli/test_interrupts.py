@@ -21,8 +21,8 @@ from safetensors.torch import save_file
 INTERRUPTED = 130
 ROOT = Path(__file__).parents[2]
 
-# The command as it is installed. What the interpreter does before any of our code runs is not ours to answer for: the
-# pipe says when that is over. ``POINTS`` are audit events, each with a word of its arguments: there Ctrl-C is pressed
+# The command as it is installed. Until it is called Ctrl-C is the interpreter's to answer: the pipe says when that is
+# over. ``POINTS`` are audit events, each with a word of its arguments: there Ctrl-C is pressed
 START = """
 import os, signal, sys
 points = [point.split("|") for point in os.environ["POINTS"].split(";") if point]
@@ -34,8 +34,8 @@ def press(name, arguments):
 
 if points:
     sys.addaudithook(press)
-os.write(int(sys.argv.pop(1)), b".")
 from ckptdoctor.__main__ import main
+os.write(int(sys.argv.pop(1)), b".")
 main()
 """
 

@@ -19,4 +19,4 @@ class ExitStatus(IntEnum):
     """The request makes no sense, a path cannot be read or examined, or ckptdoctor itself failed."""
 
     INTERRUPTED = 130
-    """Ctrl-C, as shells count it: 128 + SIGINT."""
+    """Ctrl-C, as shells count it: 128 + SIGINT. What is known so far is printed, and no output is half written."""

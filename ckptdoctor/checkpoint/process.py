@@ -113,10 +113,20 @@ def _unraisable(lost: UnraisableHookArgs) -> None:
     if not issubclass(lost.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(lost)
         return
-    from _thread import interrupt_main
     from threading import Timer
 
     _State.asked = _State.heard = False
-    again = Timer(_AGAIN, interrupt_main)
+    again = Timer(_AGAIN, _press_again)
     again.daemon = True
     again.start()
+
+
+def _press_again() -> None:
+    """Interrupt the main thread, also while it waits for the system: a signal ends that, a flag does not."""
+    from threading import main_thread
+
+    number = main_thread().ident
+    if hasattr(signal, "pthread_kill") and number is not None:
+        signal.pthread_kill(number, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)

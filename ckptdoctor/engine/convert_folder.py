@@ -13,7 +13,7 @@ from ckptdoctor.errors import WriteError
 from ckptdoctor.writing import Part, publish_together
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.system import sync_directory
-from ckptdoctor.writing.target import Target
+from ckptdoctor.writing.target import Target, require_folder
 from ckptdoctor.writing.unfinished import sweep, temporary_folder
 
 # files that loaders take for weights, or for the list of them
@@ -36,9 +36,7 @@ def publish_folder(parts: Sequence[Part], output: str, *, force: bool, identity:
         _insist_on_room(parts, path, output, force)
         publish_together(parts, force=force, identity=identity)
         return perf_counter() - started
-    parent = os.path.dirname(path)
-    if not os.path.isdir(parent):
-        raise WriteError(f"{output} cannot be written: there is no folder {parent}. Make it first, or give another.")
+    require_folder(output)
     _publish_new(parts, path, output, identity)
     return perf_counter() - started
 

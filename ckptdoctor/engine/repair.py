@@ -17,10 +17,10 @@ from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.verify import verify
 from ckptdoctor.engine.verify_index import verify_index
 from ckptdoctor.engine.weights import weights
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.findings import Loader, NextStep, Proof, RepairReport
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
-from ckptdoctor.writing.target import Target, resolve
+from ckptdoctor.writing.target import Target, require_folder, resolve
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +75,20 @@ def _converted(plan: Plan, watch: Callable[[Progress], None] | None) -> Outcome:
     request = ConvertRequest((plan.request.path,), plan.output, force=plan.request.force)
     if plan.recipe is None:
         return _examined(Outcome(plan, conversion=convert(request)))
-    folder, name = os.path.split(os.path.realpath(plan.output.rstrip("/")))
+    folder, name = require_folder(plan.output), os.path.basename(os.path.realpath(plan.output))
     suffix = ".safetensors" if plan.expected.format == "safetensors" else ".pt"
     if not plan.output.endswith("/"):
         resolve(plan.output, os.stat(plan.recipe.source), force=plan.request.force)
-    with temporary_folder(Target(os.path.join(folder, name), folder, False)) as beside:
-        path = os.path.join(beside, f"repaired{suffix}")
-        between = repair(replace(plan, output=path, converts=None), watch)
-        try:
-            conversion = convert(replace(request, paths=(path,), original=plan.request.path))
-        except CkptDoctorError as error:
-            raise type(error)(_told(error.message.replace(path, plan.request.path))) from error
+    try:
+        with temporary_folder(Target(os.path.join(folder, name), folder, False)) as beside:
+            path = os.path.join(beside, f"repaired{suffix}")
+            between = repair(replace(plan, output=path, converts=None), watch)
+            try:
+                conversion = convert(replace(request, paths=(path,), original=plan.request.path))
+            except CkptDoctorError as error:
+                raise type(error)(_told(error.message.replace(path, plan.request.path))) from error
+    except OSError as error:
+        raise WriteError(f"{plan.output} could not be written: {error.strerror or error}.") from error
     conversion = replace(conversion, sources=(plan.request.path,), replaces_original=_replaces(plan))
     return _examined(replace(between, plan=plan, conversion=conversion))
 

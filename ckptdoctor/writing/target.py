@@ -23,6 +23,14 @@ class Target:
     replaces: bool
 
 
+def require_folder(output: str) -> str:
+    """The folder in which ``output`` is to be. Raises WriteError where there is none."""
+    directory = os.path.dirname(os.path.realpath(output))
+    if not os.path.isdir(directory):
+        raise WriteError(f"{output} cannot be written: there is no folder {directory}. Make it first, or give another.")
+    return directory
+
+
 def resolve(output: str, source: os.stat_result | None, *, force: bool = False, break_links: bool = False) -> Target:
     """Where ``output`` leads. ``source`` is the status of the original; None: there is none.
 
@@ -30,9 +38,7 @@ def resolve(output: str, source: os.stat_result | None, *, force: bool = False, 
     and for one with several names (hard links) unless ``break_links``.
     """
     path = os.path.realpath(output)
-    directory = os.path.dirname(path)
-    if not os.path.isdir(directory):
-        raise WriteError(f"{output} cannot be written: there is no folder {directory}. Make it first, or give another.")
+    directory = require_folder(output)
     if output.endswith(_SLASHES) and not os.path.isdir(path):  # one that is there was told from a file before
         raise WriteError(f"{output} cannot be written: there is no such folder. Make it first, or name a file.")
     try:

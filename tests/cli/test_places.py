@@ -59,7 +59,11 @@ _MAKE = "Make it first, or give another."
         ("fix empty.pt", "It has no bytes at all: download it again, or use the checkpoint that was saved before it."),
         ("fix some", "name one of its files, such as some/w.safetensors."),
         ("fix m.pt -o link.pt", "link.pt is the original itself; give another output path"),
-        ("fix m.pt -o no/", "no/ cannot be written: there is no such folder. Make it first, or name a file."),
+        ("fix m.pt -o no/x/", f"no/x/ cannot be written: there is no folder {{here}}/no. {_MAKE}"),
+        (
+            "fix m.pt -o no/x.safetensors",
+            f"no/x.safetensors cannot be written: there is no folder {{here}}/no. {_MAKE}",
+        ),
         ("fix m.pt -o no/x.pt", f"no/x.pt cannot be written: there is no folder {{here}}/no. {_MAKE}"),
         ("convert m.pt no/x --shard-size 9kB", f"no/x cannot be written: there is no folder {{here}}/no. {_MAKE}"),
     ],

@@ -23,7 +23,9 @@ from ckptdoctor.formats.torch_objects import states
 from tests.commands import run
 
 UTILS, TYPED = torch._utils, torch._tensor._rebuild_from_type_v2
-pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated", "ignore:Detected pickle protocol")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:TypedStorage is deprecated", "ignore:Detected pickle protocol", "ignore:Casting complex"
+)
 
 
 # torch refuses the file, or loads other values than it shows; C105 is about storages that it cannot read

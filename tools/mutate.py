@@ -35,7 +35,7 @@ _DOORS = ("tests/engine/test_verify.py", "tests/engine/test_repair.py", "tests/r
 ROOMS: dict[str, tuple[str, ...]] = {
     "ckptdoctor/engine/verify*.py": ("tests/engine/test_index.py", *_DOORS),
     "ckptdoctor/engine/tracing.py": ("tests/engine/test_transposing.py", *_DOORS),
-    "ckptdoctor/engine/comparing.py": ("tests/engine/test_apply_edits.py", "tests/engine/test_convert.py", *_DOORS),
+    "ckptdoctor/engine/comparing.py": ("tests/engine/test_comparing.py", *_DOORS),
     "ckptdoctor/engine/proving*.py": ("tests/edits/test_elements.py", *_COMPUTED, *_DOORS),
     "ckptdoctor/engine/matching.py": ("tests/engine/test_graft.py", "tests/engine/test_plan_request.py", *_DOORS),
     "ckptdoctor/writing/*.py": ("tests/writing", "tests/engine/test_repair.py"),

@@ -69,7 +69,7 @@ def _made(target: Target, mode: int | None) -> tuple[str, int]:
         if not LOCKS:
             return path, holder
         try:
-            if lock(holder) is not False and os.fstat(holder).st_nlink:
+            if lock(holder) is not False and _is_there(path, holder):
                 return path, holder
         except BaseException:
             _forget(path, holder)
@@ -92,6 +92,14 @@ def _new_folder(path: str) -> int:
     except BaseException:
         os.rmdir(path)
         raise
+
+
+def _is_there(path: str, holder: int) -> bool:
+    """Whether what is open still has its name."""
+    try:
+        return os.path.samestat(os.fstat(holder), os.lstat(path))
+    except FileNotFoundError:
+        return False
 
 
 def _forget(path: str, holder: int) -> None:
@@ -172,7 +180,7 @@ def _taken(path: str) -> int | None:
     except OSError:  # gone meanwhile, or not ours
         return None
     with suppress(OSError):
-        if lock(holder) and os.path.samestat(os.fstat(holder), os.lstat(path)):
+        if lock(holder) and _is_there(path, holder):
             return holder
     os.close(holder)
     return None

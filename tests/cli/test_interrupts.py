@@ -21,21 +21,22 @@ from safetensors.torch import save_file
 INTERRUPTED = 130
 ROOT = Path(__file__).parents[2]
 
-# The command as it is installed. Until it is called Ctrl-C is the interpreter's to answer: the pipe says when that is
-# over. ``POINTS`` are audit events, each with a word of its arguments: there Ctrl-C is pressed
+# The command as it is installed. Until it is called Ctrl-C is the interpreter's to answer: the pipe says when it has
+# begun. ``POINTS`` are audit events, each with a word of its arguments: there Ctrl-C is pressed
 START = """
 import os, signal, sys
 points = [point.split("|") for point in os.environ["POINTS"].split(";") if point]
+begun = int(sys.argv.pop(1))
 
 def press(name, arguments):
+    if name == "import" and arguments[0] == "ckptdoctor.checkpoint":
+        os.write(begun, b".")
     if points and name == points[0][0] and points[0][1] in str(arguments):
         del points[0]
         os.kill(os.getpid(), signal.SIGINT)
 
-if points:
-    sys.addaudithook(press)
+sys.addaudithook(press)
 from ckptdoctor.__main__ import main
-os.write(int(sys.argv.pop(1)), b".")
 main()
 """
 

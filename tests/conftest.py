@@ -17,7 +17,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # how long an example takes, or takes to make, says more about what else the machine does
 too_slow = hypothesis.HealthCheck.too_slow
-hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[too_slow])
+hypothesis.settings.register_profile("patient", deadline=None, suppress_health_check=[too_slow], derandomize=True)
+hypothesis.settings.register_profile("looking further", hypothesis.settings.get_profile("patient"), derandomize=False)
 hypothesis.settings.load_profile("patient")
 
 # What waits for other processes, and what takes long, comes first: whatever is left to the end is short
@@ -37,6 +38,12 @@ def scale(pytestconfig):
     """How many of the thousands of cases of a test at scale are tried."""
     option = pytestconfig.getoption
     return Scale(option("--seed"), None if option("--whole") else option("--sample-seconds"))
+
+
+def pytest_configure(config):
+    """Try the same examples in every run, so that none fails by chance; and others where all is asked."""
+    if config.getoption("--whole"):
+        hypothesis.settings.load_profile("looking further")
 
 
 def pytest_sessionstart(session):

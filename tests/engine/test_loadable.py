@@ -68,7 +68,8 @@ def disagreement(path: Path) -> str:
     if ours is None:
         return ""
     theirs = torch_refuses(path)
-    careful = ours.startswith(("none", "fix --to-cpu"))  # damage, and tensors that torch moves to other devices
+    # damage, tensors that torch moves to other devices, and calls in texts, into which torch does not look
+    careful = ours.startswith(("none", "fix --to-cpu", "ckptdoctor : "))
     if bool(ours) == bool(theirs) or (careful and not theirs):
         return ""
     return f"{path.name}: {ours or 'it loads'}, and torch: {theirs or 'loads it'}"

@@ -212,8 +212,11 @@ def from_cpu(reader: TensorReader, kind: str, arguments: list[Value], path: KeyP
     data = reader.inner(arguments[0], path, "", depth)
     if data.device == "meta" and device_name(arguments[2]) != "meta":
         raise OddTensor("it is made of a tensor without values")
-    if data.requires_grad and not grad and (data.dtype, data.device) != (element, device_name(arguments[2])):
-        raise OddTensor("it is computed from a tensor that requires gradients, and must not require any")
+    moved = data.device != device_name(arguments[2])  # with map_location="cpu" to where it is
+    if data.requires_grad and (data.dtype != element or (moved and not grad)):
+        raise OddTensor(
+            "it is computed from a tensor that requires gradients, so that torch cannot say whether it does"
+        )
     if data.rebuild not in PLAIN_MAKERS or data.dtype != element:
         raise NotOurs
     if grad and data.parts and data.storage is None:  # a sparse tensor has no place to say so

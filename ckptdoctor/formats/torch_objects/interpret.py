@@ -23,6 +23,7 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
     shown = len(registry.storages)
     if builder.incomplete or reader.hidden or reader.notes or pickle.discards_calls:
         registry.complete(storage_references(pickle.root))
+    reader.read_attributes()
     if pickle.discards_calls or any(f"{use.module}.{use.name}" in REACHING for use in pickle.globals):
         reader.read_rest(nodes(pickle.root))
     unseen = len(registry.storages) - shown

@@ -167,10 +167,13 @@ def _with_attribute(reader: TensorReader, made: Tensor, name: str, value: Value,
         return replace(made, requires_grad=grad_of(value, made.dtype))
     if name in READ_ONLY or (name in ONLY_NONE and bare(value) is not None):
         raise OddTensor(f"its state sets the attribute “{name}”, which cannot be set")
-    given = reader.try_inner(value, (*made.path, Special(f".{name}")), depth)  # torch makes it, whatever it is for
-    fits = given is not None and (given.shape, given.dtype) == (made.shape, made.dtype)
-    if name in GRADIENTS and bare(value) is not None and not fits:
-        raise OddTensor("its gradient is no tensor of its shape and dtype")
+    path = (*made.path, Special(f".{name}"))
+    if name in GRADIENTS and bare(value) is not None:
+        given = reader.try_inner(value, path, depth)
+        if given is None or (given.shape, given.dtype) != (made.shape, made.dtype):
+            raise OddTensor("its gradient is no tensor of its shape and dtype")
+    else:
+        reader.attributes.append((value, path, depth))
     return made
 
 

@@ -41,6 +41,7 @@ class TensorReader:
         self._inner_left = inner_budget
         self._arrays: dict[tuple[int, str], memoryview | None] = {}  # by id of the node, and dtype
         self._met: set[int] = set()  # ids of calls that state belongs to
+        self.attributes: list[tuple[Value, KeyPath, int]] = []  # what is set on tensors and was not looked at
         self._refused: set[tuple[NoteKind, KeyPath]] = set()
         self.notes: list[Note] = []
         self.hidden = False
@@ -99,6 +100,11 @@ class TensorReader:
             self.notes.append(
                 Note(kind, f"{show_path(path)} {message}", self._member, keys=() if path is _UNSEEN else (path,))
             )
+
+    def read_attributes(self) -> None:
+        """Look at what was set on tensors and is of no matter to them: where it is a tensor, torch makes it, too."""
+        for value, path, depth in self.attributes:
+            self.try_inner(value, path, depth)
 
     def read_rest(self, nodes: Iterable[Node]) -> None:
         """Look at tensors among ``nodes`` that were not met yet: what state does to them may reach others."""

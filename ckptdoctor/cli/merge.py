@@ -18,7 +18,7 @@ from ckptdoctor.errors import UnreadableError
 @click.argument("paths", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="OUT", required=True, help="What to write: OUT.safetensors, OUT.pt, a folder.")
 @click.option("--shard-size", metavar="SIZE", help="Write a folder of files of at most this size each: 5GB.")
-@click.option("--force", is_flag=True, help="Replace an existing output.")
+@click.option("--force", is_flag=True, help="Replace an existing output, and write the same weights twice if need be.")
 @as_json
 @color
 def command(
@@ -27,8 +27,8 @@ def command(
     """Put the files of a checkpoint together.
 
     PATHS are a folder of shards, or files or patterns whose keys are put together: a key that is in two of them must
-    have the same values. The output is verified before it gets its name. Exit status: 0 merged, 1 refused, 2 the
-    request makes no sense, or a path cannot be read.
+    have the same values, and files with the same weights under different names are refused. The output is verified
+    before it gets its name. Exit status: 0 merged, 1 refused, 2 the request makes no sense, or a path cannot be read.
     """
     request = ConvertRequest(tuple(_files(paths)), output, shard_size_of(shard_size), force=force)
     return carried_out(request, style, color)

@@ -8,6 +8,20 @@ from ckptdoctor.checkpoint import KeyPath
 
 
 @dataclass(frozen=True, slots=True)
+class Twins:
+    """Tensors of the file ``one`` that are in ``other`` under other names: ``number`` of the ``of`` that only it has.
+
+    ``names`` are some of them, as pairs.
+    """
+
+    one: str
+    other: str
+    number: int
+    of: int
+    names: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ConvertReport:
     """All that is said of one conversion.
 
@@ -17,7 +31,8 @@ class ConvertReport:
     keeps the bytes; ``doubled`` counts tensors that shared memory and have bytes of their own now. ``sidecar`` holds
     what are no tensors (``kept``); ``described`` are the objects in it that are no plain data. ``left_out`` is what was
     not asked for, ``absent`` what belongs to the sources and was in none of them. ``weights`` is where the state dict
-    lies in the output. ``called`` is the name that a tensor got that had none.
+    lies in the output. ``called`` is the name that a tensor got that had none. ``twins`` are the weights that several
+    sources have under different names, and the output twice.
     """
 
     sources: tuple[str, ...]
@@ -42,3 +57,4 @@ class ConvertReport:
     replaces_original: bool = False
     seconds: float = 0.0
     called: str | None = None
+    twins: tuple[Twins, ...] = ()

@@ -9,6 +9,7 @@ from ckptdoctor.checkpoint import ROOT, KeyPath
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.engine.convert_inputs import Inputs, inputs
 from ckptdoctor.engine.convert_request import DCP, SHARDED, TORCH_ZIP, ConvertRequest
+from ckptdoctor.engine.convert_twins import twins
 from ckptdoctor.engine.roots import find_root
 
 # what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
@@ -24,8 +25,9 @@ def convert(request: ConvertRequest) -> ConvertReport:
     started = perf_counter()
     with inputs(request.paths, request.root) as given:
         root = ROOT if request.root is None else find_root(given.tree, request.root)
+        found = twins(request, given)
         report = _written(request, given, root)
-        return replace(report, absent=given.absent, seconds=perf_counter() - started)
+        return replace(report, absent=given.absent, twins=found, seconds=perf_counter() - started)
 
 
 def _written(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:

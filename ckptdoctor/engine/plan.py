@@ -30,6 +30,7 @@ from ckptdoctor.engine.attention import attention_edits
 from ckptdoctor.engine.casts import dtype_edits, loss_change, lost, values_cures
 from ckptdoctor.engine.chain import next_link
 from ckptdoctor.engine.compacting import Piece
+from ckptdoctor.engine.convert_choosing import outside as outside_of
 from ckptdoctor.engine.convert_request import asked_for
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
 from ckptdoctor.engine.diagnose import findings_of, possible
@@ -110,7 +111,9 @@ def plan(request: FixRequest) -> Plan:
         for finding, fix in values_cures(original, source, rules) if request.selection.select is not None else ():
             draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits)
         for wish in wishes(request):
-            draft.add(wish.label, "", wish.title, Safety.SAFE, tuple(wish.edits(draft.checkpoint)))
+            edits = tuple(wish.edits(draft.checkpoint))
+            safety = Safety.UNSAFE if _loses(draft.checkpoint, edits) else Safety.SAFE
+            draft.add(wish.label, "", wish.title, safety, edits)
         if request.remap_optimizer and request.reference is not None:
             request = replace(request, reference=in_its_place(request.reference, draft.checkpoint))
         if request.auto:
@@ -197,6 +200,13 @@ class _Draft:
         if edits:
             told = tuple(without_returning(said, edits))
             self.steps.append(Step(label, name, title, safety, edits, told, _fit(self.checkpoint, reference)))
+
+
+def _loses(checkpoint: Checkpoint, edits: tuple[Edit, ...]) -> bool:
+    """Whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
+    roots = [edit.path for edit in edits if isinstance(edit, TakeRoot)]
+    beside = any(True for path in roots for _ in outside_of(checkpoint.tree, path))
+    return beside or any(isinstance(edit, Drop) for edit in edits)
 
 
 def _cast(draft: _Draft, dtype: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ckptdoctor import formats
@@ -82,22 +83,26 @@ def _converted(plan: Plan, watch: Callable[[Progress], None] | None) -> Outcome:
     try:
         with temporary_folder(Target(os.path.join(folder, name), folder, False)) as beside:
             path = os.path.join(beside, f"repaired{suffix}")
-            between = repair(replace(plan, output=path, converts=None), watch)
-            try:
+            with _renamed(path, plan.output):
+                between = repair(replace(plan, output=path, converts=None), watch)
+            with _renamed(path, plan.request.path):
                 conversion = convert(replace(request, paths=(path,), original=plan.request.path))
-            except CkptDoctorError as error:
-                raise type(error)(_told(error.message.replace(path, plan.request.path))) from error
     except OSError as error:
         raise WriteError(f"{plan.output} could not be written: {error.strerror or error}.") from error
     conversion = replace(conversion, sources=(plan.request.path,), replaces_original=_replaces(plan))
     return _examined(replace(between, plan=plan, conversion=conversion))
 
 
-def _told(message: str) -> str:
-    """The words of convert, where they offer an option that only convert has."""
-    if "--flatten" not in message:
-        return message
-    return f"{message}\n  --flatten is an option of convert: repair into a .pt file first, and convert that"
+@contextmanager
+def _renamed(path: str, name: str) -> Iterator[None]:
+    """Errors speak of ``name``, not of the temporary file, and say whose option convert's is."""
+    try:
+        yield
+    except CkptDoctorError as error:
+        message = error.message.replace(path, name)
+        if "--flatten" in message:
+            message += "\n  --flatten is an option of convert: repair into a .pt file first, and convert that"
+        raise type(error)(message) from error
 
 
 def _examined(outcome: Outcome) -> Outcome:

@@ -35,6 +35,7 @@ def render(report: ConvertReport, version: str) -> str:
             "described": list(report.described),
             "left_out": list(report.left_out),
             "absent": list(report.absent),
+            "twins": [{"path": each.one, "in": each.other, "tensors": each.number} for each in report.twins],
             "seconds": round(report.seconds, 4),
         }
     )

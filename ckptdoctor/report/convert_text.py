@@ -57,6 +57,9 @@ def _rows(report: ConvertReport) -> Iterator[tuple[str, str]]:
         yield "tied", f"{_pairs(report.restored)} (as the metadata says)"
     if report.doubled:
         yield "copied", f"{plural(report.doubled, 'tensor')} that shared memory, and no longer do"
+    for each in report.twins[:_LISTED]:
+        number = f"{each.number:,} of {plural(each.of, 'tensor')}"
+        yield "twice", f"{number} of {escape(each.one)}, equal to others in {escape(each.other)}: {_pairs(each.names)}"
     if report.sidecar is not None:
         yield "kept", f"{_shown(report.kept)} in {escape(report.sidecar)}"
     if report.described:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits import Safety
@@ -83,9 +83,7 @@ def kept(report: RepairReport) -> str:
 
 
 def _plan(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
-    unsafe = sum(step.safety is Safety.UNSAFE for step in report.steps)
-    confirmed = any(step.safety is Safety.CONFIRMED for step in report.steps)
-    safety = f"{unsafe} unsafe" if unsafe else "safe or confirmed by the target" if confirmed else "safe"
+    safety = how_safe(report.steps)
     amount = (
         f"{size(report.new_bytes)} of {size(report.size)} will differ" if report.new_bytes else "no byte will differ"
     )
@@ -103,6 +101,18 @@ def _plan(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str
         yield from wrapped(names, width, "      ", "        ")
         if counts:
             yield f"      {counts}"
+
+
+def how_safe(steps: Sequence[Step]) -> str:
+    """Whether the steps lose something, in a few words: what a rule would change, and what was asked for by name."""
+    losing = [step for step in steps if step.safety is Safety.UNSAFE]
+    asked = sum(not step.name for step in losing)
+    told = [f"{len(losing) - asked} unsafe"] if len(losing) > asked else []
+    if asked:
+        of_them = "" if len(steps) == 1 else f"{asked} of them "
+        told.append(f"{of_them}{'a loss that was' if asked == 1 else 'losses that were'} asked for")
+    confirmed = any(step.safety is Safety.CONFIRMED for step in steps)
+    return ", ".join(told) or ("safe or confirmed by the target" if confirmed else "safe")
 
 
 def _rows(step: Step) -> Iterator[tuple[str, str, str]]:

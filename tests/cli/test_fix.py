@@ -234,3 +234,21 @@ def test_what_torch_refuses_becomes_plain(tmp_path: Path):
     assert loaded["args"] == {"lr": 0.1, "to": "a"}
     assert torch.equal(loaded["mean"], torch.zeros(2, dtype=torch.float64))
     assert torch.equal(loaded["w"], torch.ones(2))
+
+
+@pytest.mark.parametrize("option", [["--drop", "*.bias"], ["--keep", "*.weight"], ["--slim"], ["--root", "state_dict"]])
+def test_what_drops_something_is_a_loss_that_was_asked_for(tmp_path: Path, option: list[str]):
+    """The plan calls it that, and not safe; in JSON, too. What only renames stays safe."""
+    weights = {"module.w.weight": torch.ones(2), "module.w.bias": torch.ones(2)}
+    torch.save({"state_dict": weights, "epoch": 3, "optimizer": {"state": {}, "param_groups": []}}, tmp_path / "m.pt")
+    run = fix("m.pt", *option, "--strip-module", cwd=tmp_path)
+    assert run.stdout.startswith("plan · 2 repairs, 1 of them a loss that was asked for · ")
+    said = json.loads(fix("m.pt", *option, "--strip-module", "--diff", "--format", "json", cwd=tmp_path).stdout)
+    assert [step["safety"] for step in said["steps"]] == ["unsafe", "safe"]
+    assert fix("m.pt", *option, "--force", cwd=tmp_path).stdout.startswith("plan · 1 repair, a loss that was asked for")
+
+
+def test_a_root_with_nothing_beside_it_loses_nothing(tmp_path: Path):
+    """Taking the only part out of its dict is safe."""
+    torch.save({"model": {"w": torch.ones(2)}}, tmp_path / "m.pt")
+    assert fix("m.pt", "--root", "model", cwd=tmp_path).stdout.startswith("plan · 1 repair, safe · ")

@@ -10,7 +10,7 @@ from ckptdoctor.edits import Safety
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, RepairReport, Severity
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.fix_text import counted, in_words
+from ckptdoctor.report.fix_text import counted, how_safe, in_words
 from ckptdoctor.report.grouping import grouped
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.wrapping import abridged
@@ -57,10 +57,7 @@ def amount(report: RepairReport) -> str:
 
 def summary(report: RepairReport) -> str:
     """How many steps, and how safe."""
-    unsafe = sum([step.safety is Safety.UNSAFE for step in report.steps])
-    confirmed = any(step.safety is Safety.CONFIRMED for step in report.steps)
-    safety = f"{unsafe} unsafe" if unsafe else "safe or confirmed by the target" if confirmed else "safe"
-    return f"{plural(len(report.steps), 'step')}, {safety}"
+    return f"{plural(len(report.steps), 'step')}, {how_safe(report.steps)}"
 
 
 def dropped(report: RepairReport, tree: Node = None) -> list[str]:

@@ -40,7 +40,10 @@ class ConfirmScreen(Question):
         if unsafe or going:
             text.append("\n")
         for step in unsafe:
-            text.append(f"unsafe  {escape(step.label)}: {escape(step.title)}\n", self._style("warning"))
+            text.append(
+                f"{'unsafe' if step.name else 'loses'}  {escape(step.label)}: {escape(step.title)}\n",
+                self._style("warning"),
+            )
         for each in going[:_DROPS]:
             text.append(f"not in the new file  {each}\n", self._style("warning"))
         if len(going) > _DROPS:

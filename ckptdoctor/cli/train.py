@@ -86,7 +86,7 @@ def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitS
     if slurm:
         return _show_script(_config(**asked, cluster=True))
     if gpus is not None:
-        _choose_gpus(gpus, asked["world_size"])
+        _choose_gpus(gpus, asked["world_size"], asked["device"])
     if devices:
         return _show_devices()
     from ckptdoctor.trainer.run import start
@@ -119,14 +119,20 @@ def _config(strategy: str, world_size: int | None, device: str, cluster: bool = 
     )
 
 
-def _choose_gpus(choice: str, count: int | None) -> None:
+def _choose_gpus(choice: str, count: int | None, device: str) -> None:
     """Before torch starts: it looks at CUDA_VISIBLE_DEVICES once."""
+    if device not in ("auto", "cuda"):
+        raise UsageError(f"--gpus chooses GPUs, and --device {device} uses none; leave one of the two out")
     if find_place(os.environ) is not None:
         raise UsageError(
             "--gpus is for a run that is started here: this rank was started by torchrun or Slurm, which gave it its "
             "GPUs; leave --gpus out"
         )
-    narrate(select(choice, count, os.environ).sentence())
+    chosen = select(choice, count, os.environ)
+    from ckptdoctor.trainer import devices
+
+    devices.insist_on(chosen)
+    narrate(chosen.sentence())
 
 
 def _show_devices() -> ExitStatus:

@@ -71,6 +71,8 @@ def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool, source_format
         left_out += beside
     if flatten:
         named = [(_flat_name(tensor.path[len(root) :]), tensor) for tensor in tensors_in(node)]
+        if not named:
+            raise _nothing(node, root)
         _insist_on_one_each(named)
     else:
         place = _state_dict(node, root)
@@ -83,6 +85,11 @@ def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool, source_format
     if _has_metadata(node):
         left_out.append("_metadata (the versions of modules)")
     return Chosen(tuple(named), rest, tuple(_places(rest)), tuple(_described(rest)), tuple(left_out), root)
+
+
+def _nothing(node: Node, root: KeyPath) -> RefusedError:
+    place = show_path(root) if root else "the checkpoint"
+    return RefusedError(f"There are no tensors in {place} that could be converted.{_whole_module(node)}")
 
 
 def _alone(tensor: Tensor, root: KeyPath, left_out: list[str]) -> Chosen:
@@ -118,7 +125,7 @@ def _state_dict(node: Node, root: KeyPath) -> KeyPath:
     """Where below ``node`` the one flat dict of tensors is. Raises RefusedError where that takes a choice."""
     tensors = list(tensors_in(node))
     if not tensors:
-        raise RefusedError(f"There are no tensors in {show_path(root)} that could be converted.{_whole_module(node)}")
+        raise _nothing(node, root)
     if isinstance(node, Mapping):
         direct = sum(isinstance(child, Tensor) for part, child in node.entries if isinstance(part, str))
         if direct == len(tensors):

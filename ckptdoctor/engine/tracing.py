@@ -26,9 +26,17 @@ def trace(plan: Plan, written: Checkpoint) -> Proof:
     assert plan.recipe is not None
     origins = _Origins(plan.recipe)
     originals = {storage.key: storage for storage in plan.original.storages}
+    by_place = {each.extent.offset: each for each in plan.original.storages if each.extent is not None}
     pairs = storage_pairs(plan.expected, written)
     counts = dict.fromkeys(("identical", "shrunk", "remade", "inflated", "computed"), 0)
     for storage in written.storages:
+        if storage.key not in pairs and storage.extent is not None and storage.extent.length:
+            source = origins.source(storage.extent.offset)
+            there = by_place.get(source) if source is not None else None
+            if there is not None and there.extent is not None:
+                _insist(origins, storage, there, ((0, there.extent.length),))
+                counts["identical"] += there.key == storage.key
+                continue
         key = pairs.get(storage.key, storage.key)
         old = originals.get(key)
         if old is not None and old.compressed:
@@ -58,6 +66,12 @@ class _Origins:
     def __init__(self, recipe: Recipe) -> None:
         self._segments = recipe.segments
         self._starts = [0, *accumulate(segment.length for segment in recipe.segments)]
+
+    def source(self, at: int) -> int | None:
+        """The byte of the original that the output's byte ``at`` is a copy of; None where it was made anew."""
+        index = bisect_right(self._starts, at) - 1
+        segment = self._segments[index] if index < len(self._segments) else None
+        return segment.offset + at - self._starts[index] if isinstance(segment, Copy) else None
 
     def copied_from(self, at: int, length: int, origin: int) -> bool:
         """Whether ``length`` bytes of the output are those that begin at ``origin`` in the original."""

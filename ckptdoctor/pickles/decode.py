@@ -144,6 +144,7 @@ def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
         ambiguities=m.ambiguities,
         frames=m.frames,
         opcodes=opcodes,
+        discards=m.discarded,
         discards_calls=m.discarded and discards_calls(m.root, m.calls),
         memoize=m.memoize,
         next_memo=next_memo,

@@ -219,8 +219,9 @@ class Pickle:
     ``start`` and ``end`` are the byte range in the data given to decode (``end`` is just past STOP).
     ``globals`` lists each distinct (module, name) once, in order of appearance, also those in discarded calls.
     ``frames`` holds (start, length) of each FRAME's contents, relative to ``start``.
-    ``opcodes`` counts what was executed; ``discards_calls`` says that a call's result was thrown away; ``memoize`` that
-    MEMOIZE numbers the memo; ``next_memo`` is the first memo index that is free for a new node.
+    ``opcodes`` counts what was executed; ``discards`` says that some value was thrown away, and ``discards_calls`` that
+    one was the result of a call; ``memoize`` that MEMOIZE numbers the memo; ``next_memo`` is the first memo index that
+    is free for a new node.
     """
 
     root: Value
@@ -231,6 +232,7 @@ class Pickle:
     ambiguities: list[Ambiguity]
     frames: list[tuple[int, int]]
     opcodes: int
+    discards: bool = False
     discards_calls: bool = False
     memoize: bool = False
     next_memo: int = 0

@@ -180,7 +180,7 @@ def _quantized(tensor: Tensor, source: Bytes) -> Strip:
     def read(start: int, stop: int) -> Iterator[torch.Tensor]:
         for place in _places(tensor.shape, CHUNK // 4):
             here = tuple([part if size > 1 else slice(None) for part, size in zip(place, shape, strict=True)])
-            yield ((view[place].double() - zero[here]) * scale[here]).view(-1)
+            yield ((view[place].double() - zero[here]) * scale[here]).reshape(-1)  # which keeps the view's strides
 
     return Strip(tensor.numel, read, divisible=False)
 

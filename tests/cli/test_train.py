@@ -115,7 +115,7 @@ def test_slurm_prints_a_script_that_bash_understands(capsys):
         (["--data", "mnist"], "--data-dir"),
         (["--tag-device", "nonsense!"], "nonsense!"),
         (["--strategy", "manual", "--save", "whole"], "whole"),
-        (["--gpus", "0,0"], "0"),
+        (["--gpus", "0"], "--gpus chooses GPUs, and --device cpu uses none"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(words, sentence, tmp_path, capsys):
@@ -135,11 +135,24 @@ def test_a_device_that_is_not_here_is_one_sentence(capsys):
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.parametrize("more", [[], ["--devices"]])
+def test_gpus_that_are_not_there_are_refused(more, tmp_path):
+    """--gpus on a machine without GPUs says why there is none and what there is, and trains nothing."""
+    process = started("--gpus", "9", *more)
+    said, complaint = process.communicate(timeout=60)
+    assert (process.returncode, said) == (2, "")
+    assert complaint.startswith("error: --gpus 9: no GPU can be used here, ")
+    assert complaint.endswith("The devices here: cpu; leave --gpus out\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_gpus_are_chosen_before_torch_starts(tmp_path):
     """--gpus sets CUDA_VISIBLE_DEVICES and says which GPU is which; the table then speaks of those."""
-    process = started("--gpus", "0,4", "--devices")
+    process = started("--gpus", "0", "--devices")
     said, narrated = process.communicate(timeout=60)
-    assert narrated == "GPUs: physical 0 → cuda:0, physical 4 → cuda:1\n"
+    assert narrated == "GPUs: physical 0 → cuda:0\n"
     assert "cuda" in said
 
 

@@ -95,6 +95,17 @@ def test_two_sets_of_tensors_take_a_choice(tmp_path: Path):
     assert "state" not in kept["optimizer"]
 
 
+@pytest.mark.parametrize("contents", [{}, {"epoch": 3, "names": ["a"]}], ids=["nothing", "no tensor"])
+@pytest.mark.parametrize("target", ["got.safetensors", "folder/"])
+@pytest.mark.parametrize("flatten", [False, True])
+def test_a_checkpoint_without_tensors_is_refused(tmp_path: Path, contents: dict, target: str, flatten: bool):
+    """A file of weights without weights helps nobody: one sentence, and nothing is written."""
+    source = saved(tmp_path, contents)
+    with pytest.raises(RefusedError, match="There are no tensors in "):
+        convert(source, os.path.join(tmp_path, target), flatten=flatten)
+    assert os.listdir(tmp_path) == ["model.pt"]
+
+
 class Tied(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -141,6 +141,18 @@ def test_other_things_are_named_with_what_opens_them(name, data, words, tmp_path
     assert container.format in caught.value.message and container.guidance in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("name", "data"), [row[:2] for row in CASES], ids=[f"{row[0]}-{i}" for i, row in enumerate(CASES)]
+)
+def test_the_first_bytes_alone_are_met_with_one_sentence(name, data, tmp_path):
+    """However short a file is cut, it is named or said to be too short: nothing takes for granted what is not there."""
+    for length in (*range(min(len(data), 20)), *range(20, min(len(data), 600), 37)):
+        container = examined(data[:length], tmp_path)
+        with FileSource(container.path) as source, pytest.raises(CkptDoctorError) as caught:
+            formats.read(source, container)
+        assert caught.value.message
+
+
 def test_an_elf_file_and_a_database_are_named(tmp_path):
     """The running Python itself, and a database that sqlite3 wrote."""
     with FileSource(Path(sys.executable).resolve()) as source:

@@ -9,9 +9,10 @@ import sys
 import types
 
 import pytest
+import torch
 
 from ckptdoctor.errors import TrainingError, UsageError
-from ckptdoctor.trainer import gpus
+from ckptdoctor.trainer import devices, gpus
 from ckptdoctor.trainer.gpus import Gpu, Selection, parse, parse_memory, select
 
 # What nvidia-smi prints for index,memory.free,memory.total,name, in the shapes its various cards and drivers give.
@@ -285,3 +286,37 @@ def test_choosing_gpus_does_not_import_torch():
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUDA_", "CKPTDOCTOR_"))}
     done = subprocess.run([sys.executable, "-c", code], env=clean, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "0,4"]
+
+
+def seen(monkeypatch, number):
+    """torch sees so many GPUs."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: number > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: number)
+
+
+def test_chosen_gpus_that_torch_sees_are_taken(monkeypatch):
+    """As many GPUs as were chosen is what a run insists on."""
+    seen(monkeypatch, 2)
+    devices.insist_on(Selection((0, 4)))
+
+
+def test_a_number_that_no_gpu_has_is_refused_with_those_there_are(monkeypatch, smi):
+    """CUDA stops reading at a number that no GPU has and says nothing; the refusal lists the GPUs of the machine."""
+    smi(CONSUMER)
+    seen(monkeypatch, 1)
+    with pytest.raises(UsageError) as refused:
+        devices.insist_on(Selection((0, 9)))
+    assert str(refused.value) == (
+        "--gpus 0,9: there is no GPU 9 here. There are: GPU 0 (NVIDIA GeForce RTX 2080 Ti), "
+        "GPU 1 (NVIDIA GeForce RTX 4090); choose among these"
+    )
+
+
+def test_gpus_that_cuda_does_not_show_are_refused(monkeypatch, smi):
+    """Where nvidia-smi knows the GPUs and CUDA shows fewer, both are said."""
+    smi(CONSUMER)
+    seen(monkeypatch, 1)
+    with pytest.raises(
+        UsageError, match=r"--gpus 0,1: CUDA shows 1 of these 2\. There are: GPU 0 .*look at nvidia-smi"
+    ):
+        devices.insist_on(Selection((0, 1)))

@@ -97,6 +97,22 @@ def test_quantized_tensors_are_what_they_stand_for(tmp_path, shape, axis):
         assert found.norm == pytest.approx(wanted.norm().item(), rel=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(4, 3, 5, 5), (70, 64, 9, 11)], ids=["small", "blocks"])
+@pytest.mark.parametrize("view", ["channels_last", "permuted", "plain"])
+def test_quantized_tensors_in_any_order_of_memory(tmp_path, view, shape):
+    """Models for phones hold convolutions in channels_last, quantized by channel: a flat view of them there is not."""
+    scales, zeros = torch.rand(shape[0]) + 0.1, torch.ones(shape[0])
+    tensor = torch.quantize_per_channel(torch.randn(shape), scales, zeros.long(), 0, torch.qint8)
+    if view == "channels_last":
+        tensor = tensor.contiguous(memory_format=torch.channels_last)
+    elif view == "permuted":
+        tensor = torch.quantize_per_tensor(torch.randn(shape), 0.1, 3, torch.quint8).permute(0, 2, 3, 1)
+    found, wanted = one(tmp_path, tensor), tensor.dequantize().double()
+    assert found.count == wanted.numel()
+    assert (found.min, found.max) == pytest.approx((wanted.min().item(), wanted.max().item()))
+    assert found.norm == pytest.approx(wanted.norm().item(), rel=1e-6)
+
+
 def test_conjugates(tmp_path):
     """A conj bit that is saved changes the sign of imaginary parts."""
     tensor = torch.complex(torch.ones(50), torch.full((50,), 3.0)).conj()

@@ -40,7 +40,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     broken = next((note for note in table.notes if note.kind in _BROKEN), None)
     if broken is not None and source not in _salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {broken.message}.")
-    contents = interpret(stream.saved, table, "")
+    contents = interpret(stream.saved, table, "", whole=True)
     if any(isinstance(each, Convert) for each in edits):
         from ckptdoctor.formats.torch_legacy.convert import converted
 

@@ -14,14 +14,17 @@ from ckptdoctor.formats.torch_objects.tree import TreeBuilder
 from ckptdoctor.pickles.graph import Pickle
 
 
-def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
-    """What the pickle in ``member`` describes. Whatever it claims, this raises nothing: oddities become notes."""
+def interpret(pickle: Pickle, storages: StorageTable, member: str, *, whole: bool = False) -> Contents:
+    """What the pickle in ``member`` describes. Whatever it claims, this raises nothing: oddities become notes.
+
+    ``whole``: look every storage up, also where nothing that is shown uses it. What is written again needs them all.
+    """
     registry = Registry(storages, member)
     reader = TensorReader(registry, member, pickle.opcodes + INNER_READS)
     builder = TreeBuilder(pickle, reader, member)
     tree = builder.build()
     shown = len(registry.storages)
-    if builder.incomplete or reader.hidden or reader.notes or pickle.discards_calls:
+    if whole or builder.incomplete or reader.hidden or reader.notes or pickle.discards:
         registry.complete(storage_references(pickle.root))
     reader.read_attributes()
     if pickle.discards_calls or any(f"{use.module}.{use.name}" in REACHING for use in pickle.globals):

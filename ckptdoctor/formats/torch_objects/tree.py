@@ -24,6 +24,7 @@ from ckptdoctor.formats.torch_objects.keys import parts_of
 from ckptdoctor.formats.torch_objects.objects import plain_value
 from ckptdoctor.formats.torch_objects.shapes import DICTS, Kind, Shape, is_dict, shape_of
 from ckptdoctor.formats.torch_objects.steps import Filling, filling
+from ckptdoctor.formats.torch_objects.sweep import storage_references
 from ckptdoctor.formats.torch_objects.tensors import TensorReader
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, full_name
 from ckptdoctor.pickles import opcodes as op
@@ -231,6 +232,8 @@ class TreeBuilder:
         """Steps and values of a dict; a repeated key keeps its first place and its last value."""
         parts, repeats = parts_of(found.keys)
         values = found.values
+        if any(type(part) is Special and _holds_storage(key) for part, key in zip(parts, found.keys, strict=True)):
+            self.incomplete = True  # the key is told as text
         if not repeats:
             return parts, values
         self.incomplete = True
@@ -263,6 +266,10 @@ class TreeBuilder:
             return Opaque(name, tuple(done[:first]), state, tuple(done[second:third]), entries)
 
         return _Frame(node, path, [*arguments, *states, *found.items, *values], steps, close)
+
+
+def _holds_storage(key: Value) -> bool:
+    return type(bare(key)) in (Made, Tuple, PersistentId) and any(True for _ in storage_references(key))
 
 
 def _bytearray(value: Text) -> Opaque:

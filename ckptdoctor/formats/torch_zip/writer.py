@@ -46,7 +46,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     record = pickle_record(directory)
     data, pickle = _proven(source, record)
     table = ZipStorages(source.file, directory)
-    contents = interpret(pickle, table, shown(record.name))
+    contents = interpret(pickle, table, shown(record.name), whole=True)
     if table.notes and not directory.salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
     plans = edit(pickle, contents, edits).storages

@@ -10,6 +10,7 @@ import torch
 from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.config import DEVICES
 from ckptdoctor.trainer.devices import xla
+from ckptdoctor.trainer.gpus import Gpu, Selection, query
 
 KINDS = tuple(kind for kind in DEVICES if kind != "auto")
 
@@ -25,6 +26,33 @@ def settle(kind: str) -> str:
     if reason is not None:
         raise TrainingError(f"--device {kind}: {reason}; or train on the CPU: --device cpu")
     return kind
+
+
+def insist_on(chosen: Selection) -> None:
+    """Raise UsageError when this process does not see every GPU that was chosen: the message lists those there are.
+
+    CUDA says nothing of a number that no GPU has: it stops reading CUDA_VISIBLE_DEVICES there, and shows fewer.
+    """
+    reason = missing("cuda")
+    seen = 0 if reason is not None else torch.cuda.device_count()
+    if seen == len(chosen.physical):
+        return
+    asked = ",".join(map(str, chosen.physical))
+    try:
+        found: tuple[Gpu, ...] = query()
+    except TrainingError:  # no nvidia-smi, or one that fails: what torch says is all that is known
+        found = ()
+    there = ", ".join(f"GPU {each.index} ({each.name})" for each in found)
+    absent = [number for number in chosen.physical if found and number not in {each.index for each in found}]
+    if absent:
+        raise UsageError(f"--gpus {asked}: there is no GPU {absent[0]} here. There are: {there}; choose among these")
+    if reason is not None:
+        others = ", ".join(kind for kind in KINDS if missing(kind) is None)
+        raise UsageError(
+            f"--gpus {asked}: no GPU can be used here, {reason}. The devices here: {others}; leave --gpus out"
+        )
+    listed = f". There are: {there}" if there else ""
+    raise UsageError(f"--gpus {asked}: CUDA shows {seen} of these {len(chosen.physical)}{listed}; look at nvidia-smi")
 
 
 def missing(kind: str) -> str | None:

@@ -173,7 +173,7 @@ class _Maker:
             tagged(tensor, spec.device)
         if spec.parameter:
             return torch.nn.Parameter(tensor, requires_grad=dtype.is_floating_point or dtype.is_complex)
-        return tensor
+        return tensor.requires_grad_() if spec.requires_grad else tensor
 
     def object(self, spec: Obj) -> object:
         module_name, _, name = spec.class_name.rpartition(".")

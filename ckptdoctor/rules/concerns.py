@@ -355,6 +355,7 @@ INSIDE: dict[str, OfCheckpoint] = {
     "sharding.tp_shards": _slice,
     "storage.expanded_tensor": _out_of_order,
     "storage.grad_attached": _gradients,
+    "storage.grad_without_type": _rare_dtypes,
     "storage.non_contiguous": _out_of_order,
     "storage.overlapping_views": _views,
     "storage.shared_tensors": _views,

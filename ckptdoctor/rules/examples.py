@@ -27,6 +27,7 @@ class T:
     storage: str | None = None
     storage_size: int | None = None
     parameter: bool = False
+    requires_grad: bool = False
     value: float | None = None
     saved_as: str = "storage"
 

@@ -8,6 +8,7 @@ from ckptdoctor.formats.plain_pickle.reader import PickleReader, storages_of
 from ckptdoctor.formats.plain_pickle.storages import LOADER
 from ckptdoctor.formats.plain_pickle.stream import Stream, read_stream
 from ckptdoctor.formats.plain_pickle.tree import PickleTree
+from ckptdoctor.formats.torch_objects.interpret import changed_elsewhere, read_unseen
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.sweep import nodes
 from ckptdoctor.formats.torch_objects.values import CALLS, full_name
@@ -22,6 +23,7 @@ def contents_of(source: Source, container: Container) -> Checkpoint:
     reader = PickleReader(source, stream, "")
     builder = PickleTree(stream.pickle, reader, "")
     tree = builder.build()
+    read_unseen(reader, stream.pickle)
     uses = {(use.module, use.name): use for use in [*stream.pickle.globals, *reader.files.globals]}
     if _all_opened(stream, reader, uses):
         del uses[_LOADER]
@@ -34,7 +36,12 @@ def contents_of(source: Source, container: Container) -> Checkpoint:
         storages=storages_of(reader),
         state_dicts=find_state_dicts(tree),
         globals=tuple([GlobalName(use.module, use.name, "", use.offset) for use in uses.values()]),
-        notes=(*_stream_notes(source, stream), *builder.notes, *reader.remarks()),
+        notes=(
+            *_stream_notes(source, stream),
+            *changed_elsewhere(stream.pickle, ""),
+            *builder.notes,
+            *reader.remarks(),
+        ),
         identity=source.identity,
         bytes_read=source.bytes_read,
         container=container,

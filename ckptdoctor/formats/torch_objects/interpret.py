@@ -26,9 +26,7 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str, *, whole: boo
     shown = len(registry.storages)
     if whole or builder.incomplete or reader.hidden or reader.notes or pickle.discards:
         registry.complete(storage_references(pickle.root))
-    reader.read_attributes()
-    if pickle.discards_calls or any(f"{use.module}.{use.name}" in REACHING for use in pickle.globals):
-        reader.read_rest(nodes(pickle.root))
+    read_unseen(reader, pickle)
     unseen = len(registry.storages) - shown
     notes = [*changed_elsewhere(pickle, member), *builder.notes, *reader.notes, *registry.notes]
     if unseen:
@@ -45,6 +43,13 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str, *, whole: boo
         globals=tuple([GlobalName(use.module, use.name, member, use.offset) for use in pickle.globals]),
         notes=tuple(notes),
     )
+
+
+def read_unseen(reader: TensorReader, pickle: Pickle) -> None:
+    """Look at tensors that the tree does not show: torch makes them, too, and what is done to them may reach others."""
+    reader.read_attributes()
+    if pickle.discards_calls or any(f"{use.module}.{use.name}" in REACHING for use in pickle.globals):
+        reader.read_rest(nodes(pickle.root))
 
 
 def changed_elsewhere(pickle: Pickle, member: str) -> list[Note]:

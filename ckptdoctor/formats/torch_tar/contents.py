@@ -17,7 +17,7 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.formats.torch_objects.contents import ZIP_ID
-from ckptdoctor.formats.torch_objects.interpret import changed_elsewhere
+from ckptdoctor.formats.torch_objects.interpret import changed_elsewhere, read_unseen
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT, Registry, storage_key
 from ckptdoctor.formats.torch_objects.sweep import storage_references
@@ -49,6 +49,7 @@ def read_tar(source: Source, container: Container) -> Checkpoint:
     reader = TarReader(tables, pickle.opcodes)
     builder = TreeBuilder(pickle, reader, _MEMBER)
     tree = builder.build()
+    read_unseen(reader, pickle)
     uses = {(use.module, use.name): use for use in [*cursor.globals, *tables.globals]}
     notes = [Note(NoteKind.PICKLE_AMBIGUOUS, each.message, _MEMBER, each.offset) for each in pickle.ambiguities]
     return Checkpoint(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copyreg
+import pickle
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.findings import Severity
 from ckptdoctor.formats.torch_objects import states
 from tests.commands import run
+from tests.formats.torch_tar.support import tar_bytes
 
 UTILS, TYPED = torch._utils, torch._tensor._rebuild_from_type_v2
 pytestmark = pytest.mark.filterwarnings(
@@ -277,9 +280,19 @@ def test_attributes_that_replace_values_are_an_error_with_the_key(maker, state, 
     assert ("b",) in {each.path for each in tensors}
 
 
-def test_state_is_found_in_attributes_and_hooks(tmp_path):
+WRITERS = {
+    "zip": torch.save,
+    "legacy": partial(torch.save, _use_new_zipfile_serialization=False),
+    "tar": lambda value, path: path.write_bytes(tar_bytes(value)),
+    "pickle": lambda value, path: path.write_bytes(pickle.dumps(value, 2)),
+}
+
+
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+def test_state_is_found_in_attributes_and_hooks(write, tmp_path):
     """A call in another tensor's hooks or attributes reaches the tensor that it is given, and torch has called it."""
-    shared = Call(UTILS._rebuild_tensor_v2, (*view(VALUES.clone()), False, HOOKS))
+    own = VALUES.clone()
+    shared = own if write is WRITERS["tar"] else Call(UTILS._rebuild_tensor_v2, (*view(own), False, HOOKS))
     reach = Call(
         TYPED,
         (
@@ -294,8 +307,9 @@ def test_state_is_found_in_attributes_and_hooks(tmp_path):
         Call(UTILS._rebuild_parameter, (VALUES, False, OrderedDict(a=reach))),
     ):
         path = tmp_path / "model.pt"
-        torch.save({"w": shared, "x": holder}, path)
-        assert torch.equal(torch.load(path)["w"], OTHERS)
+        write({"w": shared, "x": holder}, path)
+        there = pickle.loads(path.read_bytes()) if write is WRITERS["pickle"] else torch.load(path, weights_only=False)
+        assert torch.equal(there["w"], OTHERS)
         assert "F017" in [each.code for each in check(str(path)).findings]
         with pytest.raises(DamagedError, match="replaces its values"):
             ckptdoctor.load(path)

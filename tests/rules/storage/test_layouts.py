@@ -1,4 +1,4 @@
-"""A706, A708, A709, A710 and A711: views, layouts, classes and gradients of tensors."""
+"""A706, A708, A709, A710, A711 and A712: views, layouts, classes and gradients of tensors."""
 
 from __future__ import annotations
 
@@ -116,3 +116,24 @@ def test_plain_files_have_none_of_it(tmp_path):
     """A recurrent layer, a tied and a strided weight."""
     torch.save(torch.nn.LSTM(3, 3).state_dict(), tmp_path / "a.pt")
     assert [found(tmp_path / "a.pt", code) for code in CODES] == [[]] * len(CODES)
+
+
+KINDS = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+DIFFERENTIABLE = [name for name, each in KINDS.items() if each.is_floating_point or each.is_complex]
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
+@pytest.mark.parametrize("parameter", [False, True])
+@pytest.mark.parametrize("name", DIFFERENTIABLE)
+def test_what_requires_gradients_loads_or_is_a712(tmp_path, name, parameter):
+    """Of every dtype that can require gradients: torch loads what was saved, or refuses it and A712 says so."""
+    plain = torch.zeros(16, dtype=torch.uint8).view(KINDS[name])
+    tensor = torch.nn.Parameter(plain) if parameter else plain.requires_grad_()
+    torch.save({"w": tensor}, tmp_path / "m.pt")
+    try:
+        torch.load(tmp_path / "m.pt")
+    except RuntimeError as error:
+        (finding,) = found(tmp_path / "m.pt", "A712")
+        assert finding.torch_says == (f"RuntimeError: {error}",)
+    else:
+        assert found(tmp_path / "m.pt", "A712") == []

@@ -443,14 +443,16 @@ PLACES: dict[str, Maker] = {
     ),
     **{
         f"{how} in {where}": _packed(
-            name, lambda mend, value=value, pack=pack: _inside(value, mend, pack)
+            name,
+            lambda mend, value=value, pack=pack, protocol=protocol: _inside(value, mend, pack, protocol),
         )
-        for how, value in (
-            ("bytes", bytes),
-            ("a bytearray", bytearray),
-            ("Base64", _base64),
-            ("Base64 with a prefix", lambda data: f"data:application/octet-stream;base64,{_base64(data)}"),
-            ("pickles in pickles", _nested),
+        for how, value, protocol in (
+            ("bytes", bytes, 4),
+            ("a bytearray", bytearray, 4),
+            ("Base64", _base64, 4),
+            ("Base64 with a prefix", lambda data: f"data:application/octet-stream;base64,{_base64(data)}", 4),
+            ("pickles in pickles", _nested, 4),
+            ("lines in Base64", _base64, 0),
         )
         for where, name, pack in (
             ("a torch zip", "m.pt", saved),

@@ -35,6 +35,20 @@ _SHORT = frozenset((op.SHORT_BINBYTES, op.SHORT_BINSTRING, op.SHORT_BINUNICODE))
 _PROTOCOL = re.compile(rb"\x80[\2-\5][" + re.escape(bytes(_FIRST)) + rb"]")
 # the same in Base64, and a global of protocols 0 and 1
 _BASE64 = re.compile(rb"gA[I-X][A-Za-z0-9+/_\s-]{6,}={0,2}")
+_SIGNS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+_BASE64_LINES = re.compile(
+    b"(?:"
+    + b"|".join(
+        re.escape(_SIGNS[first >> 2 : (first >> 2) + 1])
+        + b"["
+        + re.escape(_SIGNS[(first & 3) << 4 : ((first & 3) << 4) + 16])
+        + b"]"
+        for first in b"ci(SVILFN]})"  # what a pickle of protocol 0 or 1 begins with
+    )
+    + rb")[A-Za-z0-9+/_\s-]{14,}={0,2}"
+)
+_LONG, _WINDOW = b"\1" * 20, 1 << 20  # a call in Base64 is longer; so much is looked through at a time
+_IS_SIGN = bytes([sign in _SIGNS for sign in range(256)])
 _NAME = re.compile(rb"\n([A-Za-z_][\w.]{0,99})\n")
 _MODULE = re.compile(rb"[ci]([A-Za-z_][\w.]{0,99})\Z")
 _GLOBAL = re.compile(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
@@ -58,6 +72,8 @@ def _may_hold_pickles(data: bytes, pickle: Pickle) -> bool:
     if any(not _is_number(data, found.start()) for found in _PROTOCOL.finditer(data, start + 2, end)):
         return True
     if _BASE64.search(data, start, end) or (not pickle.protocol and data.find(b"\\x80\\x0", start, end) >= 0):
+        return True
+    if any(_names_in_base64(text) for text in _long_words(data, start, end)):
         return True
     names = {(use.module, use.name) for use in pickle.globals}
     return any(_is_new(data, found, names) for found in _NAME.finditer(data, start, end))
@@ -133,6 +149,24 @@ def _pickles(value: str | bytes) -> Iterator[bytes]:
         yield raw
     for found in _BASE64.finditer(raw):
         yield from _decoded(found[0])
+    for found in _BASE64_LINES.finditer(raw):
+        yield from [each for each in _decoded(found[0]) if _GLOBAL.search(each) is not None]
+
+
+def _long_words(data: bytes, start: int, end: int) -> Iterator[bytes]:
+    """What may be a text in Base64: much faster than the regular expression, which hardly ever has anything to do."""
+    for at in range(start, end, _WINDOW):
+        signs = data[at : min(end, at + _WINDOW + len(_LONG))].translate(_IS_SIGN)
+        found = signs.find(_LONG)
+        while found >= 0:
+            stop = max(signs.find(b"\0", found), found + len(_LONG))
+            yield data[at + found : min(end, at + stop + _LONGEST_BYTES)]
+            found = signs.find(_LONG, stop)
+
+
+def _names_in_base64(text: bytes) -> bool:
+    found = [each for words in _BASE64_LINES.finditer(text) for each in _decoded(words[0])]
+    return any(_GLOBAL.search(each) is not None for each in found)
 
 
 def _decoded(text: bytes) -> Iterator[bytes]:

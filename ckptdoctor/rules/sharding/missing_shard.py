@@ -31,6 +31,7 @@ from functools import partial
 from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
+from ckptdoctor.facts.asides import dangerous
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.facts.torn import is_salvaged_whole, salvage_advice
 from ckptdoctor.findings import Severity
@@ -103,10 +104,19 @@ def _of_damaged(subject: Noted, note: Note) -> str:
     """What the reader of the file says to do, with the command that saves what there is, or else says more."""
     if not isinstance(subject, Checkpoint):
         return _AGAIN
+    if _runs(subject, note.member or ""):
+        return "Do not load it: it can run commands. Take the whole checkpoint from a source that you trust."
     file = quote(os.path.join(subject.path, note.member or ""))
     again = note.guidance.replace(" FILE.", f" {file}.") or _AGAIN
     whole = is_salvaged_whole(subject)
     return _with_salvage(again, subject, note) if whole else f"{again} “ckptdoctor check {file}” says more."
+
+
+def _runs(checkpoint: Checkpoint, member: str) -> bool:
+    """Whether the file names what runs commands, in whatever pickle of it: another copy would do the same."""
+    asides = [name for aside in checkpoint.asides for name in aside.names]
+    named = [each for each in (*checkpoint.globals, *asides) if f"{each.member}/".startswith(f"{member}/")]
+    return bool(member) and bool(dangerous(named))
 
 
 def _with_salvage(again: str, subject: Noted, note: Note) -> str:

@@ -15,6 +15,7 @@ from ckptdoctor.cli.salvage import command
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.report import full
 from tests.broken_shards import DAMAGE, SECOND, folder, hurt, name, tensors
+from tests.planted import PLACES, broken, cut, whole
 
 SAID = {
     "beheaded": {"safetensors": "the file ends within its header", "bin": "the file ends after 200 bytes"},
@@ -112,3 +113,13 @@ def test_in_a_folder_that_is_not_salvaged_as_a_whole(tmp_path):
     finding = next(each for each in check(str(tmp_path)).findings if each.code == "X801")
     assert finding.message.startswith(f"{part.name} cannot be read: the file ends after")
     assert finding.advice.endswith(f"“ckptdoctor check {part}” says more.")
+
+
+@pytest.mark.parametrize("mend", [whole, broken, cut], ids=lambda mend: mend.__name__)
+@pytest.mark.parametrize("place", [place for place in PLACES if place.startswith("shard")])
+def test_a_hostile_shard_is_not_to_be_fetched_again(place, mend, tmp_path):
+    """What runs commands would run them in another copy, too: no finding sends anybody for one."""
+    made = PLACES[place](tmp_path, mend)
+    damaged = [each for each in check(str(made)).findings if each.code == "X801"]
+    assert all(each.advice.startswith("Do not load it") for each in damaged)
+    assert damaged or mend is whole

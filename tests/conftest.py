@@ -62,7 +62,7 @@ def pytest_sessionstart(session):
 
 
 def _turn(item):
-    """When a test has its turn: the group is as long as the longest room, and cannot be shared out."""
+    """When a test has its turn: the group cannot be shared out, so it begins at once."""
     if real.mark in item.iter_markers("xdist_group"):
         return -1
     return next((at for at, room in enumerate(FIRST) if item.nodeid.startswith(room)), len(FIRST))

@@ -10,10 +10,14 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadGroupScheduling
 
+from tests.libraries import MARKED_ONLY, NEVER_COLLECTED, imported, real
 from tests.scale import Scale
 
 # several tests run at a time, and keep the cores busy by themselves: torch's own threads would wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# libraries that would ask a hub for more than what lies on the disk are told not to, before any of them is imported
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 # how long an example takes, or takes to make, says more about what else the machine does
 too_slow = hypothesis.HealthCheck.too_slow
@@ -23,6 +27,9 @@ hypothesis.settings.load_profile("patient")
 
 # What waits for other processes, and what takes long, comes first: whatever is left to the end is short
 FIRST = ("tests/trainer/", "tests/tui/", "tests/test_samples.py", "tests/cli/", "tests/writing/", "tests/engine/")
+
+# which of the libraries that only marked tests import this process has by now
+SEEN = pytest.StashKey[set[str]]()
 
 
 def pytest_addoption(parser):
@@ -54,13 +61,42 @@ def pytest_sessionstart(session):
             signal.signal(number, signal.default_int_handler if name == "SIGINT" else signal.SIG_DFL)
 
 
+def _turn(item):
+    """When a test has its turn: the group cannot be shared out, so it begins at once."""
+    if real.mark in item.iter_markers("xdist_group"):
+        return -1
+    return next((at for at, room in enumerate(FIRST) if item.nodeid.startswith(room)), len(FIRST))
+
+
 def pytest_collection_modifyitems(config, items):
-    """Put long rooms first; where everything is asked at scale, let it take its time."""
-    items.sort(key=lambda item: next((at for at, room in enumerate(FIRST) if item.nodeid.startswith(room)), len(FIRST)))
+    """Put what one worker does alone, and long rooms, first; what is asked at scale in whole may take its time."""
+    items.sort(key=_turn)
     if config.getoption("--whole"):
         for item in items:
             if "scale" in item.fixturenames:
                 item.add_marker(pytest.mark.timeout(0))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Every worker collects all tests: a module that imports what takes seconds by that is an error."""
+    before = imported(NEVER_COLLECTED)
+    report = yield
+    if new := imported(NEVER_COLLECTED) - before:
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid} imports {', '.join(sorted(new))} by being collected; let its tests do it"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """Where two workers run, one of them never imports what takes gigabytes: a test without the mark must not."""
+    yield
+    seen = item.config.stash.setdefault(SEEN, set())
+    new = imported(MARKED_ONLY) - seen
+    seen |= new
+    if new and real.mark not in item.iter_markers("xdist_group"):
+        pytest.fail(f"imports {', '.join(sorted(new))}: mark it with “real” of tests.libraries", pytrace=False)
 
 
 class OneFileOneWorker(LoadGroupScheduling):

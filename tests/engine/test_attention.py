@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from ckptdoctor.cli.main import run
+from tests.libraries import real, transformers
 
 HEADS, KV_HEADS, SIZE, WIDTH = 4, 4, 3, 12
 GROUPS = {"q-k-v": 2, "k-v-q": 2, "per-head": HEADS, "grouped": 2}
@@ -110,11 +111,11 @@ def test_linear_layers_are_fused_into_conv1d(layout):
     assert all(torch.equal(again[key], turned[key]) for key in turned)
 
 
+@real
 def test_the_conv1d_of_transformers_computes_the_same():
     """Three Linear layers into c_attn as GPT-2 has it."""
-    conv1d = pytest.importorskip("transformers.pytorch_utils").Conv1D
     parts = apart(layers=1)
-    layer = conv1d(3 * WIDTH, WIDTH)
+    layer = transformers.Conv1D(3 * WIDTH, WIDTH)
     wanted = {key: value for key, value in parts.items() if "_proj." not in key}
     wanted |= {f"layers.0.attn.c_attn.{key}": value.detach() for key, value in layer.state_dict().items()}
     again = fixed(parts, wanted, "--qkv-layout", "q-k-v")

@@ -19,6 +19,7 @@ from ckptdoctor.engine.convert import convert
 from ckptdoctor.engine.convert_request import ConvertRequest
 from ckptdoctor.errors import RefusedError, UsageError, WriteError
 from tests.formats.directories.same import assert_same
+from tests.work import growth
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")
 
@@ -225,9 +226,15 @@ def test_wrong_elements_are_noticed(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["model.pt"]
 
 
-def test_many_keys(tmp_path):
-    """Five thousand tensors are a matter of seconds."""
-    torch.save({f"layers.{number}.weight": torch.full((2,), number) for number in range(5_000)}, tmp_path / "m.pt")
-    report = converted(tmp_path / "m.pt", tmp_path / "out")
-    assert report.tensors == 5_000
-    assert report.seconds < 60
+def test_the_work_grows_with_the_number_of_keys(tmp_path):
+    """Ten times as many tensors are about ten times the work, not a hundred times."""
+    reports = {}
+    for keys in (500, 5_000):
+        state = {f"layers.{number}.weight": torch.full((2,), number) for number in range(keys)}
+        torch.save(state, tmp_path / f"{keys}.pt")
+
+    def written(keys):
+        reports[keys] = converted(tmp_path / f"{keys}.pt", tmp_path / f"out {keys}")
+
+    assert growth(written, 500, 5_000, runs=1) < 40
+    assert [report.tensors for report in reports.values()] == [500, 5_000]

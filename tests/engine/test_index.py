@@ -18,6 +18,7 @@ from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.writing import Literal, Recipe
+from tests.libraries import real, transformers
 
 INDEX = "model.safetensors.index.json"
 FIXED = "model.safetensors.index.fixed.json"
@@ -194,9 +195,9 @@ def test_shards_of_torch(tmp_path):
     assert json.loads(index.read_text())["weight_map"] == {**dict.fromkeys("asm", names[0]), "b": names[1]}
 
 
+@real
 def test_transformers_loads_it(tmp_path):
     """What could not be loaded is loaded, in place or as a variant."""
-    transformers = pytest.importorskip("transformers")
     config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=64, n_positions=8)
     model = transformers.GPT2LMHeadModel(config)
     model.save_pretrained(tmp_path / "m", max_shard_size="4KB")

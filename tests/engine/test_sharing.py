@@ -16,6 +16,7 @@ from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats import open_checkpoint
+from tests.libraries import real, transformers
 from tests.rules.examined import found, loads
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -36,12 +37,12 @@ def places(tensors):
 
 def tied_llama():
     """A small model of Llama's kind whose head is its embedding, as transformers ties them."""
-    transformers = pytest.importorskip("transformers")
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, vocab_size=120, tie_word_embeddings=True))
     model.tie_weights()
     return model
 
 
+@real
 @LEGACY
 def test_tied_weights_of_transformers_get_bytes_of_their_own(tmp_path, zipped):
     """safetensors refuses the state dict before, and takes it afterwards; no value changes."""
@@ -109,6 +110,7 @@ def test_a_format_without_storages_has_nothing_to_clone(tmp_path):
     assert plan(FixRequest(str(tmp_path / "model.safetensors"), clone_shared=True)).recipe is None
 
 
+@real
 @LEGACY
 def test_untied_weights_are_tied_again(tmp_path, zipped):
     """The head becomes a view of the embedding; layers that only begin alike, zeros and ones stay as they are."""
@@ -131,6 +133,7 @@ def test_untied_weights_are_tied_again(tmp_path, zipped):
     assert back.proof.remade == 1
 
 
+@real
 def test_in_safetensors_the_embedding_stays(tmp_path):
     """The head goes, the metadata says so, and load_model of safetensors fills the tied model from it."""
     model = tied_llama()
@@ -146,6 +149,7 @@ def test_in_safetensors_the_embedding_stays(tmp_path):
     assert all(torch.equal(value, state[key]) for key, value in other.state_dict().items())
 
 
+@real
 def test_what_save_model_wrote_needs_no_tying(tmp_path):
     """There is one of the two already."""
     save_model(tied_llama(), str(tmp_path / "model.safetensors"), {"format": "pt"})
@@ -214,6 +218,7 @@ def test_a_clone_is_refused_where_there_is_no_tensor(tmp_path):
         _Draft(open_checkpoint(str(tmp_path / "model.pt"))).add("", "", "", Safety.UNSAFE, (Clone((("n",),)),))
 
 
+@real
 def test_what_is_tied_is_not_called_dropped(tmp_path):
     """It goes and comes back in one step; people are told of the tie alone."""
     torch.save({key: value.clone() for key, value in tied_llama().state_dict().items()}, tmp_path / "m.pt")

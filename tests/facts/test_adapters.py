@@ -10,6 +10,7 @@ from ckptdoctor.checkpoint import StateDict
 from ckptdoctor.facts.adapters import PARAMETERS, adapter_in, base_name, foreign, is_embedding, part_of
 from ckptdoctor.facts.adapters_layouts import lora_layout
 from ckptdoctor.rules.examples import T
+from tests.libraries import peft, real
 from tests.rules.nouns import checkpoint
 from tests.work import growth
 
@@ -55,11 +56,11 @@ def test_the_quick_look_sees_every_parameter() -> None:
         assert adapter_in(state_dict) is not None, name
 
 
+@real
 def test_every_parameter_of_peft_is_known() -> None:
     """The names that peft's tuners give their parameters in the adapters that it can write."""
-    tuners = pytest.importorskip("peft.tuners")
     given: set[str] = set()
-    for tuner in vars(tuners).values():
+    for tuner in vars(peft.tuners).values():
         for kind in vars(getattr(tuner, "layer", tuner)).values() if isinstance(tuner, types.ModuleType) else ():
             given.update(getattr(kind, "adapter_layer_names", ()))
     assert len(given) > 40

@@ -9,8 +9,9 @@ import torch
 
 from ckptdoctor import formats
 from ckptdoctor.facts.model_config import config_beside, disagreements, dtype_drift
+from tests.libraries import real, transformers
 
-transformers = pytest.importorskip("transformers")
+pytestmark = real
 
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "vocab_size": 50}
 CONFIGS = {

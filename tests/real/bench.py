@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
 from ckptdoctor.cli.main import run
 
 SICK, TARGET, WELL = "sick.pt", "target.pt", "well.pt"
-
-
-def library(name):
-    """A library that the tests are about; they are skipped where it is not installed. Never asks a hub for anything."""
-    os.environ["HF_HUB_OFFLINE"] = "1"
-    return pytest.importorskip(name, exc_type=ImportError)
 
 
 def equal(one, other):

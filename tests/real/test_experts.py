@@ -6,25 +6,22 @@ import pytest
 import torch
 from torch import nn
 
-from tests.real.bench import library
+from tests.libraries import real, transformers
 
 TOKENS = torch.rand(5, 8)
 
 
 def mlps():
     """The gated layer of Llama, apart, and that of Phi-3, fused."""
-    library("transformers")
-    from transformers import LlamaConfig, Phi3Config
-    from transformers.models.llama.modeling_llama import LlamaMLP
-    from transformers.models.phi3.modeling_phi3 import Phi3MLP
-
+    llama, phi3 = transformers.models.llama.modeling_llama, transformers.models.phi3.modeling_phi3
     torch.manual_seed(0)
     sizes = {"hidden_size": 8, "intermediate_size": 12, "num_attention_heads": 2}
-    apart, fused = LlamaConfig(**sizes), Phi3Config(**sizes, pad_token_id=0)
-    return [nn.ModuleDict({"mlp": kind(config), "norm": nn.LayerNorm(8)}) for kind, config in
-            ((LlamaMLP, apart), (Phi3MLP, fused))]  # fmt: skip
+    apart, fused = transformers.LlamaConfig(**sizes), transformers.Phi3Config(**sizes, pad_token_id=0)
+    made = (llama.LlamaMLP(apart), phi3.Phi3MLP(fused))
+    return [nn.ModuleDict({"mlp": mlp, "norm": nn.LayerNorm(8)}) for mlp in made]
 
 
+@real
 @pytest.mark.parametrize("back", [False, True], ids=["fused", "split"])
 def test_the_gated_layers_of_llama_and_phi3(back, bench):
     """Each computes what the other did, and the order is told by the name only: without a word nothing is done."""

@@ -7,43 +7,45 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from tests.real.bench import equal, library
+from tests.libraries import lightning, real
+from tests.real.bench import equal
 
-lightning = library("lightning")
-
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [real, pytest.mark.filterwarnings("ignore")]
 
 
-class Training(lightning.LightningModule):
+def training(width=8):
     """A network with a weighted loss, which is part of the state dict."""
 
-    def __init__(self, width=8):
-        super().__init__()
-        self.save_hyperparameters()
-        self.net = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 3))
-        self.loss = nn.CrossEntropyLoss(weight=torch.ones(3))
+    class Training(lightning.LightningModule):
+        def __init__(self, width):
+            super().__init__()
+            self.save_hyperparameters()
+            self.net = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 3))
+            self.loss = nn.CrossEntropyLoss(weight=torch.ones(3))
 
-    def training_step(self, batch, index):
-        return self.loss(self.net(batch[0]), batch[1])
+        def training_step(self, batch, index):
+            return self.loss(self.net(batch[0]), batch[1])
 
-    def configure_optimizers(self):
-        return torch.optim.Adam(self.parameters())
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters())
+
+    return Training(width)
 
 
 @pytest.fixture
 def trained(bench):
     """A training of one step, saved by the trainer as last.ckpt."""
-    training = Training()
+    module = training()
     data = DataLoader(TensorDataset(torch.randn(8, 4), torch.randint(3, (8,))), batch_size=4)
     trainer = lightning.Trainer(accelerator="cpu", max_steps=1, barebones=True)
-    trainer.fit(training, data)
+    trainer.fit(module, data)
     trainer.save_checkpoint("last.ckpt")
-    return training
+    return module
 
 
 def test_the_bare_network_loads_a_trainers_checkpoint(trained, bench):
     """The state dict is taken out, its prefix stripped, and the state of the loss dropped."""
-    target = Training().net
+    target = training().net
     torch.save(target.state_dict(), "target.pt")
     status, said = bench.fix("last.ckpt", "target.pt")
     assert status == 0
@@ -56,7 +58,7 @@ def test_the_bare_network_loads_a_trainers_checkpoint(trained, bench):
 
 def test_a_network_of_another_width_is_refused(trained, bench):
     """The checkpoint of a narrower network is never cut or padded."""
-    torch.save(Training(16).net.state_dict(), "target.pt")
+    torch.save(training(16).net.state_dict(), "target.pt")
     status, said = bench.fix("last.ckpt", "target.pt")
     assert status == 1
     assert "refused · no chain of repairs makes this file fit target.pt: 0 of 9 keys would fit." in said

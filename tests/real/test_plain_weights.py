@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, spectral_norm, weight_norm
 
 from ckptdoctor.cli.main import run
-from tests.real.bench import library
+from tests.libraries import real, transformers
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -105,9 +105,9 @@ def test_a_model_of_ones_own(bench, monkeypatch):
     sys.modules.pop("nets")
 
 
+@real
 def test_a_vocoder_of_transformers(bench):
     """A HiFi-GAN as it is trained, into one whose weight norm was removed."""
-    transformers = library("transformers")
     config = transformers.SpeechT5HifiGanConfig(
         model_in_dim=4, upsample_initial_channel=8, upsample_rates=[2], upsample_kernel_sizes=[4],
         resblock_kernel_sizes=[3], resblock_dilation_sizes=[[1, 3]],

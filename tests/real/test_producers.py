@@ -14,8 +14,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ckptdoctor
 from ckptdoctor.errors import RefusedError
+from tests.libraries import accelerate, lightning, real, transformers
 from tests.real import producers_gloo
-from tests.real.bench import library
 from tests.real.producers import PRODUCERS, Made
 from tests.real.same import assert_same, bits, tensors_of
 
@@ -121,9 +121,9 @@ def test_one_process_s_part_is_called_one(together):
 # ---- accelerate, Lightning and Hugging Face
 
 
+@real
 def test_accelerate_s_files_and_shards(tmp_path):
     """Models in safetensors and not, in one file and in several, and the state of a training."""
-    accelerate = library("accelerate")
     accelerator = accelerate.Accelerator(cpu=True)
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64))
     net, _ = accelerator.prepare(model, torch.optim.AdamW(model.parameters()))
@@ -141,9 +141,9 @@ def test_accelerate_s_files_and_shards(tmp_path):
         assert_same(ckptdoctor.load(path), load_file(path) if path.suffix == ".safetensors" else torch.load(path))
 
 
+@real
 def test_a_trainer_of_hugging_face(tmp_path):
     """Its folder is a model's weights beside an optimizer, a scheduler and generators."""
-    transformers = library("transformers")
     config = transformers.BertConfig(
         hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, vocab_size=50
     )
@@ -162,9 +162,9 @@ def test_a_trainer_of_hugging_face(tmp_path):
     }
 
 
+@real
 def test_the_best_checkpoints_of_lightning(tmp_path):
     """Their scores are kept beside the weights, and are not called a network."""
-    lightning = library("lightning")
 
     class Training(lightning.LightningModule):
         """One layer."""

@@ -5,31 +5,39 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.real.bench import equal, library, under
+from tests.libraries import peft, real, transformers
+from tests.real.bench import equal, under
 
-transformers = library("transformers")
-
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [real, pytest.mark.filterwarnings("ignore")]
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
-BERT = transformers.BertConfig(vocab_size=50, max_position_embeddings=20, **SIZES)
-ROBERTA = transformers.RobertaConfig(vocab_size=50, max_position_embeddings=20, **SIZES)
-VIT = transformers.ViTConfig(image_size=16, patch_size=8, **SIZES)
-GPT2 = transformers.GPT2Config(
-    vocab_size=50, n_positions=20, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
-)
-LLAMA = transformers.LlamaConfig(vocab_size=50, **SIZES)
+WORDS = {"vocab_size": 50, "max_position_embeddings": 20, **SIZES}
+GPT2 = {"vocab_size": 50, "n_positions": 20, "n_embd": 16, "n_layer": 2, "n_head": 2}
+SETTINGS = {
+    "bert": WORDS,
+    "roberta": WORDS,
+    "vit": {"image_size": 16, "patch_size": 8, **SIZES},
+    "gpt2": {**GPT2, "bos_token_id": 0, "eos_token_id": 0},
+    "llama": {"vocab_size": 50, **SIZES},
+}
 TOKENS = torch.tensor([[3, 1, 4, 1, 5]])
+
+
+def built(name, **options):
+    """A small model by the name of its class."""
+    kind = getattr(transformers, name)
+    config = kind.config_class(**SETTINGS[kind.config_class.model_type])
+    return kind(config, **options)
 
 
 def headed():
     """Models with a head, the attribute that holds the base model, and the same base model alone."""
     plain = {"add_pooling_layer": False}
     return {
-        "bert": (transformers.BertForSequenceClassification(BERT), "bert", transformers.BertModel(BERT)),
-        "bert, tied": (transformers.BertForMaskedLM(BERT), "bert", transformers.BertModel(BERT, **plain)),
-        "roberta": (transformers.RobertaForMaskedLM(ROBERTA), "roberta", transformers.RobertaModel(ROBERTA, **plain)),
-        "vit": (transformers.ViTForImageClassification(VIT), "vit", transformers.ViTModel(VIT, **plain)),
+        "bert": (built("BertForSequenceClassification"), "bert", built("BertModel")),
+        "bert, tied": (built("BertForMaskedLM"), "bert", built("BertModel", **plain)),
+        "roberta": (built("RobertaForMaskedLM"), "roberta", built("RobertaModel", **plain)),
+        "vit": (built("ViTForImageClassification"), "vit", built("ViTModel", **plain)),
     }
 
 
@@ -63,20 +71,16 @@ def test_a_head_is_never_made_up(name, bench):
 
 def test_one_head_is_never_taken_for_another(bench):
     """Of the same shape as what the target wants in its place, but of another task: that is a guess, and said so."""
-    said = bench.refuse(
-        transformers.BertForNextSentencePrediction(BERT).state_dict(), transformers.BertForSequenceClassification(BERT)
-    )
+    said = bench.refuse(built("BertForNextSentencePrediction").state_dict(), built("BertForSequenceClassification"))
     assert "missing: classifier.weight" in said
     assert "left over: cls.seq_relationship.weight" in said
-    said = bench.refuse(
-        transformers.BertForTokenClassification(BERT).state_dict(), transformers.BertForQuestionAnswering(BERT)
-    )
+    said = bench.refuse(built("BertForTokenClassification").state_dict(), built("BertForQuestionAnswering"))
     assert "missing: qa_outputs.weight" in said
 
 
 def test_a_part_of_the_head_is_never_taken_for_the_pooler(bench):
     """The pooler is missing, and a layer of its shape left over: not even --unsafe-fixes puts it there."""
-    model, base = transformers.BertForMaskedLM(BERT), transformers.BertModel(BERT)
+    model, base = built("BertForMaskedLM"), built("BertModel")
     for options in ((), ("--unsafe-fixes",)):
         said = bench.refuse(model.state_dict(), base, *options)
         assert "missing: pooler.dense.weight, pooler.dense.bias" in said
@@ -84,14 +88,14 @@ def test_a_part_of_the_head_is_never_taken_for_the_pooler(bench):
 
 def test_a_tied_head_is_dropped(bench):
     """The language model's head is the embedding a second time: the base model does without it, losing nothing."""
-    model, base = transformers.GPT2LMHeadModel(GPT2).eval(), transformers.GPT2Model(GPT2).eval()
+    model, base = built("GPT2LMHeadModel").eval(), built("GPT2Model").eval()
     assert bench.cure(model.state_dict(), base)[0] in ("N409", "N410")
     assert torch.equal(base(TOKENS).last_hidden_state, model.transformer(TOKENS).last_hidden_state)
 
 
 def test_a_tied_head_is_the_embedding(bench):
     """The other way round the head gets its name as well: the target says that both are one tensor."""
-    base, target = transformers.GPT2Model(GPT2).eval(), transformers.GPT2LMHeadModel(GPT2).eval()
+    base, target = built("GPT2Model").eval(), built("GPT2LMHeadModel").eval()
     assert bench.cure(base.state_dict(), target) == ["N410", "R005"]
     assert torch.equal(target.lm_head.weight, base.wte.weight)
     assert torch.equal(target.transformer(TOKENS).last_hidden_state, base(TOKENS).last_hidden_state)
@@ -100,7 +104,7 @@ def test_a_tied_head_is_the_embedding(bench):
 @pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "in DataParallel"])
 def test_gamma_and_beta_of_tensorflow(wrapped, bench):
     """The names that norms had in the first BERT files, in one wrapper as well."""
-    model, target = (transformers.BertForSequenceClassification(BERT).eval() for _ in range(2))
+    model, target = (built("BertForSequenceClassification").eval() for _ in range(2))
     names = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
     saved = model.state_dict()
     for new, old in names.items():
@@ -135,14 +139,13 @@ def permuted(state_dict):
 
 def test_names_of_another_code_are_not_enough(bench):
     """Llama in Meta's own names: every shape fits, yet some values would stand in the wrong rows, so it is refused."""
-    model = transformers.LlamaForCausalLM(LLAMA)
+    model = built("LlamaForCausalLM")
     said = bench.refuse(permuted(model.state_dict()), model)
     assert "convert it with transformers/models/llama/convert_llama_weights_to_hf.py" in said
 
 
 def adapted(model, **config):
     """The model with adapters, of which the second half is not zero any more."""
-    peft = library("peft")
     wrapped = peft.get_peft_model(model, peft.LoraConfig(r=2, **config))
     for name, parameter in wrapped.named_parameters():
         if "lora_B" in name:
@@ -152,7 +155,7 @@ def adapted(model, **config):
 
 def test_a_whole_model_with_adapters(bench):
     """Saved by itself instead of through peft: the base is found, and the adapters are left over, not dropped."""
-    target, model = (transformers.LlamaForCausalLM(LLAMA).eval() for _ in range(2))
+    target, model = (built("LlamaForCausalLM").eval() for _ in range(2))
     expected = model(TOKENS).logits
     saved = adapted(model, target_modules=["q_proj", "v_proj"]).state_dict()
     said = bench.refuse(saved, target)
@@ -164,7 +167,7 @@ def test_a_whole_model_with_adapters(bench):
 
 def test_merged_adapters_need_no_repair(bench):
     """After merging, the file is the model's own, and computes what the adapted model did."""
-    target, model = (transformers.LlamaForCausalLM(LLAMA).eval() for _ in range(2))
+    target, model = (built("LlamaForCausalLM").eval() for _ in range(2))
     wrapped = adapted(model, target_modules=["q_proj", "v_proj"]).eval()
     expected = wrapped(TOKENS).logits
     assert bench.cure(wrapped.merge_and_unload().state_dict(), target) == []
@@ -173,7 +176,7 @@ def test_merged_adapters_need_no_repair(bench):
 
 def test_a_trained_head_is_never_exchanged_for_its_original(bench):
     """peft keeps a head twice, as it was and as it was trained: neither is put into the model by guess."""
-    model, target = (transformers.BertForSequenceClassification(BERT) for _ in range(2))
+    model, target = (built("BertForSequenceClassification") for _ in range(2))
     saved = adapted(model, target_modules=["query", "value"], task_type="SEQ_CLS").state_dict()
     for options in ((), ("--unsafe-fixes",)):
         assert "missing: classifier.weight, classifier.bias" in bench.refuse(saved, target, *options)
@@ -181,7 +184,7 @@ def test_a_trained_head_is_never_exchanged_for_its_original(bench):
 
 def test_query_and_key_are_told_by_their_names(bench):
     """Other words for query, key and value, in another order: each finds its own."""
-    model, target = (transformers.BertModel(BERT).eval() for _ in range(2))
+    model, target = (built("BertModel").eval() for _ in range(2))
     words = {"self.query": "self.q_lin", "self.key": "self.k_lin", "self.value": "self.v_lin"}
     saved = dict(sorted(model.state_dict().items()))
     for new, old in words.items():
@@ -193,7 +196,7 @@ def test_query_and_key_are_told_by_their_names(bench):
 @pytest.mark.parametrize("words", [("first", "second"), ("alpha", "beta_"), ("w1", "w2"), ("0", "1")])
 def test_query_and_key_are_never_told_by_their_order(words, bench):
     """Names that do not say which is which: all shapes fit both ways, and nothing is picked in silence."""
-    model, target = (transformers.BertModel(BERT) for _ in range(2))
+    model, target = (built("BertModel") for _ in range(2))
     saved = model.state_dict()
     for new, old in zip(("self.query", "self.key"), words, strict=True):
         saved = {key.replace(new, f"self.{old}"): value for key, value in saved.items()}
@@ -202,7 +205,7 @@ def test_query_and_key_are_never_told_by_their_order(words, bench):
 
 def test_two_norms_are_never_told_by_their_order(bench):
     """The two norms of a block under names that say nothing."""
-    model, target = (transformers.LlamaForCausalLM(LLAMA) for _ in range(2))
+    model, target = (built("LlamaForCausalLM") for _ in range(2))
     saved = model.state_dict()
     for new, old in {"input_layernorm": "norm_x", "post_attention_layernorm": "norm_y"}.items():
         saved = {key.replace(new, old): value for key, value in saved.items()}

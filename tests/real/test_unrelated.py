@@ -6,11 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.real.bench import library
+from tests.libraries import real, transformers
 
-transformers = library("transformers")
-
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [real, pytest.mark.filterwarnings("ignore")]
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 WORDS = {"vocab_size": 50, **SIZES}

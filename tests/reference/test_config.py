@@ -14,6 +14,7 @@ import torch
 from ckptdoctor.cli.main import run
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.reference.config import from_config
+from tests.libraries import real, transformers
 
 BERT = {
     "architectures": ["BertForMaskedLM"],
@@ -43,9 +44,9 @@ def write(tmp_path, monkeypatch):
     return write
 
 
+@real
 def test_the_architecture_is_built_by_transformers(write, tmp_path):
     """The keys and shapes are those of the class that the config names; a file and its folder are the same."""
-    transformers = pytest.importorskip("transformers")
     write(BERT)
     found = from_config("config.json")
     settings = {key: value for key, value in BERT.items() if key not in ("architectures", "model_type", "dtype")}
@@ -60,10 +61,10 @@ def test_the_architecture_is_built_by_transformers(write, tmp_path):
     assert from_config(str(tmp_path)).tensors == found.tensors
 
 
+@real
 @pytest.mark.parametrize("known", [False, True])
 def test_large_models_cost_nothing_and_the_environment_stays(write, monkeypatch, known):
     """A 70 B Llama is built on the meta device, offline, and the variables are as they were."""
-    pytest.importorskip("transformers")
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     if known:
         monkeypatch.setenv("HF_HUB_OFFLINE", "0")
@@ -118,9 +119,9 @@ def test_what_cannot_be_built_says_why(write, config, sentence):
         ({"num_hidden_layers": 99_999}, "describes a model of more than 1,000,000 tensors"),
     ],
 )
+@real
 def test_what_transformers_says_is_one_sentence(write, monkeypatch, change, sentence):
     """Unknown classes and impossible settings are told in one line."""
-    pytest.importorskip("transformers")
     if "num_hidden_layers" in change:
         monkeypatch.setattr("ckptdoctor.reference.config._MOST_TENSORS", 1000)
         sentence = sentence.replace("1,000,000", "1,000")
@@ -155,10 +156,10 @@ TIED = {
 }
 
 
+@real
 @pytest.mark.parametrize("name", TIED)
 def test_what_save_pretrained_leaves_out_is_not_missing(name, tmp_path, monkeypatch, capsys):
     """Tied keys: check says so in a clause, fix has nothing to do, and from_pretrained misses nothing."""
-    transformers = pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     model_class = getattr(transformers, name)
     net = model_class(model_class.config_class(**TIED[name]))
@@ -176,9 +177,9 @@ def test_what_save_pretrained_leaves_out_is_not_missing(name, tmp_path, monkeypa
     assert not model_class.from_pretrained(".", output_loading_info=True)[1]["missing_keys"]
 
 
+@real
 def test_a_base_model_becomes_one_with_a_tied_head(tmp_path, monkeypatch):
     """Only the prefix is missing: the head is the embedding, and from_pretrained knows."""
-    transformers = pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     net = transformers.GPT2LMHeadModel(transformers.GPT2Config(**TIED["GPT2LMHeadModel"]))
     net.config.save_pretrained(".")
@@ -192,9 +193,9 @@ def test_a_base_model_becomes_one_with_a_tied_head(tmp_path, monkeypatch):
     assert torch.equal(loaded.lm_head.weight, net.transformer.wte.weight)
 
 
+@real
 def test_what_is_wholly_missing_is_still_missing(tmp_path, monkeypatch, capsys):
     """Without the embedding and the head there is nothing to tie."""
-    transformers = pytest.importorskip("transformers")
     monkeypatch.chdir(tmp_path)
     net = transformers.GPT2LMHeadModel(transformers.GPT2Config(**TIED["GPT2LMHeadModel"]))
     net.save_pretrained(".")

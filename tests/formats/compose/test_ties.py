@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.formats.compose.ties import owner_of
+from tests.libraries import real, transformers
 
 
 @pytest.mark.parametrize(
@@ -21,11 +22,11 @@ def test_the_input_embedding_keeps_the_bytes(names: list[str], owner: str):
     assert owner_of(names) == owner
 
 
+@real
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "t5"])
 def test_the_owner_is_the_one_that_transformers_keeps(kind: str, tmp_path):
     """The name that save_pretrained writes is the name that we keep."""
-    transformers = pytest.importorskip("transformers")
     import torch
     from safetensors import safe_open
 

@@ -12,8 +12,9 @@ from ckptdoctor.checkpoint import Role
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.formats import open_checkpoint
+from tests.libraries import accelerate, real
 
-accelerate = pytest.importorskip("accelerate")
+pytestmark = real
 
 
 def saved(folder, safe=True, models=1):

@@ -15,6 +15,7 @@ from ckptdoctor.checkpoint import NoteKind, Role
 from ckptdoctor.errors import DamagedError, NotACheckpointError
 from ckptdoctor.facts.sharding import DeepSpeed, deepspeed
 from tests.formats.directories.same import assert_same
+from tests.libraries import real, transformers
 
 # ---- Trainer
 
@@ -32,7 +33,6 @@ class Rows(torch.utils.data.Dataset):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """What the Trainer saves after two steps."""
-    transformers = pytest.importorskip("transformers")
     path = tmp_path_factory.mktemp("trainer")
     config = transformers.GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=20, n_positions=8)
     model = transformers.GPT2LMHeadModel(config)
@@ -42,6 +42,7 @@ def trained(tmp_path_factory):
     return path / "checkpoint-2"
 
 
+@real
 @pytest.mark.filterwarnings("ignore")
 def test_a_trainer_checkpoint(trained):
     """The model and what is needed to go on are branches of one checkpoint."""

@@ -14,6 +14,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import NotACheckpointError
 from tests.formats.directories.same import assert_same
+from tests.libraries import real, transformers
 
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -22,7 +23,6 @@ INDEX = "model.safetensors.index.json"
 @pytest.fixture(scope="module")
 def model():
     """A small model with tied weights."""
-    transformers = pytest.importorskip("transformers")
     torch.manual_seed(0)
     config = transformers.GPT2Config(n_layer=4, n_head=2, n_embd=32, vocab_size=100, n_positions=16)
     return transformers.GPT2LMHeadModel(config)
@@ -36,6 +36,7 @@ def sharded(model, tmp_path_factory):
     return path
 
 
+@real
 def test_shards_of_transformers(model, sharded):
     """The union of the shards is the model's state dict, but for the name that transformers leaves out of a tie."""
     loaded = ckptdoctor.load(sharded)
@@ -47,12 +48,14 @@ def test_shards_of_transformers(model, sharded):
     assert checkpoint.size == sum(path.stat().st_size for path in sharded.glob("*.safetensors"))
 
 
+@real
 def test_the_state_dict_fits_the_model(model, sharded):
     """load_state_dict takes a folder as it takes a file."""
     loaded = ckptdoctor.load_state_dict(sharded, model.transformer)
     assert_same(dict(loaded), dict(model.transformer.state_dict()))
 
 
+@real
 def test_without_the_index(sharded, tmp_path):
     """Shards that number themselves need no index."""
     path = shutil.copytree(sharded, tmp_path / "copy")
@@ -60,6 +63,7 @@ def test_without_the_index(sharded, tmp_path):
     assert_same(ckptdoctor.load(path), ckptdoctor.load(sharded))
 
 
+@real
 def test_a_shard_that_is_missing_without_an_index(sharded, tmp_path):
     """The numbers in the names tell which one."""
     path = shutil.copytree(sharded, tmp_path / "copy")
@@ -70,6 +74,7 @@ def test_a_shard_that_is_missing_without_an_index(sharded, tmp_path):
     assert (note.kind, note.message) == (NoteKind.FILE_MISSING, f"{gone.name} is missing")
 
 
+@real
 def test_one_file(model, tmp_path):
     """A model's folder with one file is that file."""
     model.save_pretrained(tmp_path / "single")

@@ -8,8 +8,6 @@ import pytest
 
 from tests.report.html import pages
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[test]'")
-
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 
@@ -27,6 +25,7 @@ SWITCHES = (
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """A browser with a profile of its own, that logs its console and every request."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[test]'")
     from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()

@@ -6,13 +6,10 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from torch import nn
 
-pytest.importorskip("peft")
-
-import peft  # behind the question whether it is there
+from tests.libraries import peft
 
 
 class Net(nn.Module):

@@ -16,21 +16,24 @@ from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
-from tests.rules.adapter.nets import Net, adapted, lora, peft
+from tests.libraries import peft, real
+from tests.rules.adapter.nets import Net, adapted, lora
 from tests.rules.examined import found
+
+pytestmark = real
 
 CODE = "L906"
 CONFIGS = {
-    "lora": lora(),
-    "embeddings and convolutions": lora(target_modules=["emb", "conv", "q_proj"]),
-    "some tokens": lora(trainable_token_indices={"emb": [1, 2]}),
-    "dora": lora(use_dora=True),
-    "loha": peft.LoHaConfig(r=2, target_modules=["q_proj"]),
-    "lokr": peft.LoKrConfig(r=2, target_modules=["q_proj"]),
-    "ia3": peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[]),
-    "vera": peft.VeraConfig(r=2, target_modules=["q_proj"]),
-    "boft": peft.BOFTConfig(boft_block_size=2, target_modules=["q_proj"]),
-    "oft": peft.OFTConfig(oft_block_size=2, r=0, target_modules=["q_proj"]),
+    "lora": lora,
+    "embeddings and convolutions": lambda: lora(target_modules=["emb", "conv", "q_proj"]),
+    "some tokens": lambda: lora(trainable_token_indices={"emb": [1, 2]}),
+    "dora": lambda: lora(use_dora=True),
+    "loha": lambda: peft.LoHaConfig(r=2, target_modules=["q_proj"]),
+    "lokr": lambda: peft.LoKrConfig(r=2, target_modules=["q_proj"]),
+    "ia3": lambda: peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[]),
+    "vera": lambda: peft.VeraConfig(r=2, target_modules=["q_proj"]),
+    "boft": lambda: peft.BOFTConfig(boft_block_size=2, target_modules=["q_proj"]),
+    "oft": lambda: peft.OFTConfig(oft_block_size=2, r=0, target_modules=["q_proj"]),
 }
 
 
@@ -46,7 +49,7 @@ def _whole(config: Any, folder: Path) -> tuple[Path, dict[str, torch.Tensor]]:
 @pytest.mark.parametrize("title", CONFIGS)
 def test_the_base_model_comes_out(title: str, tmp_path: Path) -> None:
     """The cure gives the state dict of the model that was wrapped, bit for bit, and it loads strictly."""
-    path, base = _whole(CONFIGS[title], tmp_path)
+    path, base = _whole(CONFIGS[title](), tmp_path)
     (finding,) = found(path, CODE)
     assert finding.fix is not None
     assert finding.fix.safety is Safety.UNSAFE
@@ -62,7 +65,7 @@ def test_the_base_model_comes_out(title: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("title", ["lora", "embeddings and convolutions", "some tokens"])
 def test_a_target_gets_the_base_model(title: str, tmp_path: Path) -> None:
     """``fix --auto --unsafe-fixes`` gives the same, with the model as the target."""
-    path, base = _whole(CONFIGS[title], tmp_path)
+    path, base = _whole(CONFIGS[title](), tmp_path)
     torch.save(base, tmp_path / "like.pt")
     reference = read_reference(Settings(like=str(tmp_path / "like.pt")))
     out = tmp_path / "out.pt"

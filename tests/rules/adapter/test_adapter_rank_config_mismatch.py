@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from tests.libraries import real
 from tests.rules.adapter.nets import adapted, loaded, lora, saved
 from tests.rules.examined import found
+
+pytestmark = real
 
 CODE = "L908"
 CONFIG = "adapter_config.json"

@@ -17,7 +17,10 @@ from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import Finding
+from tests.libraries import real
 from tests.rules.adapter.nets import Framed, Net, adapted, loaded, lora, saved
+
+pytestmark = real
 
 L902, L909 = "L902", "L909"
 
@@ -29,17 +32,17 @@ def _found(path: Path, model: nn.Module, code: str) -> list[Finding]:
 
 
 CONFIGS = {
-    "lora": lora(),
-    "everything": lora(target_modules=["q_proj", "v_proj", "emb", "conv"], modules_to_save=["lm_head"]),
-    "biases": lora(bias="all"),
-    "tokens": lora(trainable_token_indices={"emb": [1]}),
+    "lora": lora,
+    "everything": lambda: lora(target_modules=["q_proj", "v_proj", "emb", "conv"], modules_to_save=["lm_head"]),
+    "biases": lambda: lora(bias="all"),
+    "tokens": lambda: lora(trainable_token_indices={"emb": [1]}),
 }
 
 
 @pytest.mark.parametrize("title", CONFIGS)
 def test_its_own_model_is_no_trouble(title: str, tmp_path: Path) -> None:
     """Names and sizes fit, whatever the adapter sits on."""
-    path = saved(adapted(CONFIGS[title]), tmp_path)
+    path = saved(adapted(CONFIGS[title]()), tmp_path)
     assert _found(path, Net(), L902) == _found(path, Net(), L909) == []
 
 

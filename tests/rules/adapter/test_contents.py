@@ -16,8 +16,11 @@ from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.findings import Severity
-from tests.rules.adapter.nets import adapted, loaded, lora, peft, saved
+from tests.libraries import peft, real
+from tests.rules.adapter.nets import adapted, loaded, lora, saved
 from tests.rules.examined import found
+
+pytestmark = real
 
 KOHYA = {
     "lora_unet_mid_block_attentions_0_proj_in.lora_down.weight": (2, 4),

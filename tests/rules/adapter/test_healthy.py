@@ -10,21 +10,24 @@ import torch
 
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.findings import Severity
-from tests.rules.adapter.nets import adapted, lora, peft, saved
+from tests.libraries import peft, real
+from tests.rules.adapter.nets import adapted, lora, saved
+
+pytestmark = real
 
 CONFIGS = {
-    "lora": lora(),
-    "with layers to save and biases": lora(modules_to_save=["lm_head"], bias="lora_only"),
-    "all biases": lora(bias="all"),
-    "on embeddings and convolutions": lora(target_modules=["emb", "conv"]),
-    "by a regular expression": lora(target_modules=r".*\.(q|v)_proj"),
-    "dora with ranks of their own": lora(use_dora=True, rank_pattern={"layers.1.q_proj": 3, "v_proj": 5}),
-    "some tokens": lora(trainable_token_indices={"emb": [1, 2]}),
-    "loha": peft.LoHaConfig(r=2, target_modules=["q_proj"]),
-    "lokr": peft.LoKrConfig(r=2, target_modules=["q_proj"]),
-    "ia3": peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[]),
-    "vera": peft.VeraConfig(r=2, target_modules=["q_proj"]),
-    "a parameter": lora(target_modules=[], target_parameters=["layers.0.q_proj.weight"]),
+    "lora": lora,
+    "with layers to save and biases": lambda: lora(modules_to_save=["lm_head"], bias="lora_only"),
+    "all biases": lambda: lora(bias="all"),
+    "on embeddings and convolutions": lambda: lora(target_modules=["emb", "conv"]),
+    "by a regular expression": lambda: lora(target_modules=r".*\.(q|v)_proj"),
+    "dora with ranks of their own": lambda: lora(use_dora=True, rank_pattern={"layers.1.q_proj": 3, "v_proj": 5}),
+    "some tokens": lambda: lora(trainable_token_indices={"emb": [1, 2]}),
+    "loha": lambda: peft.LoHaConfig(r=2, target_modules=["q_proj"]),
+    "lokr": lambda: peft.LoKrConfig(r=2, target_modules=["q_proj"]),
+    "ia3": lambda: peft.IA3Config(target_modules=["q_proj"], feedforward_modules=[]),
+    "vera": lambda: peft.VeraConfig(r=2, target_modules=["q_proj"]),
+    "a parameter": lambda: lora(target_modules=[], target_parameters=["layers.0.q_proj.weight"]),
 }
 
 
@@ -32,7 +35,7 @@ CONFIGS = {
 @pytest.mark.parametrize("title", CONFIGS)
 def test_what_peft_writes_has_no_warning(title: str, safe: bool, tmp_path: Path) -> None:
     """No rule finds more than a remark in it."""
-    path = saved(adapted(CONFIGS[title]), tmp_path, safe_serialization=safe)
+    path = saved(adapted(CONFIGS[title]()), tmp_path, safe_serialization=safe)
     assert [each for each in check(str(path)).findings if each.severity is not Severity.INFO] == []
 
 

@@ -11,8 +11,11 @@ from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.findings import Severity
+from tests.libraries import real
 from tests.rules.adapter.nets import adapted, loaded, lora, saved
 from tests.rules.examined import found
+
+pytestmark = real
 
 CODE = "L901"
 TOKENS = torch.tensor([[1, 2, 3]])

@@ -1,10 +1,12 @@
 """An adapter that was never trained is told by its values."""
 
-import pytest
 import torch
 
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.settings import Settings
+from tests.libraries import peft, real
+
+pytestmark = real
 
 
 def codes(folder):
@@ -14,7 +16,6 @@ def codes(folder):
 
 def test_an_adapter_as_peft_makes_it_is_told_until_it_is_trained(tmp_path):
     """One step of an optimizer makes the difference."""
-    peft = pytest.importorskip("peft")
     net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(), torch.nn.Linear(6, 3))
     model = peft.get_peft_model(net, peft.LoraConfig(r=2, target_modules=["0", "2"]))
     model.save_pretrained(tmp_path / "fresh")

@@ -9,6 +9,7 @@ from safetensors.torch import save_file
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import Severity
+from tests.libraries import real, transformers
 from tests.rules.examined import found, loads
 
 CODES = ("T551", "T553", "T556", "T557", "T558", "T559")
@@ -103,10 +104,10 @@ def test_what_safetensors_learned_late(tmp_path):
     assert "F8_E8M0" in finding.message
 
 
+@real
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_real_models_have_none_of_it(tmp_path, dtype):
     """GPT-2 and Llama as transformers makes them."""
-    transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50}
     models = (
         transformers.GPT2LMHeadModel(transformers.GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=50)),

@@ -20,9 +20,8 @@ from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.metadata import null_or_nonstring_metadata, pii_or_secret, unaligned_storage
 from tests.builders import build
+from tests.libraries import real, transformers
 from tests.rules.examined import find_one, found, loads, safetensors_error
-
-transformers = pytest.importorskip("transformers")
 
 
 @pytest.mark.parametrize("example", null_or_nonstring_metadata.SICK, ids=lambda example: example.title)
@@ -73,6 +72,7 @@ def change(folder, **fields):
     path.write_text(json.dumps({**json.loads(path.read_text()), **fields}, indent=2) + "\n")
 
 
+@real
 def test_a_config_of_another_vocabulary(saved):
     """transformers refuses the sizes; the finding names the line to change, and changing it heals."""
     weights = saved / "model.safetensors"
@@ -88,6 +88,7 @@ def test_a_config_of_another_vocabulary(saved):
     assert found(weights, "M974") == []
 
 
+@real
 def test_a_config_of_another_dtype(saved):
     """Information, with the line to change."""
     name = "dtype" if "dtype" in json.loads((saved / "config.json").read_text()) else "torch_dtype"

@@ -17,6 +17,7 @@ from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import Severity
+from tests.libraries import lightning, real
 from tests.rules.examined import found, loads
 
 CODES = frozenset(f"O{number}" for number in (753, 754, 755, 757, 758, 759, 760, 761, 762))
@@ -230,11 +231,10 @@ def test_a_folder_of_the_trainer(tmp_path, gone, named):
 
 
 @pytest.fixture
-def lightning(tmp_path):
+def fitted(tmp_path):
     """Trains a network with Lightning, which keeps its arguments, and gives the path of its checkpoint."""
-    library = pytest.importorskip("lightning.pytorch")
 
-    class Module(library.LightningModule):
+    class Module(lightning.LightningModule):
         def __init__(self, body=None, lr=0.1, manual=False):
             super().__init__()
             self.save_hyperparameters()
@@ -256,7 +256,7 @@ def lightning(tmp_path):
     def train(*, body=None, manual=False, resume=None, **options):
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
         options |= {"accelerator": "cpu", "enable_model_summary": False, "default_root_dir": tmp_path, **quiet}
-        trainer, module = library.Trainer(**options), Module(body=body, manual=manual)
+        trainer, module = lightning.Trainer(**options), Module(body=body, manual=manual)
         trainer.fit(module, DataLoader(TensorDataset(torch.ones(12, 4)), batch_size=2), ckpt_path=resume)
         trainer.save_checkpoint(tmp_path / "a.ckpt")
         return tmp_path / "a.ckpt"
@@ -286,18 +286,20 @@ def test_numbers_beyond_all_measure(tmp_path):
 LIGHTNING = [{"max_epochs": 2}, {"max_steps": 4}, {"max_epochs": 1, "accumulate_grad_batches": 2}]
 
 
+@real
 @pytest.mark.filterwarnings("ignore")  # Lightning's advice about workers, and its own use of torch
 @pytest.mark.parametrize("manual", [False, True], ids=["automatic", "manual"])
-def test_what_lightning_writes_is_healthy(lightning, manual):
+def test_what_lightning_writes_is_healthy(fitted, manual):
     """After epochs, in the midst of one, with gradients of two batches: its counters agree."""
     for options in LIGHTNING[: 2 if manual else 3]:
-        assert said(lightning(manual=manual, **options)) == []
+        assert said(fitted(manual=manual, **options)) == []
 
 
+@real
 @pytest.mark.filterwarnings("ignore")
-def test_weights_only_of_lightning(lightning):
+def test_weights_only_of_lightning(fitted):
     """Its trainer refuses to resume with the quoted line."""
-    path = lightning(max_epochs=1)
+    path = fitted(max_epochs=1)
     contents = loads(path)
     torch.save(
         {key: value for key, value in contents.items() if key not in ("optimizer_states", "lr_schedulers")}, path
@@ -305,23 +307,25 @@ def test_weights_only_of_lightning(lightning):
     (finding,) = said(path)
     assert (finding.code, finding.severity) == ("O754", Severity.INFO)
     with pytest.raises(KeyError) as caught:
-        lightning(max_epochs=2, resume=path)
+        fitted(max_epochs=2, resume=path)
     assert finding.torch_says[0] in str(caught.value)
 
 
+@real
 @pytest.mark.filterwarnings("ignore")
-def test_counters_that_were_changed(lightning):
+def test_counters_that_were_changed(fitted):
     """An epoch and a step that were set to zero, and what the loops have."""
-    path = lightning(max_epochs=3)
+    path = fitted(max_epochs=3)
     contents = loads(path)
     torch.save({**contents, "epoch": 0, "global_step": 0}, path)
     assert [finding.code for finding in said(path)] == ["O759", "O759"]
 
 
+@real
 @pytest.mark.filterwarnings("ignore")
-def test_a_network_among_the_hyper_parameters(lightning):
+def test_a_network_among_the_hyper_parameters(fitted):
     """Information; the repair puts the name of its class there, and torch loads the file without any class."""
-    path = lightning(body=torch.nn.Linear(64, 64), max_epochs=1)
+    path = fitted(body=torch.nn.Linear(64, 64), max_epochs=1)
     (finding,) = said(path)
     assert (finding.code, finding.severity) == ("O762", Severity.INFO)
     output = path.with_name("b.ckpt")

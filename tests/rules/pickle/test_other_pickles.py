@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import io
 import pickle
-import time
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.pickles import decode
 from ckptdoctor.pickles.decode import follow
 from tests.rules.examined import found
+from tests.work import counted, growth
 
 UNKNOWN = b"\x80\x02csome_package\nmake\n)R."
 CALL = b"cos\nsystem\n(S'echo hello'\ntR"
@@ -115,16 +115,25 @@ def _behind(data, use):
 
 
 def test_texts_in_texts_have_an_end(tmp_path):
-    """A hundred pickles in each other, and a hundred thousand beside each other, are gone through in a moment."""
-    raw = UNKNOWN
-    for _ in range(100):
-        raw = pickle.dumps(raw, 4)
-    torch.save({"deep": raw}, tmp_path / "deep.pt")
-    torch.save([UNKNOWN + bytes([each % 251, each // 251 % 251]) for each in range(100_000)], tmp_path / "wide.pt")
-    started = time.process_time()
-    for name in ("deep.pt", "wide.pt"):
-        open_checkpoint(tmp_path / name)
-    assert time.process_time() - started < 20
+    """A hundred pickles in each other are no more work than ten: beyond the first few nothing is looked for."""
+
+    def opened(levels):
+        raw = UNKNOWN
+        for _ in range(levels):
+            raw = pickle.dumps(raw, 4)
+        torch.save({"deep": raw}, tmp_path / f"{levels}.pt")
+        return counted(open_checkpoint, tmp_path / f"{levels}.pt")[1]
+
+    opened(1)  # what is imported or kept when a file is first opened
+    assert opened(100) < 1.1 * opened(10)
+
+
+def test_texts_beside_texts_are_each_looked_at_once(tmp_path):
+    """Ten times as many pickles beside each other are about ten times the work, not a hundred times."""
+    for texts in (10_000, 100_000):
+        different = [UNKNOWN + bytes([each % 251, each // 251 % 251]) for each in range(texts)]
+        torch.save(different, tmp_path / f"{texts}.pt")
+    assert growth(lambda texts: open_checkpoint(tmp_path / f"{texts}.pt"), 10_000, 100_000, runs=1) < 40
 
 
 def test_files_behind_files_have_an_end(tmp_path):

@@ -14,16 +14,18 @@ from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.findings import Severity
+from tests.libraries import real, transformers
 from tests.rules.examined import found, loads
 
 SMALL = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+pytestmark = real
+
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 
 @pytest.fixture
 def llama():
     """Makes a small model of Llama's kind."""
-    transformers = pytest.importorskip("transformers")
     sizes = {**SMALL, "vocab_size": 120}
     return lambda tied: transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, tie_word_embeddings=tied))
 
@@ -72,7 +74,6 @@ def test_what_save_pretrained_writes_is_healthy(tmp_path, llama):
 
 def test_a_recogniser_of_speech_has_no_embedding(tmp_path):
     """Its head is called lm_head as well."""
-    transformers = pytest.importorskip("transformers")
     sizes = {"conv_dim": (8, 8), "conv_kernel": (3, 3), "conv_stride": (2, 2), "num_feat_extract_layers": 2}
     groups = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
     config = transformers.Wav2Vec2Config(**SMALL, vocab_size=32, **sizes, **groups)

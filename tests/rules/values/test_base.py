@@ -13,6 +13,7 @@ from ckptdoctor.engine import deep
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import Severity
+from tests.libraries import peft, real, transformers
 
 
 class Net(nn.Module):
@@ -92,9 +93,9 @@ def test_containers_and_wrappers_do_not_matter(net, tmp_path, kinds):
     assert finding.code == "V657"
 
 
+@real
 def test_a_merge_of_an_untrained_adapter_is_its_base(net, tmp_path):
     """peft merges a LoRA whose B is still zero: the fine-tune has no effect, and that is seen."""
-    peft = pytest.importorskip("peft")
     model = peft.get_peft_model(net, peft.LoraConfig(target_modules=["body", "head"], r=2))
     torch.save(model.merge_and_unload().state_dict(), tmp_path / "merged.pt")
     (finding,) = told(tmp_path / "merged.pt", tmp_path / "base.pt")
@@ -138,9 +139,9 @@ def test_without_deep_nothing_is_compared(net, tmp_path):
     assert not {"V657", "V658"} & {each.code for each in report.findings}
 
 
+@real
 def test_a_folder_is_a_base_as_well_and_a_tied_head_counts_once(tmp_path):
     """What save_pretrained leaves out is told by its other name: nothing was trained."""
-    transformers = pytest.importorskip("transformers")
     sizes = {"vocab_size": 50, "n_positions": 8, "n_embd": 8, "n_layer": 1, "n_head": 2}
     net = transformers.GPT2LMHeadModel(transformers.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
     net.save_pretrained(tmp_path / "base")

@@ -33,6 +33,7 @@ from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.facts.torn import to_salvage
+from ckptdoctor.formats.compose.strided import refusal
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
@@ -153,8 +154,13 @@ def _merge(entries: dict[Part, tuple[Node, str]], checkpoints: Sequence[Checkpoi
         for part, node in tree.entries:
             if part not in entries:
                 entries[part] = node, each.path
-            elif not _same(entries[part][0], node, swapped):
-                first = entries[part][1]
+                continue
+            known, first = entries[part]
+            for held, path in ((known, first), (node, each.path)):
+                reason = refusal(held) if isinstance(held, Tensor) else None
+                if reason is not None:
+                    raise RefusedError(f"“{show_part(part)}” in {path} {reason}.")
+            if not _same(known, node, swapped):
                 raise RefusedError(f"“{show_part(part)}” is in {first} and in {each.path}, with different values.")
 
 

@@ -81,3 +81,20 @@ def test_what_belongs_together_is_merged_without_a_word(tmp_path: Path, case: st
     status, said = merge(tmp_path, "a.pt", "b.pt", "-o", "out.pt")
     assert status == 0
     assert "twice" not in said
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (torch.empty(3, device="meta"), "has no values in the file (it is on the meta device)"),
+        (torch.eye(3).to_sparse(), "is sparse_coo: densify it first"),
+    ],
+    ids=["meta", "sparse"],
+)
+def test_one_name_for_what_cannot_be_compared_is_refused(tmp_path: Path, value: torch.Tensor, reason: str):
+    """Whether two tensors without plain values are the same is not known, so neither is written."""
+    for name in ("a.pt", "b.pt"):
+        torch.save({"w": value, name: torch.ones(2)}, tmp_path / name)
+    status, said = merge(tmp_path, "a.pt", "b.pt", "-o", "out.pt")
+    assert status == 1
+    assert f"“w” in a.pt {reason}" in said

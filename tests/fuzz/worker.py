@@ -1,18 +1,26 @@
-"""Fuzzes reader, pickle machine, rules and writer for some seconds: ``python -m tests.fuzz.worker SEED SECONDS``.
+"""Fuzzes for some seconds: ``python -m tests.fuzz.worker KIND SEED SECONDS``, where KIND is bytes or commands.
 
-Runs under a memory limit, with an audit hook that ends the process when anything of a file were imported, compiled,
-executed or unpickled. Prints how many cases it tried; a failing case is printed with its seed, and the status is 1.
+``bytes``: reader, pickle machine, rules and writer meet damaged samples. ``commands``: every command meets damaged
+files and folders of all rules and formats. Runs under a memory limit, with an audit hook that ends the process when
+anything of a file were imported, compiled, executed or unpickled. Prints how many cases it tried; a failing case is
+printed with its seed, and the status is 1.
 """
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import encodings
+import os
 import random
 import resource
 import sys
 import tempfile
 import time
 import traceback
+import warnings
 import zipfile
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -30,40 +38,93 @@ from tests.fuzz.mutations import mutated
 
 ROOT = Path(formats.__file__).parents[1]
 SAMPLES = Path(__file__).parents[2] / "sample_ckpts"
-MEMORY = 2_000_000_000
+MEMORY = {"bytes": 2_000_000_000, "commands": 6_000_000_000}  # what torch maps counts, too
 AT_LEAST = 10  # cases, however little time there is
 SLOW = 10.0  # seconds for one small file: no honest reader needs them
 FORBIDDEN = {"exec", "compile", "pickle.find_class", "os.system", "subprocess.Popen", "socket.connect"}
 
 
-def main(seed: int, seconds: float) -> int:
+def main(kind: str, seed: int, seconds: float) -> int:
     """Try cases until the time is over; the exit status."""
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    samples = [path for path in sorted(SAMPLES.glob("*/*")) if path.is_file()]
-    seeds = [path.read_bytes() for path in samples if path.stat().st_size < 70_000]
-    pickles = [data for path in samples if path.suffix == ".pt" and (data := pickle_of(path))]
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY[kind], MEMORY[kind]))
     with tempfile.TemporaryDirectory() as folder:
-        warm_up(Path(folder) / "case")
+        case = {"bytes": of_bytes, "commands": of_commands}[kind](Path(folder))
         sys.addaudithook(forbid)
         tried, end = 0, time.monotonic() + seconds
         while tried < AT_LEAST or time.monotonic() < end:
-            if not one_case(seed + tried, seeds, pickles, Path(folder) / "case"):
+            started = time.process_time()
+            wrong = case(seed + tried)
+            taken = time.process_time() - started
+            if wrong or taken > SLOW:
+                print(f"seed {seed + tried}: {wrong or f'took {taken:.1f} s'}")
                 return 1
             tried += 1
     print(f"{tried} cases")
     return 0
 
 
+class Watch:
+    """While it is entered, what is imported, compiled, executed or unpickled ends the process."""
+
+    active = False
+
+    def __enter__(self) -> None:
+        Watch.active = True
+
+    def __exit__(self, *_: object) -> None:
+        Watch.active = False
+
+
 def forbid(event: str, arguments: tuple[object, ...]) -> None:
-    """The audit hook."""
-    if event in FORBIDDEN:
+    """The audit hook. ``ast.literal_eval`` compiles to a tree only, and runs nothing."""
+    if Watch.active and event in FORBIDDEN and sys._getframe(1).f_code.co_filename != ast.__file__:
+        traceback.print_stack()
         raise SystemExit(f"canary: {event} {arguments!r}"[:300])
+
+
+def of_bytes(folder: Path) -> Callable[[int], str]:
+    """What tries one mutated file and one mutated pickle, and gives what went wrong."""
+    samples = [path for path in sorted(SAMPLES.glob("*/*")) if path.is_file()]
+    seeds = [path.read_bytes() for path in samples if path.stat().st_size < 70_000]
+    pickles = [data for path in samples if path.suffix == ".pt" and (data := pickle_of(path))]
+    path = folder / "case"
+    warm_up(path)
+
+    def case(seed: int) -> str:
+        chance = random.Random(seed)
+        try:
+            with Watch():
+                path.write_bytes(mutated(chance.choice(seeds), chance))
+                through_everything(path)
+                through_the_machine(mutated(chance.choice(pickles), chance))
+        except Exception:  # whatever it is, it is a failure of this case
+            return traceback.format_exc()
+        return ""
+
+    return case
+
+
+def of_commands(folder: Path) -> Callable[[int], str]:
+    """The same for every command on damaged files and folders."""
+    from tests.fuzz import commands
+
+    os.environ["CKPTDOCTOR_TRACEBACK"] = "1"
+    warnings.simplefilter("ignore")
+    warm_up(folder / "case")
+    os.chdir(folder)
+    names = commands.subjects()
+    for words in commands.COMMANDS:  # what is imported late is imported now
+        commands.undamaged(words, folder / "warm")
+    return lambda seed: commands.one_case(seed, names, folder / "work", Watch())
 
 
 def warm_up(path: Path) -> None:
     """Import everything that is imported lazily, so that the hook sees only what a file brings about."""
     for part in ("formats", "facts", "rules", "engine", "remote", "values", "writing"):
         for module in walk_packages([str(ROOT / part)], f"ckptdoctor.{part}."):
+            import_module(module.name)
+    for module in walk_packages(encodings.__path__, "encodings."):
+        with contextlib.suppress(ImportError):  # those of other systems
             import_module(module.name)
     for name in ("bz2", "gzip", "lzma", "tarfile", "zlib", "zstandard"):  # what unpacks packed files
         import_module(name)
@@ -81,23 +142,6 @@ def pickle_of(path: Path) -> bytes:
             return next(archive.read(name) for name in archive.namelist() if name.endswith("/data.pkl"))
     except (zipfile.BadZipFile, StopIteration):
         return b""
-
-
-def one_case(seed: int, seeds: list[bytes], pickles: list[bytes], path: Path) -> bool:
-    """One mutated file and one mutated pickle; False when something other than an answer came of it."""
-    chance = random.Random(seed)
-    started = time.process_time()
-    try:
-        path.write_bytes(mutated(chance.choice(seeds), chance))
-        through_everything(path)
-        through_the_machine(mutated(chance.choice(pickles), chance))
-    except Exception:  # whatever it is, it is a failure of this case
-        print(f"seed {seed}:\n{traceback.format_exc()}")
-        return False
-    taken = time.process_time() - started
-    if taken > SLOW:
-        print(f"seed {seed}: took {taken:.1f} s")
-    return taken <= SLOW
 
 
 def through_the_machine(data: bytes) -> None:
@@ -151,4 +195,4 @@ def reopen(path: Path, output: bytes, before: Checkpoint) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]), float(sys.argv[2])))
+    sys.exit(main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3])))

@@ -129,19 +129,39 @@ _NAMES = {
 _SIGNS = {name: sign for sign, name in _NAMES.items()}
 
 
-def browse(path, *keys, size=NORMAL, look=text_of, theme="ckptdoctor-dark", **options):
-    """Open a file, press keys, and give what ``look`` says of the app then (the text of the screen)."""
+def walk(path, *stages, size=NORMAL, look=text_of, theme="ckptdoctor-dark", **options):
+    """Open a file, press the keys of each stage, and give what ``look`` says of the app after each (its text).
+
+    To open a browser takes as long as twenty keys: what can be seen one after the other needs one session.
+    """
 
     async def run():
-        app = BrowserApp(os.fspath(path), theme=theme, **options)
+        app, found = BrowserApp(os.fspath(path), theme=theme, **options), []
         async with app.run_test(size=size) as pilot:
             await settled(pilot)
-            await press(pilot, *keys)
-            return look(app)
+            for keys in stages:
+                await press(pilot, *keys)
+                found.append(look(app))
+        return found
 
     return asyncio.run(run())
 
 
-def screen(name, path, *keys, size=NORMAL, **options):
-    """Hold a screen against ``tests/golden/tui/NAME_WIDTHxHEIGHT.txt``; UPDATE_GOLDEN=1 writes it."""
-    golden(f"tui/{name}_{size[0]}x{size[1]}.txt", browse(path, *keys, size=size, **options))
+def browse(path, *keys, **options):
+    """Open a file, press keys, and give what ``look`` says of the app then (the text of the screen)."""
+    (found,) = walk(path, keys, **options)
+    return found
+
+
+def screens(path, stages, size=NORMAL, **options):
+    """Hold the screen after the keys of each stage against ``tests/golden/tui/NAME_WIDTHxHEIGHT.txt``, by its name.
+
+    UPDATE_GOLDEN=1 writes them.
+    """
+    for name, text in zip(stages, walk(path, *stages.values(), size=size, **options), strict=True):
+        golden(f"tui/{name}_{size[0]}x{size[1]}.txt", text)
+
+
+def screen(name, path, *keys, **options):
+    """Hold one screen against its file."""
+    screens(path, {name: keys}, **options)

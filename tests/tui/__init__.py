@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from math import inf
 
 from textual.events import Key
 
@@ -24,22 +25,24 @@ async def settled(pilot):
     """Wait until no thread works, no timer is about to fire, every message is dealt with and everything is drawn.
 
     It looks at these, and never waits for time to pass: how fast the machine is makes no difference. When nothing is
-    left to do but to wait for a timer, its moment comes at once: of several the one that is due first, alone.
+    left to do but to wait for a timer, its moment comes at once: of several the one that is due first, alone. What
+    moves arrives at the next picture.
     """
     app, busy, quiet = pilot.app, 0, 0
     while busy < _ROUNDS:
         if quiet == 2 or app.return_code is not None:  # what a thread has found may start another one
             return
-        about_to_fire = _timers(app)
         working = _threads_at_work() or any(not each.is_finished for each in app.workers)
         await asyncio.sleep(0.001 if working or busy > _AT_ONCE else 0)
         if _messages_wait(app):
             busy, quiet = busy + 1, 0
             continue
+        for each in app.animator._animations.values():
+            each.start_time = -inf
         await pilot.wait_for_animation()  # which draws as well: a thread may wait for that
         if working or _threads_at_work() or _at_work(app):
             busy, quiet = busy + 1, 0
-        elif about_to_fire:
+        elif about_to_fire := _timers(app):
             _fire_first(about_to_fire)
             busy, quiet = busy + 1, 0
         else:

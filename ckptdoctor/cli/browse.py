@@ -57,15 +57,16 @@ def run(path: str, theme: str | None = None, settings: Settings | None = None, o
     SIGTERM and SIGINT end it in the same way, with status 143 and 130 (on its terminal ctrl+c is a key), and SIGHUP at
     once, with 129: the terminal is gone.
     """
-    from ckptdoctor import config
+    for each in (path, other, settings.like if settings is not None else None):
+        if each is not None and not is_served():  # a page has nowhere else to say it
+            require_openable(each)
+
+    from ckptdoctor import config  # from here on a third of a second is imports: what is not there is said before
     from ckptdoctor.tui import keymap, turns
     from ckptdoctor.tui.app import BrowserApp
 
     names = {"dark": "ckptdoctor-dark", "light": "ckptdoctor-light"}
     keys = keymap.understood(config.load().keys or {})
-    for each in (path, other, settings.like if settings is not None else None):
-        if each is not None and not is_served():  # a page has nowhere else to say it
-            require_openable(each)
     app = BrowserApp(path, settings, names.get(theme or "", theme), keys, other)
 
     async def browse() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+from math import inf
 
 from textual.events import Key
 
@@ -23,22 +24,29 @@ def text_of(app):
 async def settled(pilot):
     """Wait until no thread works, no timer is about to fire, every message is dealt with and everything is drawn.
 
-    It looks at these, and never waits for time to pass: how fast the machine is makes no difference.
+    It looks at these, and never waits for time to pass: how fast the machine is makes no difference. When nothing is
+    left to do but to wait for a timer, its moment comes at once: of several the one that is due first, alone. What
+    moves arrives at the next picture.
     """
     app, busy, quiet = pilot.app, 0, 0
     while busy < _ROUNDS:
         if quiet == 2 or app.return_code is not None:  # what a thread has found may start another one
             return
-        about_to_fire = _timers(app)
-        await asyncio.gather(*about_to_fire, return_exceptions=True)  # one that is stopped is over as well
         working = _threads_at_work() or any(not each.is_finished for each in app.workers)
         await asyncio.sleep(0.001 if working or busy > _AT_ONCE else 0)
         if _messages_wait(app):
             busy, quiet = busy + 1, 0
             continue
+        for each in app.animator._animations.values():
+            each.start_time = -inf
         await pilot.wait_for_animation()  # which draws as well: a thread may wait for that
-        at_rest = not (about_to_fire or working or _threads_at_work() or _at_work(app))
-        busy, quiet = (0, quiet + 1) if at_rest else (busy + 1, 0)
+        if working or _threads_at_work() or _at_work(app):
+            busy, quiet = busy + 1, 0
+        elif about_to_fire := _timers(app):
+            _fire_first(about_to_fire)
+            busy, quiet = busy + 1, 0
+        else:
+            busy, quiet = 0, quiet + 1
     raise AssertionError(f"it is never done: {text_of(app)}")
 
 
@@ -57,6 +65,14 @@ def _timers(app):
     timers = [timer for each in (app, *app._registry) for timer in each._timers]
     tasks = [each._task for each in timers if each._repeat == 0 and each._interval < 1]
     return [task for task in tasks if task is not None and not task.done()]
+
+
+def _fire_first(tasks):
+    """End the sleep of the timer that has the least left of it; one that does not sleep is firing already."""
+    sleeps = {id(task._fut_waiter) for task in tasks}
+    due = [each for each in asyncio.get_running_loop()._scheduled if each._args and id(each._args[0]) in sleeps]
+    if due:
+        min(due)._run()
 
 
 def _messages_wait(app):
@@ -116,19 +132,39 @@ _NAMES = {
 _SIGNS = {name: sign for sign, name in _NAMES.items()}
 
 
-def browse(path, *keys, size=NORMAL, look=text_of, theme="ckptdoctor-dark", **options):
-    """Open a file, press keys, and give what ``look`` says of the app then (the text of the screen)."""
+def walk(path, *stages, size=NORMAL, look=text_of, theme="ckptdoctor-dark", **options):
+    """Open a file, press the keys of each stage, and give what ``look`` says of the app after each (its text).
+
+    To open a browser takes as long as twenty keys: what can be seen one after the other needs one session.
+    """
 
     async def run():
-        app = BrowserApp(os.fspath(path), theme=theme, **options)
+        app, found = BrowserApp(os.fspath(path), theme=theme, **options), []
         async with app.run_test(size=size) as pilot:
             await settled(pilot)
-            await press(pilot, *keys)
-            return look(app)
+            for keys in stages:
+                await press(pilot, *keys)
+                found.append(look(app))
+        return found
 
     return asyncio.run(run())
 
 
-def screen(name, path, *keys, size=NORMAL, **options):
-    """Hold a screen against ``tests/golden/tui/NAME_WIDTHxHEIGHT.txt``; UPDATE_GOLDEN=1 writes it."""
-    golden(f"tui/{name}_{size[0]}x{size[1]}.txt", browse(path, *keys, size=size, **options))
+def browse(path, *keys, **options):
+    """Open a file, press keys, and give what ``look`` says of the app then (the text of the screen)."""
+    (found,) = walk(path, keys, **options)
+    return found
+
+
+def screens(path, stages, size=NORMAL, **options):
+    """Hold the screen after the keys of each stage against ``tests/golden/tui/NAME_WIDTHxHEIGHT.txt``, by its name.
+
+    UPDATE_GOLDEN=1 writes them.
+    """
+    for name, text in zip(stages, walk(path, *stages.values(), size=size, **options), strict=True):
+        golden(f"tui/{name}_{size[0]}x{size[1]}.txt", text)
+
+
+def screen(name, path, *keys, **options):
+    """Hold one screen against its file."""
+    screens(path, {name: keys}, **options)

@@ -9,10 +9,8 @@ from ckptdoctor.tui.models.side_by_side import Show
 from ckptdoctor.tui.screens.compare import CompareScreen
 from ckptdoctor.tui.widgets.compare_view import CompareView
 from ckptdoctor.tui.widgets.difference_map import DifferenceMap
-from tests.tui import NARROW, NORMAL, WIDE, browse, screen
+from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, walk
 from tests.tui.pairs import save_pair
-
-TURNS = "text:"  # types nothing: a moment in which timers fire
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -21,28 +19,24 @@ def pair(library):
     save_pair(library)
 
 
-@pytest.mark.parametrize("size", [NARROW, NORMAL, WIDE], ids=str)
-def test_headers(size):
-    """What the headers tell is there at once, equal tensors folded."""
-    screen("compare", "a.pt", "down", size=size, other="b.pt")
+STAGES = {
+    "compare": ("down",),  # what the headers tell is there at once, equal tensors folded
+    # magnitudes stand on the right, and what has the same contents is renamed
+    "compare_values": ("v", "end", "up", "up", "up"),
+    "compare_sorted": ("o", "home"),  # the largest change is on top
+    "difference": ("enter",),  # drawn for the tensor under the cursor
+}
 
 
 @pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_values(size):
-    """With the values compared, magnitudes stand on the right, and what has the same contents is renamed."""
-    screen("compare_values", "a.pt", "v", "end", "up", "up", "up", size=size, other="b.pt")
+def test_one_screen_after_the_other(size):
+    """Headers, values, values in order, and the difference of a tensor."""
+    screens("a.pt", STAGES, size=size, other="b.pt")
 
 
-@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_by_magnitude(size):
-    """Sorted, the largest change is on top."""
-    screen("compare_sorted", "a.pt", "v", "o", "home", size=size, other="b.pt")
-
-
-@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_difference(size):
-    """Enter on a tensor draws the difference."""
-    screen("difference", "a.pt", "v", "o", "home", "enter", TURNS, size=size, other="b.pt")
+def test_headers_where_there_is_much_room():
+    """The details stand beside the lines."""
+    screen("compare", "a.pt", "down", size=WIDE, other="b.pt")
 
 
 def said(app):
@@ -60,18 +54,19 @@ def lines(app):
 
 def test_equal_checkpoints_are_one_line():
     """Nothing differs: one fold, and after comparing it says so."""
-    assert browse("a.pt", look=lines, other="a.pt") == ["16 tensors alike by name, shape and dtype"]
-    assert browse("a.pt", "v", look=lines, other="a.pt") == ["16 tensors the same"]
+    before, after = walk("a.pt", (), ("v",), look=lines, other="a.pt")
+    assert before == ["16 tensors alike by name, shape and dtype"]
+    assert after == ["16 tensors the same"]
 
 
 def test_folds_open_and_close():
     """Enter opens a fold in its place; again closes it."""
-    before = browse("a.pt", look=lines, other="b.pt")
-    opened = browse("a.pt", "down", "down", "down", "enter", look=lines, other="b.pt")
+    stages = ((), ("down", "down", "down", "enter"), ("enter",), ("home", "down", "left"))
+    before, opened, closed, other = walk("a.pt", *stages, look=lines, other="b.pt")
     assert opened[:5] == ["conv1.weight", "layer1.0", "layer1.0.bn1.bias", *opened[3:5]]
     assert opened[3] == before[3] and opened[4] == "layer1.0.conv1.weight"
-    assert browse("a.pt", "down", "down", "down", "enter", "enter", look=lines, other="b.pt") == before
-    assert browse("a.pt", "down", "left", look=lines, other="b.pt") == [*before[:2], *before[4:]]
+    assert closed == before
+    assert other == [*before[:2], *before[4:]]
 
 
 def test_kinds():
@@ -80,24 +75,15 @@ def test_kinds():
     def shown(app):
         return app.screen.wanted.show, lines(app)
 
-    show, seen = browse("a.pt", "m", look=shown, other="b.pt")
+    (show, seen), (then, rest) = walk("a.pt", ("m",), ("m",), look=shown, other="b.pt")
     assert show is Show.CHANGED and "fc.weight" in seen and "old.scale" not in seen
-    show, seen = browse("a.pt", "m", "m", look=shown, other="b.pt")  # without values nothing is renamed
+    show, seen = then, rest  # without values nothing is renamed
     assert show is Show.ONLY_A and set(seen) == {"layer1.0.bn1.bias", "old.scale"}
     show, seen = browse("a.pt", "v", "m", "m", look=shown, other="b.pt")
     assert show is Show.RENAMED and seen == ["layer1.0.bn1.bias → head.norm.weight"]
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("fc bias", {"fc.bias"}),
-        ("is:only-b", {"head.norm.weight", "aux.weight"}),
-        ("is:recast", {"layer1.1.bn1.weight"}),
-        ("dtype:f32 !is:same weight shape:10x*", {"fc.weight"}),
-    ],
-)
-def test_filter(text, names):
+def test_filter():
     """The filter knows names, sizes and dtypes as everywhere, and kinds of difference."""
     from ckptdoctor.tui.models.side_by_side import Entry
 
@@ -105,7 +91,14 @@ def test_filter(text, names):
         view = app.screen.query_one(CompareView)
         return {view.comparison.name(line.entry) for line in view.lines if isinstance(line, Entry)}
 
-    assert browse("a.pt", "slash", f"text:{text}", look=entries, other="b.pt") == names
+    names = {
+        "fc bias": {"fc.bias"},
+        "is:only-b": {"head.norm.weight", "aux.weight"},
+        "is:recast": {"layer1.1.bn1.weight"},
+        "dtype:f32 !is:same weight shape:10x*": {"fc.weight"},
+    }
+    found = walk("a.pt", *[("slash", "ctrl+u", f"text:{text}", "enter") for text in names], look=entries, other="b.pt")
+    assert dict(zip(names, found, strict=True)) == names
 
 
 def test_a_filter_that_makes_no_sense_names_the_kinds():
@@ -131,30 +124,35 @@ def test_the_equal_command():
     def command(app):
         return app.screen.command()
 
-    assert browse("a.pt", look=command, other="b.pt") == "ckptdoctor diff a.pt b.pt"
-    assert browse("a.pt", "v", look=command, other="b.pt") == "ckptdoctor diff a.pt b.pt --values"
+    line = "ckptdoctor diff a.pt b.pt"
+    assert walk("a.pt", (), ("v",), look=command, other="b.pt") == [line, f"{line} --values"]
 
 
 def test_nothing_is_subtracted_that_cannot_be():
     """Enter on what only one side has, or on another shape, says so."""
-    keys = ("m", "m", "enter")
-    assert isinstance(browse("a.pt", *keys, look=lambda app: app.screen, other="b.pt"), CompareScreen)
-    assert "there is nothing to subtract" in browse("a.pt", *keys, look=said, other="b.pt")
+    told, where = browse("a.pt", "m", "m", "enter", look=lambda app: (said(app), type(app.screen)), other="b.pt")
+    assert where is CompareScreen
+    assert "there is nothing to subtract" in told
 
 
 def test_slices_of_a_difference():
     """Keys go through the slices, turn the dimensions, and show either side alone."""
 
     def seen(app):
+        if isinstance(app.screen, CompareScreen):
+            return "left"
         drawn = app.screen.query_one(DifferenceMap)
         return str(drawn._slice), drawn.seen.value
 
-    start = ("v", "o", "home", "enter", TURNS)
-    assert browse("a.pt", *start, look=seen, other="b.pt") == ("[↓, →, 0, 0]", "A − B")
-    assert browse("a.pt", *start, "right_square_bracket", TURNS, look=seen, other="b.pt")[0] == "[↓, →, 0, 1]"
-    assert browse("a.pt", *start, "c", TURNS, look=seen, other="b.pt")[0] == "[↓, 0, →, 0]"
-    assert browse("a.pt", *start, "s", TURNS, look=seen, other="b.pt")[1] == "A"
-    assert isinstance(browse("a.pt", *start, "escape", look=lambda app: app.screen, other="b.pt"), CompareScreen)
+    stages = {
+        ("v", "o", "home", "enter"): ("[↓, →, 0, 0]", "A − B"),
+        ("right_square_bracket",): ("[↓, →, 0, 1]", "A − B"),
+        ("left_square_bracket", "c"): ("[↓, 0, →, 0]", "A − B"),
+        ("s",): ("[↓, 0, →, 0]", "A"),
+        ("escape",): "left",
+    }
+    found = walk("a.pt", *stages, look=seen, other="b.pt")
+    assert dict(zip(stages, found, strict=True)) == stages
 
 
 def test_a_file_that_is_not_there_ends_the_program():
@@ -241,5 +239,11 @@ def test_keys_have_ids_tooltips_and_the_footer_eight_at_most():
         own = owner.__dict__.get("BINDINGS", [])
         assert all(binding.id and binding.tooltip for binding in own), owner
         assert len({binding.id for binding in own}) == len(own), owner
-    for keys in ((), ("c",), ("v", "o", "home", "enter")):
-        assert browse("a.pt", *keys, look=lambda app: len(app.screen.query(FooterKey)), other="b.pt") <= 8
+    stages = ((), ("c",), ("escape", "v", "o", "home", "enter"))
+
+    def seen(app):
+        return type(app.screen), len(app.screen.query(FooterKey))
+
+    found = walk("a.pt", *stages, look=seen, other="b.pt")
+    assert [screen for screen, _ in found] == [CompareScreen, FitScreen, DifferenceScreen]
+    assert max(many for _, many in found) <= 8

@@ -15,7 +15,7 @@ from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.damaged import DamagedScreen
 from ckptdoctor.tui.screens.salvage import ConfirmSalvage
 from ckptdoctor.tui.widgets.salvage_view import SalvageView
-from tests.tui import NARROW, NORMAL, browse, screen, text_of
+from tests.tui import NARROW, NORMAL, browse, screen, text_of, walk
 
 
 @pytest.fixture
@@ -49,14 +49,16 @@ def test_nothing_is_written_before_the_answer(cut):
 
 def test_saved_and_opened(cut):
     """Enter writes it and says what was proven, enter again opens it."""
-    text = browse("cut.pt", "s", "enter", look=text_of)
+
+    def look(app):
+        if isinstance(app.screen, BrowserScreen):
+            return app.screen.path, len(app.screen.book.table)
+        return text_of(app), sorted(os.listdir(cut))
+
+    (text, files), opened = walk("cut.pt", ("s", "enter"), ("enter",), look=look)
     assert "╭─ saved ─" in text and "cut.salvaged.pt" in text and "✓ everything in it is equal" in text
-    assert sorted(os.listdir(cut)) == ["cut.pt", "cut.salvaged.pt"]
-
-    def opened(app):
-        return isinstance(app.screen, BrowserScreen) and app.screen.path, len(app.screen.book.table)
-
-    assert browse("cut.pt", "s", "enter", "enter", look=opened) == ("cut.salvaged-2.pt", 7)
+    assert files == ["cut.pt", "cut.salvaged.pt"]
+    assert opened == ("cut.salvaged.pt", 7)
 
 
 def test_after_it_was_saved_there_is_another_name(cut):
@@ -90,8 +92,12 @@ def test_an_empty_file_offers_nothing():
 def test_a_large_file_is_read_when_that_is_asked_for(monkeypatch):
     """Opening reads headers only."""
     monkeypatch.setattr(damaged, "_AT_ONCE", 1000)
-    assert not browse("cut.pt", look=lambda app: app.screen.query_one(SalvageView).display)
-    assert browse("cut.pt", "s", look=lambda app: app.screen.query_one(SalvageView).count()) == 15
+
+    def look(app):
+        view = app.screen.query_one(SalvageView)
+        return view.display, view.count()
+
+    assert walk("cut.pt", (), ("s",), look=look) == [(False, 0), (True, 15)]
 
 
 def test_leaving_ends_the_reading(monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from dataclasses import replace
 
@@ -10,13 +9,12 @@ import pytest
 from textual.widgets._footer import FooterKey
 
 from ckptdoctor.findings import Location
-from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.models.salvaged import damaged_file
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.damaged import DamagedScreen
 from ckptdoctor.tui.widgets.findings import FindingsView
 from tests.broken_shards import SECOND, folder, name
-from tests.tui import NORMAL, browse, press, settled, text_of
+from tests.tui import browse, text_of, walk
 
 FINDINGS = ("tab", "tab")
 
@@ -30,7 +28,7 @@ def made(tmp_path, monkeypatch):
 
 def where(app):
     """The screen that is open, and its file."""
-    return type(app.screen), app.screen.path
+    return type(app.screen), getattr(app.screen, "path", None)
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "bin"])
@@ -38,8 +36,8 @@ def where(app):
 def test_enter_on_the_finding_opens_the_shard(suffix, damage, made):
     """None of its tensors is in the tree: what there is to see is the file, and escape leads back."""
     shard = made(suffix, damage)
-    assert browse("m", *FINDINGS, "enter", look=where) == (DamagedScreen, shard)
-    assert browse("m", *FINDINGS, "enter", "escape", look=where) == (BrowserScreen, "m")
+    stages = ((*FINDINGS, "enter"), ("escape",))
+    assert walk("m", *stages, look=where) == [(DamagedScreen, shard), (BrowserScreen, "m")]
 
 
 def test_the_pane_of_the_finding_lists_the_keys(made):
@@ -76,51 +74,57 @@ def test_enter_goes_to_a_torn_tensor_and_s_to_its_file(made):
 
     torn = sorted(SECOND)[3]
     assert browse("m", *FINDINGS, "enter", look=under_the_cursor) == ("tree", torn)
-    assert browse("m", *FINDINGS, "s", look=where) == (DamagedScreen, shard)
-    assert "not all of it is there" in browse("m", "s")
+    stages = ((*FINDINGS, "s"), ("escape",), ("tab", "s"))
+    found = walk("m", *stages, look=lambda app: (where(app), text_of(app)))
+    assert [place for place, _ in found] == [(DamagedScreen, shard), (BrowserScreen, "m"), (DamagedScreen, shard)]
+    assert "not all of it is there" in found[-1][1]
 
 
 def test_a_missing_shard_has_nothing_to_open(made):
     """Enter says that the first of its keys is not there; s does nothing, and is not offered."""
     made(damage="missing")
-    assert browse("m", "s", look=where) == browse("m", *FINDINGS, "s", look=where) == (BrowserScreen, "m")
 
-    async def run():
-        app = BrowserApp("m", theme="ckptdoctor-dark")
-        async with app.run_test(size=NORMAL) as pilot:
-            await settled(pilot)
-            await press(pilot, *FINDINGS, "enter")
-            return [each.message for each in app._notifications], app.screen.focused.id
+    def look(app):
+        return where(app), [each.message for each in app._notifications], app.screen.focused.id, text_of(app)
 
-    assert asyncio.run(run()) == ([f"{SECOND[0]} is not in the checkpoint."], "tree")
-    assert "What is whole of the file" not in browse("m", "ctrl+p", size=(120, 60))
+    stages = (("s",), (*FINDINGS, "s"), ("enter",), ("ctrl+p",))
+    found = walk("m", *stages, look=look, size=(120, 60))
+    assert [each[0] for each in found[:3]] == [(BrowserScreen, "m")] * 3
+    assert found[2][1:3] == ([f"{SECOND[0]} is not in the checkpoint."], "tree")
+    assert "What is whole of the file" not in found[3][3] and "Read every byte" in found[3][3]
 
 
 def test_the_palette_offers_it(made):
     """From every pane, where a file is damaged."""
     shard = made("bin", "zeroed")
-    assert "What is whole of the file" in browse("m", "ctrl+p", size=(120, 60))
-    assert browse("m", "colon", "text:what is whole", "enter", look=where) == (DamagedScreen, shard)
+
+    def look(app):
+        return where(app), text_of(app)
+
+    listed, chosen = walk("m", ("colon",), ("text:what is whole", "enter"), look=look, size=(120, 60))
+    assert "What is whole of the file" in listed[1]
+    assert chosen[0] == (DamagedScreen, shard)
 
 
 def test_a_cut_file_that_can_be_browsed_is_salvaged_too(made, tmp_path):
     """A safetensors file whose header is whole opens as a tree: s shows what of it can be saved."""
     os.rename(made("safetensors", "cut"), "cut.safetensors")
-    assert browse("cut.safetensors", look=where) == (BrowserScreen, "cut.safetensors")
-    assert browse("cut.safetensors", "s", look=where) == (DamagedScreen, "cut.safetensors")
+    seen = [(BrowserScreen, "cut.safetensors"), (DamagedScreen, "cut.safetensors")]
+    assert walk("cut.safetensors", (), ("s",), look=where) == seen
 
 
 def test_of_a_whole_file_s_does_nothing():
     """It is not among the commands either."""
-    assert browse("resnet.pt", "s", look=where) == (BrowserScreen, "resnet.pt")
-    assert "What is whole of the file" not in browse("resnet.pt", "ctrl+p", size=(120, 60))
+    stages = (("s",), ("ctrl+p",))
+    found = walk("resnet.pt", *stages, look=lambda app: (where(app), text_of(app)), size=(120, 60))
+    assert found[0][0] == (BrowserScreen, "resnet.pt")
+    assert "What is whole of the file" not in found[1][1] and "Read every byte" in found[1][1]
 
 
-@pytest.mark.parametrize("keys", [(), FINDINGS, ("s",)], ids=["tree", "findings", "shard"])
-def test_the_footer_has_eight_keys_at_most(keys, made):
-    """More would be clutter."""
+def test_the_footer_has_eight_keys_at_most(made):
+    """More would be clutter: in the tree, among the findings, and of a shard."""
     made("bin", "cut")
-    assert browse("m", *keys, look=lambda app: len(app.screen.query(FooterKey))) <= 8
+    assert max(walk("m", (), FINDINGS, ("s",), look=lambda app: len(app.screen.query(FooterKey)))) <= 8
 
 
 def test_loose_files(made, tmp_path):

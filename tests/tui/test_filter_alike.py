@@ -15,7 +15,7 @@ from ckptdoctor.cli import main
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.widgets.list_view import ListView
-from tests.tui import NORMAL, browse, press_at_once, settled
+from tests.tui import NORMAL, browse, press_at_once, settled, walk
 
 SAMPLES = Path(__file__).parents[2] / "sample_ckpts"
 FILES = (
@@ -83,9 +83,9 @@ def test_y_in_the_tree():
 
     show = "ckptdoctor show resnet.pt"
     typed = ("slash", "text:*.bias")
-    assert browse("resnet.pt", *typed, "enter", look=look) == f"{show} --root state_dict --filter '*.bias'"
-    assert browse("resnet.pt", *typed, "enter", "end", look=look) == f"{show} --root state_dict --filter '*.bias'"
-    assert browse("resnet.pt", *typed, "escape", "home", look=look) == f"{show} --root epoch"
+    stages = ((*typed, "enter"), ("end",), ("slash", "escape", "home"))
+    filtered = f"{show} --root state_dict --filter '*.bias'"
+    assert walk("resnet.pt", *stages, look=look) == [filtered, filtered, f"{show} --root epoch"]
     assert browse("plain.safetensors", *typed, "enter", "end", look=look) == (
         "ckptdoctor show plain.safetensors --filter '*.bias'"
     )

@@ -8,7 +8,7 @@ from ckptdoctor.engine.settings import Settings
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.widgets.fit_view import NamesView
-from tests.tui import NARROW, NORMAL, browse, screen
+from tests.tui import NARROW, NORMAL, browse, screens, walk
 from tests.tui.pairs import save_pair
 
 TARGET = Settings(like="target.pt")
@@ -22,13 +22,9 @@ def pair(library):
 
 @pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
 def test_chain(size):
-    """Steps with coverage after each, and below the names that a step changes."""
-    screen("fit", "wrapped.pt", "c", "down", size=size, settings=TARGET)
-
-
-def test_left_over():
-    """Keys of another shape say both."""
-    screen("fit_left_over", "wrapped.pt", "c", "end", "up", settings=TARGET)
+    """Steps with coverage after each, and below the names that a step changes; keys of another shape say both."""
+    stages = {"fit": ("c", "down")} | ({"fit_left_over": ("end", "up")} if size == NORMAL else {})
+    screens("wrapped.pt", stages, size=size, settings=TARGET)
 
 
 def names(app):
@@ -86,8 +82,8 @@ def test_the_equal_command():
 def test_repair():
     """From the chain to its repair, and back."""
     options = {"settings": Settings(like="exact.pt")}
-    assert isinstance(browse("whole.pt", "c", "f", look=lambda app: app.screen, **options), RepairScreen)
-    assert isinstance(browse("whole.pt", "c", "f", "escape", look=lambda app: app.screen, **options), FitScreen)
+    found = walk("whole.pt", ("c", "f"), ("escape",), look=lambda app: type(app.screen), **options)
+    assert found == [RepairScreen, FitScreen]
 
 
 def test_two_files_fit_each_other():

@@ -2,57 +2,46 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from ckptdoctor import config
 from ckptdoctor.cli.main import run as command
 from ckptdoctor.errors import UsageError
 from ckptdoctor.tui import keymap
-from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.list_view import ListView
-from tests.tui import NORMAL, press, settled, text_of
+from tests.tui import browse, walk
 
 SETTINGS = '[keys]\nfilter = "f"\nlist = ["z", "f2", "?"]\nhelp = "ctrl+e"\n'
-
-
-def browsed(keys, *presses, look):
-    """What can be seen after these presses, with keys of one's own."""
-
-    async def run():
-        app = BrowserApp("resnet.pt", keymap=keymap.understood(keys))
-        async with app.run_test(size=NORMAL) as pilot:
-            await settled(pilot)
-            await press(pilot, *presses)
-            return look(app)
-
-    return asyncio.run(run())
 
 
 @pytest.fixture
 def keys(tmp_path):
     """Those of a ckptdoctor.toml."""
     (tmp_path / "ckptdoctor.toml").write_text(SETTINGS)
-    return config.load(str(tmp_path)).keys
+    return keymap.understood(config.load(str(tmp_path)).keys)
 
 
-@pytest.mark.parametrize("pressed", ["z", "f2", "question_mark"])
-def test_keys_of_the_settings_work(keys, pressed):
+def is_list(app):
+    """Whether all tensors are shown in one list, and not the tree."""
+    return app.screen.query_one(ListView).display
+
+
+def test_keys_of_the_settings_work(keys):
     """Any of those that are given, and not the one that was there before."""
-    assert browsed(keys, pressed, look=lambda app: app.screen.query_one(ListView).display)
-    assert not browsed(keys, "t", look=lambda app: app.screen.query_one(ListView).display)
+    stages = {"z": True, "f2": False, "question_mark": True, "t": True}
+    assert walk("resnet.pt", *[(key,) for key in stages], look=is_list, keymap=keys) == list(stages.values())
 
 
 def test_the_filter_opens_by_another_key(keys):
     """What is typed behind it is typed."""
-    assert browsed(keys, "f", "text:fz", look=lambda app: app.screen.query_one(FilterBar).text) == "fz"
+    filtered = browse("resnet.pt", "f", "text:fz", look=lambda app: app.screen.query_one(FilterBar).text, keymap=keys)
+    assert filtered == "fz"
 
 
 def test_help_and_footer_show_the_keys_that_work(keys):
     """Not those that were there before."""
-    text = browsed(keys, "ctrl+e", look=text_of)
+    text = browse("resnet.pt", "ctrl+e", keymap=keys)
     assert "│    z f2 ?          All tensors in one list" in text
     assert "│    f               Show only what fits" in text
     assert "f filter" in text and "z list" in text and "/ filter" not in text
@@ -60,8 +49,9 @@ def test_help_and_footer_show_the_keys_that_work(keys):
 
 def test_a_key_can_change_hands():
     """What is given away works there; what had it has none, and the help does not list it."""
-    assert browsed({"list": "e"}, "e", look=lambda app: app.screen.query_one(ListView).display)
-    assert "Read every byte" not in browsed({"list": "e"}, "question_mark", look=text_of)
+    given = keymap.understood({"list": "e"})
+    assert browse("resnet.pt", "e", look=is_list, keymap=given)
+    assert "Read every byte" not in browse("resnet.pt", "question_mark", keymap=given)
 
 
 @pytest.mark.parametrize(

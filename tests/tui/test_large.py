@@ -10,7 +10,7 @@ import pytest
 from ckptdoctor.tui.background import FEW
 from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.tree_view import TreeView
-from tests.tui import browse
+from tests.tui import browse, text_of, walk
 
 COUNT = FEW + 10_000
 
@@ -53,8 +53,10 @@ def test_another_order_keeps_what_is_open(large):
 
 def test_filter(large):
     """A filter over all of it leaves what fits, and forgetting it brings the rest back."""
-    assert " of 30,000 tensors" in browse(large, "slash", "text:layers.77. part3")
-    assert browse(large, "right", "slash", "text:part3", "escape", look=lines)[0] == 1 + COUNT // 10
+    stages = (("right",), ("slash", "text:part3"), ("escape",), ("slash", "text:layers.77. part3"))
+    opened, _, again, narrowed = walk(large, *stages, look=lambda app: (lines(app)[0], text_of(app)))
+    assert again[0] == opened[0] == 1 + COUNT // 10
+    assert " 1 of 30,000 tensors" in narrowed[1] and narrowed[0] < opened[0]
 
 
 def test_list(large):
@@ -64,6 +66,9 @@ def test_list(large):
 
 def test_two_side_by_side(large):
     """Lines of a comparison are made in a thread, with values, sorted and filtered."""
-    assert "30,000 tensors alike" in browse(large, other=str(large))
-    assert "30,000 tensors the same" in browse(large, "v", "o", other=str(large))
-    assert "10 of 30,000 tensors" in browse(large, "slash", "text:layers.77.", other=str(large))
+    alike, narrowed, same = walk(
+        large, (), ("slash", "text:layers.77."), ("ctrl+u", "enter", "v", "o"), other=str(large)
+    )
+    assert "30,000 tensors alike" in alike
+    assert "10 of 30,000 tensors" in narrowed
+    assert "30,000 tensors the same" in same

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.rules.examples import T
-from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.confirm import ConfirmScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
@@ -18,7 +16,7 @@ from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.cures import CureList
 from tests import builders
 from tests.golden import golden
-from tests.tui import NARROW, NORMAL, WIDE, browse, press, screen, settled, text_of
+from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, text_of, walk
 
 SIZES = pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
 
@@ -51,9 +49,7 @@ def test_from_offers_to_proof(size):
         "repair_unsafe": ("escape", "tab", "end"),
         "repair_proof": ("shift+tab", "a", "home", "enter", "enter"),
     }
-    texts = walk("resnet.pt", *stages.values(), look=text_of, size=size)
-    for name, text in zip(stages, texts, strict=True):
-        golden(f"tui/{name}_{size[0]}x{size[1]}.txt", text)
+    screens("resnet.pt", stages, size=size)
 
 
 def test_nothing_is_chosen():
@@ -80,7 +76,7 @@ def test_refusal(monkeypatch):
 def test_hostile_names():
     """Nothing of a file reaches the terminal that could move the cursor, whatever is asked and written."""
     stages = (("f",), ("end", "space", "enter"), ("escape", "tab", "end"), ("shift+tab", "a", "enter", "enter"))
-    for text in walk("hostile.pt", *stages, look=text_of):
+    for text in walk("hostile.pt", *stages):
         assert all(line.isprintable() for line in text.split("\n"))
 
 
@@ -99,22 +95,6 @@ def test_from_the_file_to_the_repaired_one(folder):
     assert (folder / "resnet.pt").read_bytes() == before
 
 
-def walk(path, *stages, look, size=NORMAL):
-    """One session: the keys of each stage, and what ``look`` says after it."""
-    found = []
-
-    async def run():
-        app = BrowserApp(path)
-        async with app.run_test(size=size) as pilot:
-            await settled(pilot)
-            for keys in stages:
-                await press(pilot, *keys)
-                found.append(look(app))
-
-    asyncio.run(run())
-    return found
-
-
 def test_nothing_is_written_without_an_answer(folder):
     """Only enter on the question writes."""
     before = sorted(folder.iterdir())
@@ -127,9 +107,9 @@ def test_nothing_is_written_without_an_answer(folder):
 def test_a_name_of_ones_own(folder):
     """The field takes a name; enter in it goes on to the question. Left empty it is the usual one again."""
     stages = (("f", "n", "ctrl+u", "escape"), ("n", "ctrl+u", "text:mine.pt", "enter"), ("enter",))
-    screens = walk("resnet.pt", *stages, look=lambda app: (current(app), text_of(app)))
-    assert [shown for shown, _ in screens] == [RepairScreen, ConfirmScreen, WritingScreen]
-    assert "│ resnet.fixed.pt" in screens[0][1]
+    found = walk("resnet.pt", *stages, look=lambda app: (current(app), text_of(app)))
+    assert [shown for shown, _ in found] == [RepairScreen, ConfirmScreen, WritingScreen]
+    assert "│ resnet.fixed.pt" in found[0][1]
     assert (folder / "mine.pt").exists()
 
 
@@ -161,7 +141,7 @@ def test_names_that_will_not_do(folder):
 def test_a_name_that_is_taken_gets_a_number(folder):
     """What was written before is not replaced."""
     (folder / "resnet.fixed.pt").write_bytes(b"precious")
-    text, _ = walk("resnet.pt", ("f",), ("enter", "enter"), look=text_of)
+    text, _ = walk("resnet.pt", ("f",), ("enter", "enter"))
     assert "resnet.fixed-2.pt" in text
     assert "resnet.fixed.pt exists already" in text
     assert (folder / "resnet.fixed.pt").read_bytes() == b"precious"
@@ -242,14 +222,10 @@ def test_a_hostile_name_of_the_file(folder, name):
     """It is shown as it is written anywhere else, also where the name of the new file stands, and written as it is."""
     shutil.copy(folder / "resnet.pt", folder / name)
 
-    def look(app):
-        text = text_of(app)
-        assert all(line.isprintable() for line in text.split("\n"))
-        return text
-
     shown = ascii(name).strip("'").replace(".pt", ".fixed.pt")
-    assert f"│ {shown} " in browse(name, "f", look=look)
-    browse(name, "f", "enter", "enter")
+    texts = walk(name, ("f",), ("enter",), ("enter",))
+    assert f"│ {shown} " in texts[0]
+    assert all(line.isprintable() for text in texts for line in text.split("\n"))
     assert (folder / name.replace(".pt", ".fixed.pt")).exists()
 
 

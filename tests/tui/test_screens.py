@@ -4,43 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tui import NARROW, NORMAL, WIDE, screen
+from tests.tui import NARROW, NORMAL, WIDE, screen, screens
 
-
-@pytest.mark.parametrize("size", [NARROW, NORMAL, WIDE], ids=str)
-def test_opened(size):
-    """The contents are there, the weights unfolded, with what is wrong below."""
-    screen("opened", "resnet.pt", size=size)
-
-
-@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_tensor(size):
-    """A tensor under the cursor shows what the headers say of it."""
-    screen("tensor", "resnet.pt", "down", "down", "down", size=size)
+STAGES = {
+    "opened": (),  # the contents are there, the weights unfolded, with what is wrong below
+    "help": ("question_mark",),  # all keys that work
+    "filter": ("escape", "slash", "text:bn1 layer2 !bias"),  # says how much it lets through, and opens what is left
+    "tensor": ("escape", "home", "down", "down", "down"),  # what the headers say of a tensor under the cursor
+    "finding": ("shift+tab",),  # cause, message and repair of a finding under the cursor
+    "list": ("tab", "home", "t", "o", "o"),  # all tensors, by size
+}
 
 
 @pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_finding(size):
-    """A finding under the cursor shows cause, message and repair."""
-    screen("finding", "resnet.pt", "shift+tab", size=size)
+def test_one_after_the_other(size):
+    """Every screen has what its place in ``STAGES`` says."""
+    screens("resnet.pt", STAGES, size=size)
 
 
-@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_list(size):
-    """All tensors as one list, by size."""
-    screen("list", "resnet.pt", "t", "o", "o", size=size)
-
-
-@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_filter(size):
-    """A filter narrows the tree, says how much it lets through, and opens what is left."""
-    screen("filter", "resnet.pt", "slash", "text:bn1 layer2 !bias", size=size)
-
-
-@pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)
-def test_help(size):
-    """The help lists all keys that work."""
-    screen("help", "resnet.pt", "question_mark", size=size)
+def test_opened_where_there_is_much_room():
+    """The details stand beside the contents."""
+    screen("opened", "resnet.pt", size=WIDE)
 
 
 @pytest.mark.parametrize("size", [NARROW, NORMAL], ids=str)

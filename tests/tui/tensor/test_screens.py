@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.tui import NARROW, NORMAL, WIDE, screen
+from tests.tui import NARROW, NORMAL, WIDE, screen, screens
 
 MATRIX = ("enter",)
 
@@ -15,40 +15,35 @@ def test_glance(size):
     screen("values_glance", "values.pt", "down", "up", "text:", "tab", "end", size=size)
 
 
-@pytest.mark.parametrize("size", [NARROW, NORMAL, WIDE], ids=str)
-def test_values(size):
-    """Everything side by side, or one view and the names of the others."""
-    screen("values", "values.pt", *MATRIX, size=size)
+ON_A_SMALL_SCREEN = {
+    "values": MATRIX,  # one view, and the names of the others
+    "values_heatmap": ("2",),  # each view has all of it
+    "values_histogram": ("3",),
+    "values_extremes": ("4",),
+    "values_counts": ("1", "s"),  # logarithmic counts
+    "values_sizes": ("s",),  # powers of two
+    "values_index": ("s", "1", "i", "9", "enter"),  # the line to type an index in, with what is wrong below
+}
+SIDE_BY_SIDE = {
+    "values": MATRIX,  # everything
+    # the next slice of four dimensions, with the value under the cursor in the border
+    "values_conv": ("escape", "down", "enter", "right_square_bracket", "r", "down"),
+    # what has one dimension wraps, with round numbers at the left
+    "values_line": ("escape", "down", "enter", "right", "down"),
+}
 
 
-@pytest.mark.parametrize(("view", "name"), [("2", "heatmap"), ("3", "histogram"), ("4", "extremes")])
-def test_views(view, name):
-    """On a small screen each view has all of it."""
-    screen(f"values_{name}", "values.pt", *MATRIX, view, size=NARROW)
-
-
-def test_scales():
-    """Logarithmic counts, then powers of two."""
-    screen("values_counts", "values.pt", *MATRIX, "s", size=NARROW)
-    screen("values_sizes", "values.pt", *MATRIX, "s", "s", size=NARROW)
-
-
-def test_one_dimension():
-    """What has one dimension wraps, with round numbers at the left."""
-    screen("values_line", "values.pt", "down", "down", "enter", "right", "down")
-
-
-def test_a_slice_of_four_dimensions():
-    """The next slice, with the value under the cursor in the border."""
-    screen("values_conv", "values.pt", "down", "enter", "right_square_bracket", "r", "down")
+@pytest.mark.parametrize(
+    ("size", "stages"),
+    [(NARROW, ON_A_SMALL_SCREEN), (NORMAL, SIDE_BY_SIDE), (WIDE, {"values": MATRIX})],
+    ids=["narrow", "normal", "wide"],
+)
+def test_one_after_the_other(size, stages):
+    """Every screen has what its line in the tables above says."""
+    screens("values.pt", stages, size=size)
 
 
 def test_without_colours(monkeypatch):
     """Shades of characters, with signs for what is negative."""
     monkeypatch.setenv("NO_COLOR", "1")
     screen("values_no_color", "values.pt", *MATRIX, "2", size=NARROW)
-
-
-def test_index():
-    """The line to type an index in, with what is wrong below."""
-    screen("values_index", "values.pt", *MATRIX, "i", "9", "enter", size=NARROW)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from pickle import UnpicklingError
 
+import numpy as np
 import pytest
 import torch
 import torch.multiprocessing
@@ -14,6 +17,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import ckptdoctor
 from ckptdoctor.errors import RefusedError
+from tests.commands import run
+from tests.engine.test_loadable import disagreement
 from tests.libraries import accelerate, lightning, real, transformers
 from tests.real import producers_gloo
 from tests.real.producers import PRODUCERS, Made
@@ -70,6 +75,12 @@ def test_a_safetensors_file_of_it_holds_the_same(name, made, tmp_path):
     ckptdoctor.convert(path, output, flatten=True, clone_ties=True)
     written = load_file(output)
     assert {key: bits(written[key]) for key in expected} == {key: bits(value) for key, value in expected.items()}
+
+
+@pytest.mark.parametrize("name", PRODUCERS)
+def test_whether_torch_loads_it_is_told_as_torch_does(name, made):
+    """What weights_only lets pass is known without torch, of every kind of file that programs write."""
+    assert disagreement(Path(made(name)[0])) == ""
 
 
 def test_the_weights_of_a_frozen_script_are_its_constants(made):
@@ -139,6 +150,25 @@ def test_accelerate_s_files_and_shards(tmp_path):
     for name in ("optimizer.bin", "model.safetensors"):
         path = tmp_path / "state" / name
         assert_same(ckptdoctor.load(path), load_file(path) if path.suffix == ".safetensors" else torch.load(path))
+
+
+@real
+def test_a_training_of_accelerate_goes_on_with_the_same_numbers(tmp_path):
+    """Its random states hold an array, which torch.load refuses; with the repaired file nothing is another number."""
+    accelerator = accelerate.Accelerator(cpu=True)
+    model = nn.Linear(2, 2)
+    accelerator.prepare(model, torch.optim.SGD(model.parameters()))
+    np.random.seed(7)
+    accelerator.save_state(tmp_path / "state")
+    wanted = np.random.rand(700).tolist(), torch.rand(3).tolist(), random.random()
+    path = tmp_path / "state/random_states_0.pkl"
+    with pytest.raises(UnpicklingError):
+        torch.load(path)
+    done = run("fix", path, "-o", path, "--force", cwd=tmp_path)
+    assert done.returncode == 0, done
+    assert isinstance(torch.load(path)["numpy_random_seed"][1], torch.Tensor)
+    accelerator.load_state(tmp_path / "state")
+    assert (np.random.rand(700).tolist(), torch.rand(3).tolist(), random.random()) == wanted
 
 
 @real

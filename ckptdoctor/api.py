@@ -1,4 +1,7 @@
-"""What ``import ckptdoctor`` offers: one function for each thing that people do from Python."""
+"""What ``import ckptdoctor`` offers: one function for each thing that people do from Python.
+
+Each raises MissingPackageError, with the command that installs it, where what it is asked for is done with torch.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.differences import Difference
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.grafts import GraftReport
+from ckptdoctor.engine.crash import asking_for_torch
 from ckptdoctor.findings import FileReport, RepairReport
 
 Path = Union[str, "os.PathLike[str]"]
@@ -25,6 +29,7 @@ def open(path: Path) -> Checkpoint:
     return formats.open_checkpoint(os.fspath(path))
 
 
+@asking_for_torch()
 def check(
     path: Path,
     *,
@@ -60,6 +65,7 @@ def check(
     return report
 
 
+@asking_for_torch()
 def fix(
     path: Path,
     output: Path | None = None,
@@ -117,6 +123,7 @@ def fix(
     return repair(plan(request)).report
 
 
+@asking_for_torch()
 def convert(
     path: Path | Sequence[Path],
     output: Path,
@@ -146,6 +153,7 @@ def convert(
     return converting.convert(request)
 
 
+@asking_for_torch()
 def graft(
     path: Path,
     donor: Path,
@@ -173,6 +181,7 @@ def graft(
     return grafting.graft(GraftRequest(*named, tuple(keys), root, from_root, unsafe, force, dry))
 
 
+@asking_for_torch()
 def diff(
     a: Path,
     b: Path,

@@ -31,6 +31,11 @@ class CkptDoctorError(Exception):
         self.offset = offset
         self.member = member
 
+    def __repr__(self) -> str:
+        from ckptdoctor.brief import brief_error
+
+        return brief_error(self, self.message)
+
 
 class UsageError(CkptDoctorError):
     """The request makes no sense: a bad option, rule code or path pattern."""

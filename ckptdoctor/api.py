@@ -22,11 +22,12 @@ Path = Union[str, "os.PathLike[str]"]
 def open(path: Path) -> Checkpoint:
     """What a checkpoint holds, from its headers; nothing in it is run and no tensor value is read.
 
+    A large compressed safetensors file is unpacked no further than its header; a note says what is not known then.
     Raises UnreadableError, NotACheckpointError, or DamagedError.
     """
     from ckptdoctor import formats
 
-    return formats.open_checkpoint(os.fspath(path))
+    return formats.open_checkpoint(os.fspath(path), headers=True)
 
 
 @asking_for_torch()
@@ -58,7 +59,7 @@ def check(
         raise UsageError("like= and reference= are different targets: give one.")
     selection = Selection(None if select is None else tuple(select), tuple(ignore))
     wanted = os.fspath(like) if like is not None else None
-    settings = Settings(selection, deep=deep, like=wanted, root=root)
+    settings = Settings(selection, deep=deep, like=wanted, root=root, unpack=deep)
     report = diagnose.check(os.fspath(path), settings, None if reference is None else as_reference(reference))
     if report.interrupted:
         raise KeyboardInterrupt

@@ -1,4 +1,7 @@
-"""What ``import ckptdoctor`` offers: one function for each thing that people do from Python."""
+"""What ``import ckptdoctor`` offers: one function for each thing that people do from Python.
+
+Each raises MissingPackageError, with the command that installs it, where what it is asked for is done with torch.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.differences import Difference
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.grafts import GraftReport
+from ckptdoctor.engine.crash import asking_for_torch
 from ckptdoctor.findings import FileReport, RepairReport
 
 Path = Union[str, "os.PathLike[str]"]
@@ -18,13 +22,15 @@ Path = Union[str, "os.PathLike[str]"]
 def open(path: Path) -> Checkpoint:
     """What a checkpoint holds, from its headers; nothing in it is run and no tensor value is read.
 
+    A large compressed safetensors file is unpacked no further than its header; a note says what is not known then.
     Raises UnreadableError, NotACheckpointError, or DamagedError.
     """
     from ckptdoctor import formats
 
-    return formats.open_checkpoint(os.fspath(path))
+    return formats.open_checkpoint(os.fspath(path), headers=True)
 
 
+@asking_for_torch()
 def check(
     path: Path,
     *,
@@ -53,13 +59,14 @@ def check(
         raise UsageError("like= and reference= are different targets: give one.")
     selection = Selection(None if select is None else tuple(select), tuple(ignore))
     wanted = os.fspath(like) if like is not None else None
-    settings = Settings(selection, deep=deep, like=wanted, root=root)
+    settings = Settings(selection, deep=deep, like=wanted, root=root, unpack=deep)
     report = diagnose.check(os.fspath(path), settings, None if reference is None else as_reference(reference))
     if report.interrupted:
         raise KeyboardInterrupt
     return report
 
 
+@asking_for_torch()
 def fix(
     path: Path,
     output: Path | None = None,
@@ -117,6 +124,7 @@ def fix(
     return repair(plan(request)).report
 
 
+@asking_for_torch()
 def convert(
     path: Path | Sequence[Path],
     output: Path,
@@ -146,6 +154,7 @@ def convert(
     return converting.convert(request)
 
 
+@asking_for_torch()
 def graft(
     path: Path,
     donor: Path,
@@ -173,6 +182,7 @@ def graft(
     return grafting.graft(GraftRequest(*named, tuple(keys), root, from_root, unsafe, force, dry))
 
 
+@asking_for_torch()
 def diff(
     a: Path,
     b: Path,

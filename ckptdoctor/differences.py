@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import nan, sqrt
 
@@ -10,6 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Note, Role, Tensor
 from ckptdoctor.checkpoint.progress import Reading
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.checkpoint.unread import told_of, unread_files
+from ckptdoctor.late import dataclass
 
 
 class Verdict(str, Enum):

@@ -10,6 +10,7 @@
     ├── UnprovenError            decode → encode does not give the same bytes: lossless repair is refused
     ├── RefusedError             an edit was asked for that cannot be done without loss or a guess
     ├── WriteError               the output could not be written, or did not verify; the original is untouched
+    ├── MissingPackageError      a package that this is done with is not installed (an ImportError, too)
     └── TrainingError            a training run cannot go on: a rank is dead or silent, a device is missing
 
 Programmer errors are not caught and have no place here.
@@ -29,6 +30,11 @@ class CkptDoctorError(Exception):
         self.message = message
         self.offset = offset
         self.member = member
+
+    def __repr__(self) -> str:
+        from ckptdoctor.brief import brief_error
+
+        return brief_error(self, self.message)
 
 
 class UsageError(CkptDoctorError):
@@ -65,6 +71,10 @@ class RefusedError(CkptDoctorError):
 
 class WriteError(CkptDoctorError):
     """The output could not be written or did not verify; the original is untouched."""
+
+
+class MissingPackageError(CkptDoctorError, ImportError):
+    """What was asked for takes a package that is not installed; the sentence has the command that installs it."""
 
 
 class TrainingError(CkptDoctorError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint.progress import Reading as Reading
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.late import dataclass, late_dataclass
 
 
 class Severity(str, Enum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint.keypath import KeyPath
@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint.notes import Note
 from ckptdoctor.checkpoint.storage import Storage
 from ckptdoctor.checkpoint.tensor import Tensor
 from ckptdoctor.checkpoint.tree import Mapping, Node
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.late import dataclass, late_dataclass
 
 
 class Role(str, Enum):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.checkpoint.dtypes import DType
+from ckptdoctor.late import dataclass
 
 
 @dataclass(frozen=True, slots=True)

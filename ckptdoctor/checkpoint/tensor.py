@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.checkpoint.storage import Storage
+from ckptdoctor.late import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Union
 
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath, Part, Special
 from ckptdoctor.checkpoint.tensor import Tensor
+from ckptdoctor.late import dataclass
 
 
 @dataclass(frozen=True, slots=True)

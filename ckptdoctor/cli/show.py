@@ -8,6 +8,7 @@ from contextlib import ExitStack
 
 import click
 
+from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.cli.console import can_show, emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
@@ -96,6 +97,9 @@ def _told(path: str, part: Part, render: Callable[[], str], style: str, interrup
         unread = left_out(part.checkpoint, "is not shown", part.root)
         if unread:
             narrate(unread)
+        for note in part.checkpoint.notes:
+            if note.kind is NoteKind.NOT_EXAMINED:
+                narrate(f"Not examined: {note.message.rstrip('.')}.")
     if part.asked is not None and missed:
         from ckptdoctor.report.shell import with_path
 

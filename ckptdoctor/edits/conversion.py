@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.late import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.late import dataclass
 
 
 class Ground(str, Enum):

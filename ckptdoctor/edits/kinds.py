@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Union
 
 from ckptdoctor.checkpoint import KeyPath, Part
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.late import dataclass, late_dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 from typing import Union
 
+from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import DType, KeyPath, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits.elements import Elements, View, joined, narrowed, permuted, reshaped, views
@@ -205,7 +206,7 @@ def storage_name(elements: Elements, dtype: DType, sizes: Sequence[int]) -> str:
     """
     from hashlib import blake2b  # slow to import, and only edits need it
 
-    told = repr((dtype.name, elements, sizes, [view.source for view in views(elements)]))
+    told = in_full((dtype.name, elements, sizes, [view.source for view in views(elements)]))
     return f"made {blake2b(told.encode('utf-8', 'surrogatepass'), digest_size=16).hexdigest()}"
 
 

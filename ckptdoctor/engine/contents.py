@@ -36,7 +36,7 @@ def read_part(path: str, root: str | None = None) -> Part:
 
     Raises what ``formats.open_checkpoint`` does, and UsageError when there is no such root.
     """
-    return part_of(formats.open_checkpoint(path), root)
+    return part_of(formats.open_checkpoint(path, headers=True), root)
 
 
 def part_of(checkpoint: Checkpoint, root: str | None) -> Part:

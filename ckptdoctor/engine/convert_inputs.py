@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from ckptdoctor import formats
+from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import (
     ROOT,
     Checkpoint,
@@ -167,4 +168,4 @@ def _merge(entries: dict[Part, tuple[Node, str]], checkpoints: Sequence[Checkpoi
 def _same(one: Node, other: Node, swapped: bool) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return same_values(one, other, swapped)
-    return repr(one) == repr(other)  # unlike ==, NaN is itself, and True is not 1
+    return in_full(one) == in_full(other)

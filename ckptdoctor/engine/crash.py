@@ -1,8 +1,25 @@
-"""A bug in ckptdoctor itself, as one line that a report can quote."""
+"""What ends in one line although nobody foresaw it: a bug in ckptdoctor itself, and torch that is not installed."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ckptdoctor.errors import MissingPackageError
+
+_NO_TORCH = "This is done with torch, and it is not installed: pip install torch"
+
+
+@contextmanager
+def asking_for_torch() -> Iterator[None]:
+    """Raises MissingPackageError where torch is wanted and not installed; most of ckptdoctor works without it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingPackageError(_NO_TORCH) from None
 
 
 def wants_trace() -> bool:
@@ -12,8 +29,8 @@ def wants_trace() -> bool:
 
 def one_line(error: BaseException) -> str:
     """What happened and in which line of code, with how to see more; or that torch is missing, which is no bug."""
-    if isinstance(error, ModuleNotFoundError) and error.name == "torch":  # most of ckptdoctor works without it
-        return "This is done with torch, and it is not installed: pip install torch"
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return _NO_TORCH
     place = ""
     trace = error.__traceback__
     while trace is not None:

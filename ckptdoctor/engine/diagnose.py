@@ -172,7 +172,8 @@ class _Examination:
         started = perf_counter()
         bytes_read = 0
         try:
-            with formats.opened(self.path) as (source, container):
+            with formats.opened(self.path, headers=not (self.settings.unpack or self.settings.deep)) as opened:
+                source, container = opened
                 try:
                     yield from self._examine(source, container)
                 finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from time import perf_counter
 
 from ckptdoctor import formats
@@ -49,6 +49,7 @@ from ckptdoctor.facts.alignment import compare
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.findings import Finding, NextStep, Severity
+from ckptdoctor.late import dataclass
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.writing import Recipe

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Role
@@ -20,6 +20,7 @@ from ckptdoctor.engine.verify_index import verify_index
 from ckptdoctor.engine.weights import weights
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.findings import Loader, NextStep, Proof, RepairReport
+from ckptdoctor.late import dataclass
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
 from ckptdoctor.writing.target import Target, require_folder, resolve
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
 from ckptdoctor.checkpoint.expectation import Reference
@@ -13,6 +13,7 @@ from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.qkv import LAYOUTS
+from ckptdoctor.late import dataclass
 
 QKV_LAYOUTS = LAYOUTS
 

@@ -19,7 +19,8 @@ class Settings:
     function in the user's code (``nets:Net``, see ``reference.target``), ``config`` is the path of a Hugging Face
     ``config.json`` or its folder, ``error`` that of a text with an error of ``load_state_dict`` ("-": standard input).
     ``root`` is the key path of the state dict that matters ("state_dict", parts joined
-    by "/"). ``fail_on`` is the lowest severity that makes the exit status 1; None: findings never do.
+    by "/"). ``fail_on`` is the lowest severity that makes the exit status 1; None: findings never do. ``unpack`` says
+    whether what is packed is unpacked where headers would do: for who reads values of the same checkpoint afterwards.
     """
 
     selection: Selection = field(default_factory=Selection)
@@ -30,3 +31,4 @@ class Settings:
     error: str | None = None
     root: str | None = None
     fail_on: Severity | None = Severity.WARNING
+    unpack: bool = True

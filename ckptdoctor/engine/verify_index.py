@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 from ckptdoctor import formats
+from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Tensor
 from ckptdoctor.engine.cures import container_findings
 from ckptdoctor.engine.diagnose import findings_of, possible, worst_first
@@ -47,7 +48,7 @@ def _findings(container: Container, written: Checkpoint) -> Iterator[Finding]:
 def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
     """What each tensor is, and where its bytes lie."""
     for tensor in checkpoint.tensors:
-        yield repr(tensor.path), _place(tensor)
+        yield in_full(tensor.path), _place(tensor)
 
 
 def _place(tensor: Tensor) -> object:

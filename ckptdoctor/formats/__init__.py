@@ -57,10 +57,11 @@ _DAMAGE = frozenset(
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Source, Container]]:
+def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[tuple[Source, Container]]:
     """The file or folder at ``path``, open, and what it is: a checkpoint that was packed is opened inside.
 
-    An address (``https://…``) is opened where it is, and ``archive.zip/name`` names a member.
+    An address (``https://…``) is opened where it is, and ``archive.zip/name`` names a member. ``headers`` promises that
+    no values are read: what is packed then is unpacked no further than it takes, and its extents name no file.
     Raises UnreadableError when it cannot be opened.
     """
     source, member = _source(os.fspath(path))
@@ -73,7 +74,7 @@ def opened(path: str | os.PathLike[str]) -> Iterator[tuple[Source, Container]]:
             return
         from ckptdoctor.formats.wrapped import opened_inside
 
-        with opened_inside(source, container, examine, member) as inside:
+        with opened_inside(source, container, examine, member, headers) as inside:
             yield inside
 
 
@@ -198,12 +199,13 @@ def _unreadable(container: Container) -> CkptDoctorError:
     return NotACheckpointError(f"{container.path} is {article} {container.format}. {container.guidance}".rstrip())
 
 
-def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+def open_checkpoint(path: str | os.PathLike[str], *, headers: bool = False) -> Checkpoint:
     """What the checkpoint at ``path`` holds: ``examine`` and ``read`` in one; a folder may be one checkpoint too.
 
+    ``headers`` promises that nobody reads its values afterwards (``opened``).
     Raises UnreadableError when there is no such file, and what ``read`` raises.
     """
-    with opened(path) as (source, container):
+    with opened(path, headers=headers) as (source, container):
         return read(source, container)
 
 

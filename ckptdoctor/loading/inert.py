@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.late import dataclass
 
 
 @dataclass(slots=True)
@@ -21,11 +21,3 @@ class Inert:
     state: Any = None
     items: list[Any] = field(default_factory=list)
     entries: dict[Any, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        shown = [f"{len(self.arguments)} arguments"] if self.arguments else []
-        if isinstance(self.state, dict):
-            shown += [f"state {', '.join(map(str, list(self.state)[:6]))}"]
-        shown += [plural(len(self.items), "item")] if self.items else []
-        shown += [plural(len(self.entries), "entry", "entries")] if self.entries else []
-        return f"<inert {self.class_name}{': ' if shown else ''}{'; '.join(shown)}>"

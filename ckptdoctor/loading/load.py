@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import OrderedDict
+from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.checkpoint import (
@@ -20,28 +22,54 @@ from ckptdoctor.checkpoint import (
     Source,
     Special,
     Tensor,
+    show_path,
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
+from ckptdoctor.checkpoint.unread import told_of, unread_files
+from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.engine.crash import asking_for_torch
+from ckptdoctor.errors import DamagedError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
+from ckptdoctor.loading.soundness import faults_of, require_sound
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import make_tensor
 
+_SIZE_BITS = 63
 
-def load(path: str | os.PathLike[str]) -> Any:
+
+@asking_for_torch()
+def load(path: str | os.PathLike[str], *, strict: bool = True) -> Any:
     """The contents of the checkpoint at ``path``: dicts, lists and plain values as saved, tensors on the CPU.
 
     Device tags do not matter, strides and shared storages are kept, and stored records are mapped rather than read.
     Objects other than plain values and tensors come back as ``Inert`` records; no code of theirs runs.
-    Raises UnreadableError, NotACheckpointError or DamagedError, with one sentence that says where: also for a folder
-    of which a file is missing or damaged. The other files can be loaded by their own names.
+
+    Raises UnreadableError, NotACheckpointError or DamagedError, with one sentence that says where (the key, and
+    ``offset``, the byte, where it is known): for a tensor that cannot be made as it was saved, for a safetensors file
+    that safetensors refuses (holes, overlaps, trailing bytes, a broken entry), and for a folder of which a file is
+    missing or damaged. With ``strict=False`` what can be given is given, with a UserWarning that says what is wrong:
+    a damaged tensor or value is an ``Inert`` record whose state holds the ``reason``, and files that cannot be read
+    are left out.
+
+    Raises MissingPackageError where there are tensors and torch is not installed.
     """
     with opened(path) as (source, container):
         checkpoint = read(source, container)
-        require_every_file(checkpoint)
         require_own_values(checkpoint)
-        return load_contents(checkpoint, source)
+        if strict:
+            require_every_file(checkpoint)
+            require_sound(checkpoint, source)
+            return load_contents(checkpoint, source)
+        builder = _Builder(StorageReader(checkpoint, source), strict=False)
+        contents = builder.build(checkpoint.tree)
+        faults = [*_unread(checkpoint), *[note.message for note in faults_of(checkpoint, source)], *builder.damaged]
+        if faults:
+            more = f", and {plural(len(faults) - 1, 'more fault')}" if len(faults) > 1 else ""
+            warnings.warn(f"{checkpoint.path} is damaged: {faults[0].rstrip('.')}{more}.", stacklevel=3)
+        return contents
 
 
 def load_contents(checkpoint: Checkpoint, source: Source) -> Any:
@@ -49,14 +77,25 @@ def load_contents(checkpoint: Checkpoint, source: Source) -> Any:
     return _Builder(StorageReader(checkpoint, source)).build(checkpoint.tree)
 
 
-class _Builder:
-    """Builds Python objects from the tree, top down and without recursion, so that cycles and depth are no trouble."""
+def _unread(checkpoint: Checkpoint) -> list[str]:
+    """What is said of the files that were not read, as one fault."""
+    unread = unread_files(checkpoint)
+    return [told_of(checkpoint, unread)] if unread else []
 
-    def __init__(self, storages: StorageReader) -> None:
+
+class _Builder:
+    """Builds Python objects from the tree, top down and without recursion, so that cycles and depth are no trouble.
+
+    What is damaged raises DamagedError; if not ``strict``, it becomes ``Inert``, and ``damaged`` says why.
+    """
+
+    def __init__(self, storages: StorageReader, *, strict: bool = True) -> None:
         self._storages = storages
+        self._strict = strict
+        self.damaged: list[str] = []
         self._by_path: dict[KeyPath, Any] = {}
         self._todo: list[_Job] = []
-        self._tuples: list[tuple[list[Any], _Place, str]] = []
+        self._tuples: list[tuple[list[Any], _Job, str]] = []
 
     def build(self, root: Node) -> Any:
         holder: list[Any] = [None]
@@ -64,14 +103,17 @@ class _Builder:
         while self._todo:
             self._place(self._todo.pop())
         # tuples and sets are immutable, so they are closed last, innermost first
-        for items, place, kind in reversed(self._tuples):
-            place.set(_closed(kind, items))
+        for items, job, kind in reversed(self._tuples):
+            try:
+                job.place.set(_closed(kind, items, job.path))
+            except DamagedError as error:
+                job.place.set(self._fault(error, "torch.Size", {"items": items}))
         return holder[0]
 
     def _place(self, job: _Job) -> None:
         node = job.node
         if isinstance(node, Tensor):
-            job.place.set(make_tensor(node, self._storages))
+            job.place.set(self._tensor(node))
         elif isinstance(node, Mapping):
             self._mapping(node, job)
         elif isinstance(node, Sequence):
@@ -83,9 +125,24 @@ class _Builder:
         elif isinstance(node, Named):
             job.place.set(_named(node.name))
         elif isinstance(node, Elided):
-            job.place.set(Inert("elided", state={"reason": node.reason}))
+            error = DamagedError(f"{show_path(job.path)} cannot be given: it {_predicate(node.reason)}")
+            job.place.set(self._fault(error, "elided", {"reason": node.reason}))
         else:
             job.place.set(node)
+
+    def _tensor(self, node: Tensor) -> Any:
+        try:
+            return make_tensor(_in_pairs(node), self._storages)
+        except DamagedError as error:
+            state = {"dtype": node.dtype.name, "shape": node.shape, "reason": error.message}
+            return self._fault(error, node.subclass or node.rebuild, state)
+
+    def _fault(self, error: DamagedError, kind: str, state: dict[str, Any]) -> Inert:
+        """What stands for something damaged, where that is wanted."""
+        if self._strict:
+            raise error
+        self.damaged.append(error.message)
+        return Inert(kind, state={"reason": error.message, **state})
 
     def _mapping(self, node: Mapping, job: _Job) -> None:
         made: dict[Any, Any] = OrderedDict() if node.kind == "collections.OrderedDict" else {}
@@ -94,7 +151,7 @@ class _Builder:
         self._fill(made, node.entries, job.path)
         if node.attributes is not None and isinstance(made, OrderedDict):
             for part, child in node.attributes.entries:
-                place = _AttributePlace(made, str(part))
+                place = _Place(made.__dict__, str(part))  # as BUILD does: a method's name replaces no method
                 self._todo.append(_Job(child, (*job.path, Special(f".{part}")), place))
 
     def _sequence(self, node: Sequence, job: _Job) -> None:
@@ -102,11 +159,14 @@ class _Builder:
         job.place.set(items)
         self._by_path[job.path] = items
         if node.kind != "list":
-            self._tuples.append((items, job.place, node.kind))
+            self._tuples.append((items, job, node.kind))
         self._list(items, node.items, job.path)
 
     def _opaque(self, node: Opaque, job: _Job) -> None:
-        simple = _simple(node)
+        try:
+            simple = _simple(node, job.path)
+        except DamagedError as error:
+            simple = self._fault(error, node.class_name, {"arguments": list(node.arguments)})
         if simple is not None:
             job.place.set(simple)
             return
@@ -138,6 +198,14 @@ class _Builder:
             self._todo.append(_Job(child, (*path, index), _Place(made, index)))
 
 
+def _in_pairs(tensor: Tensor) -> Tensor:
+    """A tensor of 4-bit floats as torch has them, and as safetensors gives them: two in one element."""
+    if tensor.dtype.name != "float4_e2m1fn" or not tensor.shape or tensor.shape[-1] % 2 or not is_contiguous(tensor):
+        return tensor
+    shape = (*tensor.shape[:-1], tensor.shape[-1] // 2)
+    return replace(tensor, dtype=BY_NAME["float4_e2m1fn_x2"], shape=shape, stride=contiguous_stride(shape))
+
+
 class _Place:
     """A slot of a list or dict that waits for its value."""
 
@@ -152,7 +220,7 @@ class _Place:
 
 
 class _AttributePlace(_Place):
-    """An attribute that waits for its value."""
+    """The state of an ``Inert`` that waits for its value."""
 
     __slots__ = ()
 
@@ -175,17 +243,31 @@ def _key(part: Part) -> Any:
     return part.text if isinstance(part, Special) else part
 
 
-def _closed(kind: str, items: list[Any]) -> Any:
-    """The immutable or hashed kind of sequence, or the list itself where its items cannot be hashed."""
+def _closed(kind: str, items: list[Any], path: KeyPath) -> Any:
+    """The immutable or hashed kind of sequence, or the list itself where its items cannot be hashed.
+
+    Raises DamagedError for sizes that are no numbers.
+    """
     if kind == "tuple":
         return tuple(items)
     if kind == "torch.Size":
         import torch
 
-        return torch.Size(items)
+        try:
+            made = torch.Size(items)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise DamagedError(f"{show_path(path)} cannot be a torch.Size: {str(error).splitlines()[0]}") from error
+        if any(size.bit_length() > _SIZE_BITS for size in made):  # torch makes it, and cannot even print it
+            raise DamagedError(f"{show_path(path)} cannot be a torch.Size: a number in it is too large")
+        return made
     if kind in ("set", "frozenset") and all(isinstance(item, (str, bytes, int, float, type(None))) for item in items):
         return set(items) if kind == "set" else frozenset(items)
     return items
+
+
+def _predicate(reason: str) -> str:
+    """Why something was left out of the tree, behind "it": a budget's reason says what there is."""
+    return reason.removeprefix("it ") if reason.startswith(("it ", "has ", "is ")) else f"holds {reason}"
 
 
 def _named(name: str) -> Any:
@@ -198,13 +280,21 @@ def _named(name: str) -> Any:
     return Inert(name)
 
 
-def _simple(node: Opaque) -> Any:
-    """A torch.device, which is a plain value in all but its class; None for everything else."""
+def _simple(node: Opaque, path: KeyPath) -> Any:
+    """A torch.device, which is a plain value in all but its class; None for everything else.
+
+    Raises DamagedError for a device that torch does not know.
+    """
     if node.class_name != "torch.device" or not node.arguments:
         return None
-    kind, *index = node.arguments
-    if not isinstance(kind, str) or not all(isinstance(number, int) for number in index):
+    kind, *rest = node.arguments
+    index = [number for number in rest if isinstance(number, int)]
+    if not isinstance(kind, str) or len(index) < len(rest):
         return None
     import torch
 
-    return torch.device(":".join([kind, *map(str, index)]))
+    try:
+        # str refuses integers of more than 4,300 digits; no device has a number of 64 bits
+        return torch.device(":".join([kind, *[str(max(-1, min(number, 1 << 64))) for number in index]]))
+    except RuntimeError as error:
+        raise DamagedError(f"{show_path(path)} cannot be a torch.device: {str(error).splitlines()[0]}") from error

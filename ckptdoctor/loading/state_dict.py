@@ -10,11 +10,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ckptdoctor.checkpoint import KeyPath, Mapping, Tensor, show_path
+from ckptdoctor.checkpoint import ROOT, KeyPath, Mapping, Tensor, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.renaming import renamed_modules
+from ckptdoctor.engine.crash import asking_for_torch
 from ckptdoctor.engine.diagnose import findings_of
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.errors import RefusedError
@@ -25,6 +26,7 @@ from ckptdoctor.findings import Finding
 from ckptdoctor.formats import opened, read
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.refusing import refusal
+from ckptdoctor.loading.soundness import require_sound
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import make_tensor
 from ckptdoctor.reference.mapping import as_reference
@@ -37,6 +39,7 @@ _COUNTED = 2  # the version of BatchNorm that has the counter
 _PLAIN = (bool, int, float, str)
 
 
+@asking_for_torch()
 def load_state_dict(
     path: str | os.PathLike[str], reference: object, root: str | None = None, *, strict: bool = True
 ) -> OrderedDict[str, torch.Tensor]:
@@ -48,14 +51,17 @@ def load_state_dict(
 
     Raises RefusedError, which says how much fits and what is in the way, where it does not fit completely; with
     ``strict=False`` what fits is returned instead, with a UserWarning where files of the folder are missing or damaged.
-    Raises UsageError for a reference that is none and a root that is not there, and UnreadableError,
-    NotACheckpointError or DamagedError for the file.
+    Raises UsageError for a reference that is none and a root that is not there, UnreadableError, NotACheckpointError
+    or DamagedError for the file (``strict=False`` takes a safetensors file that safetensors refuses, too), and
+    MissingPackageError where torch is not installed.
     """
     wanted = as_reference(reference)
     with opened(path) as (source, container), collector_paused():
         checkpoint = with_modules(read(source, container))
         require_own_values(checkpoint)
         place = find_root(checkpoint.tree, root) if root is not None else None
+        if strict:
+            require_sound(checkpoint, source, ROOT if place is None else place)
         comparison = compare(checkpoint, wanted, place)
         settled = _settle(comparison)
         if comparison.rivals or not settled.complete:
@@ -66,7 +72,7 @@ def load_state_dict(
             unread = unread_files(checkpoint)
             if unread:
                 warnings.warn(
-                    f"{checkpoint.path}: {told_of(checkpoint, unread)}. What belongs there is not loaded.", stacklevel=2
+                    f"{checkpoint.path}: {told_of(checkpoint, unread)}. What belongs there is not loaded.", stacklevel=3
                 )
         return _made(settled, StorageReader(checkpoint, source))
 

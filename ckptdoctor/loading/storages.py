@@ -7,8 +7,8 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.errors import DamagedError
+from ckptdoctor.checkpoint.wording import plural, system_says
+from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.loading.runs import Runs
 
 if TYPE_CHECKING:
@@ -83,7 +83,14 @@ class StorageReader:
         if self.swapped and _itemsize(storage) > 1 and storage.dtype is not None:
             import torch
 
-            made.byteswap(getattr(torch, storage.dtype.name))
+            dtype = getattr(torch, storage.dtype.name, None)
+            if dtype is None or storage.nbytes % _itemsize(storage):
+                raise DamagedError(
+                    f"Storage {storage.key} of {self._source.path} cannot be turned into this machine's byte order: "
+                    f"its {plural(storage.nbytes, 'byte')} are no whole number of {storage.dtype.name} elements.",
+                    offset=None if storage.extent is None else storage.extent.offset,
+                )
+            made.byteswap(dtype)
         return made
 
 
@@ -97,12 +104,17 @@ def _mapped(path: str) -> torch.UntypedStorage:
 
     import torch
 
-    with open(path, "rb") as file:
-        if NO_RESERVE:
-            flags = mmap.MAP_PRIVATE | NO_RESERVE
-            mapped = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-        else:
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    try:
+        with open(path, "rb") as file:
+            if NO_RESERVE:
+                flags = mmap.MAP_PRIVATE | NO_RESERVE
+                mapped = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+            else:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    except OSError as error:
+        raise UnreadableError(f"{path} cannot be mapped into memory: {system_says(error)}") from error
+    except ValueError as error:  # of a file that has become empty since its headers were read
+        raise UnreadableError(f"{path} cannot be mapped into memory: it is empty now.") from error
     return torch.frombuffer(mapped, dtype=torch.uint8).untyped_storage()
 
 
@@ -123,7 +135,7 @@ def _inflated(source: Source, storage: Storage) -> bytearray:
     assert storage.extent is not None
     packed = source.part(storage.extent.file).read(storage.extent.offset, storage.extent.length)
     try:
-        data = zlib.decompressobj(-15).decompress(packed, storage.nbytes + 1)
+        data = zlib.decompressobj(-15).decompress(packed, min(storage.nbytes + 1, sys.maxsize))
     except zlib.error as error:
         raise DamagedError(f"The compressed record of storage {storage.key} is damaged: {error}.") from error
     if len(data) != storage.nbytes:

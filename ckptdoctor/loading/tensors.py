@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Tensor, show_path
-from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.checkpoint.tensor import storage_span
+from ckptdoctor.checkpoint.wording import count, plural
 from ckptdoctor.errors import DamagedError
+from ckptdoctor.formats.directories.coverage import uncovered
 from ckptdoctor.loading.inert import Inert
 
 if TYPE_CHECKING:
@@ -20,12 +24,29 @@ COMPRESSED_LAYOUTS = ("sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 def make_tensor(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert:
     """The tensor with its values. Kinds that only their own class can make come back as ``Inert`` with their parts.
 
-    Raises DamagedError when its bytes are not all there or the view does not fit its storage.
+    Raises DamagedError when its bytes are not all there, the view does not fit its storage, or torch cannot have it.
     """
     made = _bare(tensor, storages)
     if isinstance(made, Inert):
         return made
-    return _dressed(tensor, made)
+    with _judged_by_torch(tensor):
+        return _dressed(tensor, made)
+
+
+@contextmanager
+def _judged_by_torch(tensor: Tensor) -> Iterator[None]:
+    """Around calls of torch alone: what it raises for the numbers of a tensor is damage, and says of which."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise _damaged(tensor, f"cannot be a tensor: {said}") from error
+
+
+def _damaged(tensor: Tensor, what: str) -> DamagedError:
+    """The error that names the tensor, and the byte at which its values begin where they are in the file."""
+    extent = None if tensor.storage is None else tensor.storage.extent
+    return DamagedError(f"{show_path(tensor.path)} {what}", offset=None if extent is None else extent.offset)
 
 
 def _bare(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert:
@@ -66,13 +87,21 @@ def _strided(tensor: Tensor, storages: StorageReader) -> torch.Tensor:
     import torch
 
     assert tensor.storage is not None
-    made = torch.empty(0, dtype=_dtype(tensor))
-    try:
-        return made.set_(storages.get(tensor.storage), tensor.offset, tensor.shape, tensor.stride)
-    except RuntimeError as error:
-        raise DamagedError(
-            f"{show_path(tensor.path)} does not fit its storage {tensor.storage.key}: {str(error).splitlines()[0]}"
-        ) from error
+    return _view(tensor, torch.empty(0, dtype=_dtype(tensor)), storages.get(tensor.storage))
+
+
+def _view(tensor: Tensor, made: torch.Tensor, storage: torch.UntypedStorage) -> torch.Tensor:
+    """``made``, which has no elements yet, as the view of its storage.
+
+    torch lets a storage grow where a view reaches past its end, if it can: the view would show whatever was in memory.
+    """
+    place = "values" if tensor.storage is None else f"storage {tensor.storage.key}"
+    with _judged_by_torch(tensor):
+        reach = storage_span(tensor)[1]
+        if reach * tensor.dtype.bits > storage.nbytes() * 8 and 0 not in tensor.shape:
+            there = storage.nbytes() * 8 // tensor.dtype.bits
+            raise _damaged(tensor, f"does not fit its {place}: it reaches to element {count(reach)} of {there:,}")
+        return made.set_(storage, tensor.offset, tensor.shape, tensor.stride)
 
 
 def _assembled(tensor: Tensor, storages: StorageReader) -> torch.Tensor:
@@ -81,17 +110,24 @@ def _assembled(tensor: Tensor, storages: StorageReader) -> torch.Tensor:
 
     there = sum([chunk.numel for _, chunk in tensor.chunks])
     if there != tensor.numel:
-        raise DamagedError(
-            f"{show_path(tensor.path)} has {plural(tensor.numel, 'element')}, but its pieces hold {there:,};"
-            " ckptdoctor check says what is missing."
+        raise _damaged(
+            tensor,
+            f"has {plural(tensor.numel, 'element')}, but its pieces hold {there:,};"
+            " ckptdoctor check says what is missing.",
         )
-    made = torch.empty(tensor.shape, dtype=_dtype(tensor))
+    left = uncovered(tensor.shape, [(start, chunk.shape) for start, chunk in tensor.chunks])
+    if left:
+        raise _damaged(tensor, f"cannot be put together: {left}; ckptdoctor check says what is wrong.")
+    dtype = _dtype(tensor)
+    with _judged_by_torch(tensor):
+        made = torch.empty(tensor.shape, dtype=dtype)
     for start, chunk in tensor.chunks:
         piece = make_tensor(chunk, storages)
         if isinstance(piece, Inert):
-            raise DamagedError(f"{show_path(tensor.path)} has a piece that is no plain tensor.")
-        place = tuple([slice(first, first + size) for first, size in zip(start, chunk.shape, strict=True)])
-        made[place].copy_(piece.detach())
+            raise _damaged(tensor, "has a piece that is no plain tensor.")
+        with _judged_by_torch(tensor):
+            place = tuple([slice(first, first + size) for first, size in zip(start, chunk.shape, strict=True)])
+            made[place].copy_(piece.detach())
     return made
 
 
@@ -99,18 +135,16 @@ def _from_pickle(tensor: Tensor, storages: StorageReader, values: memoryview) ->
     """A tensor whose values stand in the pickle: of a device without storages, or taken out of the pickle's text."""
     import torch
 
-    made = torch.empty(0, dtype=_dtype(tensor))
-    try:
-        return made.set_(storages.held(values), tensor.offset, tensor.shape, tensor.stride)
-    except RuntimeError as error:
-        raise DamagedError(f"{show_path(tensor.path)} does not fit its values: {str(error).splitlines()[0]}") from error
+    return _view(tensor, torch.empty(0, dtype=_dtype(tensor)), storages.held(values))
 
 
 def _meta(tensor: Tensor) -> torch.Tensor:
     """A tensor that was saved without values stays without values."""
     import torch
 
-    return torch.empty_strided(tensor.shape, tensor.stride, dtype=_dtype(tensor), device="meta")
+    dtype = _dtype(tensor)
+    with _judged_by_torch(tensor):
+        return torch.empty_strided(tensor.shape, tensor.stride, dtype=dtype, device="meta")
 
 
 def _sparse_coo(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert:
@@ -121,7 +155,8 @@ def _sparse_coo(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert
         return _inert(tensor, storages)
     coalesced = dict(tensor.details).get("coalesced")
     known = None if coalesced is None else bool(coalesced)
-    return torch.sparse_coo_tensor(parts[0], parts[1], tensor.shape, is_coalesced=known, check_invariants=True)
+    with _judged_by_torch(tensor):
+        return torch.sparse_coo_tensor(parts[0], parts[1], tensor.shape, is_coalesced=known, check_invariants=True)
 
 
 def _compressed(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert:
@@ -132,7 +167,8 @@ def _compressed(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert
         return _inert(tensor, storages)
     layout = getattr(torch, tensor.layout)
     outer, inner, values = parts
-    return torch.sparse_compressed_tensor(outer, inner, values, tensor.shape, layout=layout, check_invariants=True)
+    with _judged_by_torch(tensor):
+        return torch.sparse_compressed_tensor(outer, inner, values, tensor.shape, layout=layout, check_invariants=True)
 
 
 def _quantized(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert:
@@ -143,17 +179,23 @@ def _quantized(tensor: Tensor, storages: StorageReader) -> torch.Tensor | Inert:
         return _inert(tensor, storages)
     dtype = _dtype(tensor)
     parts: list[Any] = [make_tensor(part, storages) for part in tensor.parts]
-    if details["scheme"] == "per_tensor_affine":
-        made = torch._empty_affine_quantized(
-            tensor.shape, scale=details["scale"], zero_point=details["zero_point"], dtype=dtype
-        )
-    elif len(parts) == 2:
-        made = torch._empty_per_channel_affine_quantized(
-            tensor.shape, scales=parts[0], zero_points=parts[1], axis=details["axis"], dtype=dtype
-        )
-    else:
-        return _inert(tensor, storages)
-    return made.set_(storages.get(tensor.storage), tensor.offset, tensor.shape, tensor.stride)
+    with _judged_by_torch(tensor):
+        # without elements, so that no memory is taken for a shape before the storage is known to have it
+        if details["scheme"] == "per_tensor_affine":
+            scale, zero_point = details["scale"], details["zero_point"]
+            made = torch._empty_affine_quantized((0,), scale=scale, zero_point=zero_point, dtype=dtype)
+        elif len(parts) == 2 and not any(isinstance(part, Inert) for part in parts):
+            axis = details["axis"]
+            if not 0 <= axis < len(tensor.shape) or {part.numel() for part in parts} != {tensor.shape[axis]}:
+                # torch makes such a tensor, and reads beside its scales
+                raise _damaged(tensor, f"cannot be a tensor: its scales do not fit axis {count(axis)} of its shape")
+            empty = [size if index == axis else 0 for index, size in enumerate(tensor.shape)]
+            made = torch._empty_per_channel_affine_quantized(
+                empty, scales=parts[0], zero_points=parts[1], axis=axis, dtype=dtype
+            )
+        else:
+            return _inert(tensor, storages)
+    return _view(tensor, made, storages.get(tensor.storage))
 
 
 def _inert(tensor: Tensor, storages: StorageReader) -> Inert:
@@ -169,8 +211,8 @@ def _dtype(tensor: Tensor) -> torch.dtype:
 
     made = getattr(torch, tensor.dtype.name, None)
     if not isinstance(made, torch.dtype):
-        raise DamagedError(
-            f"{show_path(tensor.path)} has the dtype {tensor.dtype.name}, which torch {torch.__version__} lacks;"
-            " a newer torch may load it."
+        raise _damaged(
+            tensor,
+            f"has the dtype {tensor.dtype.name}, which torch {torch.__version__} lacks; a newer torch may load it.",
         )
     return made

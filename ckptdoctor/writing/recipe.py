@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Union
+
+from ckptdoctor.late import dataclass
 
 
 @dataclass(frozen=True, slots=True)

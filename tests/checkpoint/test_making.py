@@ -7,6 +7,7 @@ import dataclasses
 
 import pytest
 
+from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Extent, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.making import make_extent, make_storage, make_tensor
@@ -24,7 +25,7 @@ def test_what_is_made_quickly_is_the_same() -> None:
     assert make_tensor(("w",), FLOAT, (), (), made) == Tensor(("w",), FLOAT, (), (), storage)
     assert (again, made) == (tensor, storage)
     assert (type(again), type(made), type(made.extent)) == (Tensor, Storage, Extent)
-    assert (repr(again), hash(made)) == (repr(tensor), hash(storage))
+    assert (in_full(again), hash(made)) == (in_full(tensor), hash(storage))
 
 
 def test_what_is_made_quickly_is_frozen() -> None:

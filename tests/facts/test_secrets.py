@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Mapping, Opaque
 from ckptdoctor.facts.secrets import home_folders, secrets
 from tests.rules.nouns import checkpoint
@@ -31,7 +32,7 @@ def test_forms_of_secrets(text, kind):
     """Each is told by its kind, and nothing of it is kept."""
     (leak,) = secrets(checkpoint({"args": {"x": text}}))
     assert (leak.path, leak.kind, leak.plain) == (("args", "x"), kind, True)
-    assert LETTERS[:20] not in repr(leak) and "correcthorse" not in repr(leak)
+    assert LETTERS[:20] not in in_full(leak) and "correcthorse" not in in_full(leak)
 
 
 @pytest.mark.parametrize(

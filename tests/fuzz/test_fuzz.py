@@ -23,7 +23,7 @@ def fuzz(kind, seed, seconds):
 
 
 def test_some_mutated_files_give_answers_only():
-    """Reader, pickle machine, rules and writer meet a few mutated files with findings or one clear error."""
+    """Reader, pickle machine, rules, writer and loader meet a few mutated files with findings or one clear error."""
     assert fuzz("bytes", 0, 0.5) >= worker.AT_LEAST
 
 

@@ -1,9 +1,9 @@
 """Fuzzes for some seconds: ``python -m tests.fuzz.worker KIND SEED SECONDS``, where KIND is bytes or commands.
 
-``bytes``: reader, pickle machine, rules and writer meet damaged samples. ``commands``: every command meets damaged
-files and folders of all rules and formats. Runs under a memory limit, with an audit hook that ends the process when
-anything of a file were imported, compiled, executed or unpickled. Prints how many cases it tried; a failing case is
-printed with its seed, and the status is 1.
+``bytes``: reader, pickle machine, rules, writer and loader meet damaged samples. ``commands``: every command meets
+damaged files and folders of all rules and formats. Runs under a memory limit, with an audit hook that ends the process
+when anything of a file were imported, compiled, executed or unpickled. Prints how many cases it tried; a failing case
+is printed with its seed, and the status is 1.
 """
 
 from __future__ import annotations
@@ -22,23 +22,27 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from importlib import import_module
+from io import BytesIO
 from pathlib import Path
 from pkgutil import walk_packages
+
+import torch
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource
 from ckptdoctor.edits import Rename, Retag
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.settings import Settings
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UnreadableError
 from ckptdoctor.late import complete_all
+from ckptdoctor.loading import load
 from ckptdoctor.pickles import decode, encode, prove
 from ckptdoctor.writing.recipe import Copy, Generated, Literal
 from tests.fuzz.mutations import mutated
 
 ROOT = Path(formats.__file__).parents[1]
 SAMPLES = Path(__file__).parents[2] / "sample_ckpts"
-MEMORY = {"bytes": 2_000_000_000, "commands": 6_000_000_000}  # what torch maps counts, too
+MEMORY = {"bytes": 4_000_000_000, "commands": 6_000_000_000}  # torch's libraries take 2 GB, as addresses alone
 AT_LEAST = 10  # cases, however little time there is
 SLOW = 10.0  # seconds for one small file: no honest reader needs them
 FORBIDDEN = {"exec", "compile", "pickle.find_class", "os.system", "subprocess.Popen", "socket.connect"}
@@ -83,9 +87,10 @@ def forbid(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def of_bytes(folder: Path) -> Callable[[int], str]:
-    """What tries one mutated file and one mutated pickle, and gives what went wrong."""
+    """What tries a mutated file, and mutated pickles alone and in an archive, and gives what went wrong."""
     samples = [path for path in sorted(SAMPLES.glob("*/*")) if path.is_file()]
-    seeds = [path.read_bytes() for path in samples if path.stat().st_size < 70_000]
+    seeds = [path.read_bytes() for path in samples if path.stat().st_size < 70_000] + odd_tensors()
+    archives = [records for data in seeds if (records := records_of(data))]
     pickles = [data for path in samples if path.suffix == ".pt" and (data := pickle_of(path))]
     path = folder / "case"
     warm_up(path)
@@ -96,7 +101,10 @@ def of_bytes(folder: Path) -> Callable[[int], str]:
             with Watch():
                 path.write_bytes(mutated(chance.choice(seeds), chance))
                 through_everything(path)
+                through_load(path)
                 through_the_machine(mutated(chance.choice(pickles), chance))
+                path.write_bytes(with_mutated_pickle(chance.choice(archives), chance))
+                through_load(path)
         except Exception:  # whatever it is, it is a failure of this case
             return traceback.format_exc()
         return ""
@@ -132,7 +140,32 @@ def warm_up(path: Path) -> None:
         if sample.is_file():
             path.write_bytes(sample.read_bytes())
             through_everything(path)
+            through_load(path)
     complete_all()
+
+
+def odd_tensors() -> list[bytes]:
+    """Files of torch with the kinds of tensors that are made in their own ways, and values that are made of calls."""
+    warnings.simplefilter("ignore")  # torch's on quantised and sparse tensors; and load's, which are asked for
+    dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+    contents = {
+        "plain": dense.t(),
+        "parameter": torch.nn.Parameter(dense),
+        "coo": dense.to_sparse(),
+        "csr": dense.to_sparse_csr(),
+        "tensor": torch.quantize_per_tensor(dense, 0.1, 3, torch.qint8),
+        "channel": torch.quantize_per_channel(dense, torch.ones(2), torch.zeros(2), 0, torch.quint8),
+        "conj": torch.tensor([1 + 2j]).conj(),
+        "meta": torch.empty(2, 3, device="meta"),
+        "size": torch.Size([2, 3]),
+        "device": torch.device("cuda:1"),
+    }
+    made = []
+    for new in (True, False):
+        file = BytesIO()
+        torch.save(contents, file, _use_new_zipfile_serialization=new)
+        made.append(file.getvalue())
+    return made
 
 
 def pickle_of(path: Path) -> bytes:
@@ -142,6 +175,36 @@ def pickle_of(path: Path) -> bytes:
             return next(archive.read(name) for name in archive.namelist() if name.endswith("/data.pkl"))
     except (zipfile.BadZipFile, StopIteration):
         return b""
+
+
+def records_of(data: bytes) -> dict[str, bytes]:
+    """The records of a sound archive, empty where it is none."""
+    try:
+        with zipfile.ZipFile(BytesIO(data)) as archive:
+            return {name: archive.read(name) for name in archive.namelist()}
+    except zipfile.BadZipFile:
+        return {}
+
+
+def with_mutated_pickle(records: dict[str, bytes], chance: random.Random) -> bytes:
+    """An archive that is sound but for its data.pkl."""
+    made = BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, data in records.items():
+            archive.writestr(name, mutated(data, chance) if name.endswith("/data.pkl") else data)
+    return made.getvalue()
+
+
+def through_load(path: Path) -> None:
+    """load gives contents or one of its documented errors; what it gives strictly, it gives leniently, too."""
+    given = []
+    for strict in (True, False):
+        try:
+            load(path, strict=strict)
+            given.append(strict)
+        except (UnreadableError, NotACheckpointError, DamagedError) as error:
+            assert error.message, "an error without a word"
+    assert given != [True], "strict gave more than lenient"
 
 
 def through_the_machine(data: bytes) -> None:

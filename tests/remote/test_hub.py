@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import ckptdoctor
+from ckptdoctor.brief import in_full
 from ckptdoctor.remote.downloading import command
 from ckptdoctor.remote.hub import Place, taken_apart
 from tests.remote.server import serving
@@ -62,7 +63,7 @@ def test_a_file_of_the_hub_takes_few_requests(data, monkeypatch):
         assert len(hub.requests) == 1 and len(hub.requests) + len(far.requests) <= 6
         assert hub.requests[0][2]["Authorization"] == "Bearer hf_secret"
         assert not any("Authorization" in headers for _, _, headers in far.requests)
-        assert "hf_secret" not in repr(report) and "Signature" not in repr(report)
+        assert "hf_secret" not in in_full(report) and "Signature" not in in_full(report)
 
 
 def test_what_the_hub_refuses_is_told_with_what_may_help(monkeypatch):

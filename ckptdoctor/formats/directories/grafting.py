@@ -31,6 +31,7 @@ class Graft:
     def __init__(self, label: str, shift: int = 0) -> None:
         self.label = label
         self._shift = shift
+        self._above: KeyPath = ()
         self._storages: dict[str, Storage] = {}
         self.tensors: list[Tensor] = []
 
@@ -62,6 +63,7 @@ class Graft:
 
     def node(self, node: Node, above: KeyPath) -> Node:
         """The tree below ``node``, all of its paths below ``above``; readers bound how deep it is."""
+        self._above = above
         if isinstance(node, Tensor):
             made = self.tensor(node, above)
             self.tensors.append(made)
@@ -89,7 +91,8 @@ class Graft:
     def _note(self, note: Note) -> Note:
         member = self._member(note.member or "")
         offset = note.offset + self._shift if note.offset is not None and note.member is None else note.offset
-        return Note(note.kind, f"{self.label}: {note.message}", member, offset)
+        keys = tuple([(*self._above, *key) for key in note.keys])
+        return Note(note.kind, f"{self.label}: {note.message}", member, offset, keys)
 
     def globals(self, checkpoint: Checkpoint) -> list[GlobalName]:
         """What its pickle names, with the file before the record."""

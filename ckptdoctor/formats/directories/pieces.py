@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from math import prod
 
-from ckptdoctor.checkpoint import Elided, GlobalName, KeyPath, Node, NoteKind, Storage, Tensor
+from ckptdoctor.checkpoint import Elided, GlobalName, KeyPath, Node, Note, NoteKind, Storage, Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
@@ -60,7 +60,8 @@ class Pieces:
         assert dtype is not None
         whole = Tensor(path, dtype, size, contiguous_stride(size), None, rebuild="torch.distributed.checkpoint")
         if prod(size) > MAX_COUNT:
-            self._gathering.note(NoteKind.TENSOR_ODD, f"{_short(entry.key)} has more elements than torch can count")
+            message = f"{_short(entry.key)} has more elements than torch can count"
+            self._gathering.notes.append(Note(NoteKind.TENSOR_ODD, message, keys=(path,)))
             return whole
         chunks = tuple([(start, self._chunk(entry, start, sizes, path)) for start, sizes in entry.chunks])
         left = uncovered(size, entry.chunks)

@@ -71,7 +71,7 @@ class Listed:
                 self.entries[key] = self._entry(key, meta, folder, table)
             except (ValueError, KeyError, TypeError, AttributeError, CkptDoctorError) as error:
                 message = f"{key[:200]} cannot be told from {shown(name)}: {type(error).__name__}"
-                self.notes.append(Note(NoteKind.TENSOR_ODD, message, shown(name)))
+                self.notes.append(Note(NoteKind.TENSOR_ODD, message, shown(name), keys=((*self._path, key),)))
         self.notes += table.notes
 
     def _entry(self, key: str, meta: dict[str, Any], folder: str, table: RecordStorages) -> Node:

@@ -43,7 +43,7 @@ def check_layout(entries: dict[str, Info | str], data: int, size: int, remarks: 
                 entries[name] = fault
         if len(info.shape) > MAX_DIMENSIONS:
             entries[name] = what = f"has {len(info.shape):,} dimensions, and torch knows no more than {MAX_DIMENSIONS}"
-            remarks.add(NoteKind.TENSOR_ODD, f"{quoted(name)} {what}", data + begin)
+            remarks.add(NoteKind.TENSOR_ODD, f"{quoted(name)} {what}", data + begin, keys=((name,),))
     _check_end([(name, data + info.end) for _, _, name, info in found], data + at, size, complete, remarks)
     return data + at
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ckptdoctor.checkpoint import Note, NoteKind
+from ckptdoctor.checkpoint import KeyPath, Note, NoteKind
 from ckptdoctor.checkpoint.wording import plural
 
 # notes of one kind that are told; the others are counted
@@ -20,11 +20,18 @@ class Remarks:
         self._notes: list[Note] = []
         self._counts: Counter[NoteKind] = Counter()
 
-    def add(self, kind: NoteKind, message: str, offset: int | None = None, guidance: str = "") -> None:
+    def add(
+        self,
+        kind: NoteKind,
+        message: str,
+        offset: int | None = None,
+        guidance: str = "",
+        keys: tuple[KeyPath, ...] = (),
+    ) -> None:
         """One remark; beyond ``MOST`` of its kind it is only counted."""
         self._counts[kind] += 1
         if self._counts[kind] <= MOST:
-            self._notes.append(Note(kind, message, offset=offset, guidance=guidance))
+            self._notes.append(Note(kind, message, offset=offset, keys=keys, guidance=guidance))
 
     def count(self, kind: NoteKind, number: int) -> None:
         """More remarks of a kind, beyond those told."""

@@ -120,7 +120,7 @@ class TarReader(TensorReader):
         placed = self._tables.storages.get(key)
         if placed is None:
             message = f"{show_path(path)} is tensor {key}, which is not in the archive: torch refuses the file"
-            self.notes.append(Note(NoteKind.STORAGE_MISSING, message, _MEMBER))
+            self.notes.append(Note(NoteKind.STORAGE_MISSING, message, _MEMBER, keys=(path,)))
             return None
         return _whole(placed, path)
 
@@ -136,7 +136,7 @@ class TarReader(TensorReader):
             count *= size
         if min((offset, *shape, *stride)) < 0 or max(count, reach) * placed.element.bits > MAX_COUNT:
             message = f"{show_path(path)} cannot be a tensor: its shape is {list(shape)}; torch refuses the file"
-            self.notes.append(Note(NoteKind.TENSOR_ODD, message, _MEMBER))
+            self.notes.append(Note(NoteKind.TENSOR_ODD, message, _MEMBER, keys=(path,)))
             return None
         there = storage.nbytes * 8 // placed.element.bits
         if 0 not in shape and reach > there:

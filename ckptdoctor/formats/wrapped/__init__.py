@@ -1,6 +1,9 @@
 """Checkpoints that were packed once more: compressed, or put into a zip or tar archive.
 
-The inside is unpacked into a temporary file, from which everything that works on a file works.
+The inside is unpacked into a temporary file, from which everything that works on a file works. Only where headers do,
+and stand in front (large safetensors files, compressed), no more is unpacked than these: an archive of torch and a zip
+have their directories at the end, a file of torch before 1.6 tells of storages behind each other's values, and which
+file of a tar archive is meant is known when all its names are.
 """
 
 from __future__ import annotations
@@ -11,11 +14,14 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
 
 from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.recognise.found import shortened
 from ckptdoctor.formats.recognise.members import listed
 from ckptdoctor.formats.registry import built_in
+from ckptdoctor.formats.wrapped.front import front_of
 from ckptdoctor.formats.wrapped.inside import Inside, chosen, insides
+from ckptdoctor.formats.wrapped.streams import STREAMS
 from ckptdoctor.formats.wrapped.unpacking import unpacked
 
 __all__ = ["opened_inside", "split_member"]
@@ -41,12 +47,22 @@ class _Layer:
 
 @contextmanager
 def opened_inside(
-    source: Source, container: Container, examine: Examine, member: str | None = None
+    source: Source, container: Container, examine: Examine, member: str | None = None, headers: bool = False
 ) -> Iterator[tuple[Source, Container]]:
     """The one checkpoint in a packed file, open, with a note on what it is packed in; ``member`` names it.
 
     Where there is none, or no telling which, it is the packed file itself, and its guidance says what is inside.
+    ``headers`` promises that no more is read: where they stand in front, the rest is not unpacked, and a note says so.
     """
+    if headers and member is None and not source.distant and container.format in STREAMS:
+        front = front_of(source, container.format)
+        if front is not None:
+            inside = examine(front)
+            size = plural(front.size, "byte")
+            left = f"all but the header: whether the {size} that it tells of are there, and no more"
+            notes = (_packed_in(inside, (_with_article(container),), None), *inside.notes)
+            yield front, replace(inside, notes=(*notes, Note(NoteKind.NOT_EXAMINED, left)))
+            return
     if source.distant and source.size > _MOST_DISTANT:
         guidance = f"Download it first: it has to be unpacked. {container.guidance}"
         yield source, replace(container, guidance=guidance)
@@ -59,10 +75,13 @@ def opened_inside(
     path = container.path if member is None else f"{container.path}/{member}"
     with closing(FileSource(found.source.file, path)) as inner:
         inside = examine(inner)
-        kind = f"{_article(inside.format)} {inside.format}"
-        message = f"{kind} is packed in {' in '.join(found.around)}"
-        note = Note(NoteKind.ARCHIVE_WRAPPED, message, found.member)
+        note = _packed_in(inside, found.around, found.member)
         yield inner, replace(inside, notes=(note, *inside.notes))
+
+
+def _packed_in(inside: Container, around: tuple[str, ...], member: str | None) -> Note:
+    message = f"{_with_article(inside)} is packed in {' in '.join(around)}"
+    return Note(NoteKind.ARCHIVE_WRAPPED, message, member)
 
 
 def _innermost(layer: _Layer, examine: Examine, member: str | None, stack: ExitStack) -> _Layer | Container:
@@ -87,7 +106,7 @@ def _innermost(layer: _Layer, examine: Examine, member: str | None, stack: ExitS
             return outermost
         source = stack.enter_context(FileSource(path, layer.source.path))
         container = examine(source)
-        around = (f"{_article(layer.container.format)} {layer.container.format}", *layer.around)
+        around = (_with_article(layer.container), *layer.around)
         layer = _Layer(source, container, around, layer.member or inside.name or None)
         if container.readable or container.format in {each.NAME for each in built_in()}:
             return layer
@@ -126,5 +145,6 @@ def split_member(path: str) -> tuple[str, str] | None:
     return (archive, member) if member and os.path.isfile(archive) else None
 
 
-def _article(word: str) -> str:
-    return "an" if word[:1].lower() in "aeiou" or word.startswith(("xz", "lzma")) else "a"
+def _with_article(container: Container) -> str:
+    word = container.format
+    return f"{'an' if word[:1].lower() in 'aeiou' or word.startswith(('xz', 'lzma')) else 'a'} {word}"

@@ -1,0 +1,63 @@
+"""What a reader noticed that keeps contents from being what was saved, or what the format's own library gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from shlex import quote
+
+from ckptdoctor.checkpoint import Checkpoint, FolderSource, KeyPath, Note, NoteKind, Source, addresses
+from ckptdoctor.checkpoint.keypath import ROOT
+from ckptdoctor.checkpoint.unread import concerns
+from ckptdoctor.errors import CkptDoctorError, DamagedError
+from ckptdoctor.formats import examine
+
+_SAFETENSORS = "safetensors"
+# only headers of safetensors are said to have these
+_HEADER = frozenset({NoteKind.HEADER_INVALID, NoteKind.OFFSETS_INVALID})
+# where something else stands for a tensor that cannot be
+_LOST = frozenset({NoteKind.TENSOR_ODD, NoteKind.STORAGE_MISSING})
+# the library refuses a file that goes on behind its tensors; torch reads past the end of its own
+_ENDS = NoteKind.TRAILING_BYTES
+
+
+def faults_of(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) -> Iterator[Note]:
+    """The notes that keep a checkpoint, or what lies below ``root``, from being what was saved.
+
+    Bytes that are missing are none of them: whoever makes a tensor of them says so.
+    """
+    for note in checkpoint.notes:
+        if not concerns(note, root):
+            continue
+        lost = note.kind in _LOST and note.keys  # without keys: no tensor of the contents
+        ends = note.kind is _ENDS and _of_safetensors(checkpoint, source, note)
+        if note.kind in _HEADER or lost or ends:
+            yield note
+
+
+def require_sound(checkpoint: Checkpoint, source: Source, root: KeyPath = ROOT) -> None:
+    """Raises DamagedError for the first fault, with the byte where it is known, and what to do."""
+    note = next(faults_of(checkpoint, source, root), None)
+    if note is None:
+        return
+    path = addresses.shown(checkpoint.path)
+    known = note.offset is None or f"{note.offset:,}" in note.message
+    where = "" if known else f" (at byte {note.offset:,})"
+    refused = "" if note.kind in _LOST else ", for which safetensors refuses it"
+    raise DamagedError(
+        f"{path}: {note.message.rstrip('.')}{where}{refused}. strict=False gives what can be given, and "
+        f"“ckptdoctor check {quote(path)}” says more.",
+        offset=note.offset,
+        member=note.member,
+    )
+
+
+def _of_safetensors(checkpoint: Checkpoint, source: Source, note: Note) -> bool:
+    """Whether the note is about a safetensors file: the whole checkpoint, or the file of a folder that it names."""
+    if checkpoint.format == _SAFETENSORS:
+        return True
+    if not isinstance(source, FolderSource) or note.member is None:
+        return False
+    try:
+        return examine(source.open(note.member)).format == _SAFETENSORS
+    except CkptDoctorError:  # a record of a file, such as "model.pt/data.pkl"
+        return False

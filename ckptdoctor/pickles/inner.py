@@ -47,8 +47,9 @@ _BASE64_LINES = re.compile(
     )
     + rb")[A-Za-z0-9+/_\s-]{14,}={0,2}"
 )
-_LONG, _WINDOW = b"\1" * 20, 1 << 20  # a call in Base64 is longer; so much is looked through at a time
-_IS_SIGN = bytes([sign in _SIGNS for sign in range(256)])
+_LONG, _WINDOW = b"\1" * 20, 1 << 16  # a call in Base64 is longer; so much is looked through at a time
+_IS_SIGN = bytes([sign in _SIGNS + b"-_= \t\r\n" for sign in range(256)])
+_NO_SIGN = re.compile(rb"[^A-Za-z0-9+/_= \t\r\n-]")
 _NAME = re.compile(rb"\n([A-Za-z_][\w.]{0,99})\n")
 _MODULE = re.compile(rb"[ci]([A-Za-z_][\w.]{0,99})\Z")
 _GLOBAL = re.compile(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
@@ -155,18 +156,23 @@ def _pickles(value: str | bytes) -> Iterator[bytes]:
 
 def _long_words(data: bytes, start: int, end: int) -> Iterator[bytes]:
     """What may be a text in Base64: much faster than the regular expression, which hardly ever has anything to do."""
-    for at in range(start, end, _WINDOW):
-        signs = data[at : min(end, at + _WINDOW + len(_LONG))].translate(_IS_SIGN)
-        found = signs.find(_LONG)
+    at = start
+    while at < end:
+        signs = data[at : min(end, at + _WINDOW)].translate(_IS_SIGN)
+        passed, found = len(signs) if at + len(signs) == end else len(signs) - len(_LONG), signs.find(_LONG)
         while found >= 0:
-            stop = max(signs.find(b"\0", found), found + len(_LONG))
-            yield data[at + found : min(end, at + stop + _LONGEST_BYTES)]
-            found = signs.find(_LONG, stop)
+            passed = signs.find(b"\0", found)
+            if passed < 0:  # it goes on behind the window
+                close = _NO_SIGN.search(data, at + found, end)
+                passed = (end if close is None else close.start()) - at
+            yield data[at + found : at + passed]
+            found = signs.find(_LONG, passed)
+        at += passed
 
 
 def _names_in_base64(text: bytes) -> bool:
-    found = [each for words in _BASE64_LINES.finditer(text) for each in _decoded(words[0])]
-    return any(_GLOBAL.search(each) is not None for each in found)
+    found = _BASE64_LINES.finditer(text)
+    return any(_GLOBAL.search(each) is not None for words in found for each in _decoded(words[0]))
 
 
 def _decoded(text: bytes) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,7 @@ def test_a_safe_cure_changes_no_value(case: Case) -> None:
         return
     kinds = {type(edit).__name__ for edit in edits}
     # an array that becomes a tensor is the tensor that torch makes of it
-    contents = torch.load(case.path, weights_only=False) if "MakeTensors" in kinds else load(case.path)
+    contents = torch.load(case.path, weights_only=False) if "MakeTensors" in kinds else _sick(case.path)
     before = [_bytes(tensor) for tensor in _tensors(contents)]
     after = [_bytes(tensor) for tensor in _tensors(load(case.cured))]
     if "Drop" in kinds:
@@ -173,6 +174,13 @@ def test_a_safe_cure_changes_no_value(case: Case) -> None:
         assert all(value in before for value in after), "what comes must be a copy"
     else:
         assert after == before
+
+
+def _sick(path: Path) -> object:
+    """What a file holds that safetensors may refuse."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return load(path, strict=False)
 
 
 def _tensors(value: object) -> Iterator[torch.Tensor]:

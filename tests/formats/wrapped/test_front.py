@@ -35,6 +35,7 @@ ZEROS = 200_000_000
 
 @pytest.fixture(autouse=True)
 def clean():
+    scratch.remove()  # what other tests have unpacked
     yield
     scratch.remove()
 

@@ -342,6 +342,7 @@ INSIDE: dict[str, OfCheckpoint] = {
     "quantization.fp8_scales": _quantized,
     "quantization.gptq_awq_packed": _quantized,
     "quantization.mixed_quant_dir": _either(_beside("config.json"), _quantized),
+    "quantization.quantized_member_missing": _quantized,
     "quantization.qat_observers": _mention(*marks.OBSERVERS),
     "quantization.torch_quantized": _rare_dtypes,
     "shape.placeholder_shape": _placeholders,

@@ -116,7 +116,7 @@ def _lines(text: str) -> Iterator[tuple[str, int]]:
 
 def disagreements(checkpoint: Checkpoint, config: Config) -> list[Disagreement]:
     """Where the config and the tensors say different things of the size of the model."""
-    weights = _weights(checkpoint)
+    weights = top_weights(checkpoint)
     if weights is None:
         return []
     return [*_embeddings(weights, config), *_layers(checkpoint, weights, config), *_tied(checkpoint, weights, config)]
@@ -124,7 +124,7 @@ def disagreements(checkpoint: Checkpoint, config: Config) -> list[Disagreement]:
 
 def dtype_drift(checkpoint: Checkpoint, config: Config) -> Disagreement | None:
     """The dtype that the config gives, where no floating-point tensor of the file has it."""
-    weights = _weights(checkpoint)
+    weights = top_weights(checkpoint)
     name = next((each for each in ("dtype", "torch_dtype") if isinstance(config.fields.get(each), str)), None)
     if weights is None or name is None or "quantization_config" in config.fields:
         return None
@@ -138,14 +138,14 @@ def dtype_drift(checkpoint: Checkpoint, config: Config) -> Disagreement | None:
     return Disagreement(name, said, counts.most_common(1)[0][0])
 
 
-def _weights(checkpoint: Checkpoint) -> StateDict | None:
+def top_weights(checkpoint: Checkpoint) -> StateDict | None:
     """The state dict at the top of the file."""
     return next((each for each in checkpoint.state_dicts if not each.path and each.role is Role.MODEL), None)
 
 
 def _embeddings(weights: StateDict, config: Config) -> Iterator[Disagreement]:
     """Rows of the only table of embeddings, and its columns."""
-    tables = [tensor for tensor in weights.tensors if _EMBEDDINGS.search(tensor.key) and _is_matrix(tensor)]
+    tables = embedding_tables(weights)
     if len({tensor.shape for tensor in tables}) != 1 or "quantization_config" in config.fields:
         return
     rows, columns = tables[0].shape
@@ -155,6 +155,11 @@ def _embeddings(weights: StateDict, config: Config) -> Iterator[Disagreement]:
     width = config.number(_WIDTH)
     if width is not None and width[1] != columns and not any(name in config.fields for name in _OTHER_WIDTHS):
         yield Disagreement(*width, columns, tables[0])
+
+
+def embedding_tables(weights: StateDict) -> list[Tensor]:
+    """The tables of embeddings of words: [words, width]."""
+    return [tensor for tensor in weights.tensors if _EMBEDDINGS.search(tensor.key) and _is_matrix(tensor)]
 
 
 def _is_matrix(tensor: Tensor) -> bool:

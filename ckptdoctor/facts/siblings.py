@@ -58,6 +58,10 @@ class Folder:
         """The text of a small file in the folder; "" for none, one that is too long, and one that is no text."""
         return read_small(os.path.join(self.path, name)) if name in self.names else ""
 
+    def beginning(self, name: str) -> str:
+        """The first ``LONGEST`` bytes of a text in the folder, however long it is; "" where there is none."""
+        return read_small(os.path.join(self.path, name), cut=True) if name in self.names else ""
+
 
 def folder_of(path: str) -> Folder:
     """What lies beside the file at ``path`` (in it, where it is a folder). Empty for what is not a local file."""
@@ -97,8 +101,8 @@ def blob_of(path: str) -> str:
     return found[1] if found else ""
 
 
-def read_small(path: str) -> str:
-    """The text of a small local file; "" for none, one that is too long, and one that is no text."""
+def read_small(path: str, *, cut: bool = False) -> str:
+    """The text of a small local file; "" for none, one that is no text, and one that is too long, unless it is cut."""
     target = path
     if blob_of(path):
         target = os.path.join(os.path.dirname(path), os.readlink(path))
@@ -110,6 +114,8 @@ def read_small(path: str) -> str:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             return ""
         data = file.read(LONGEST + 1)
+    if cut and len(data) > LONGEST:
+        return data[:LONGEST].decode("utf-8", "replace")
     try:
         return data.decode("utf-8") if len(data) <= LONGEST else ""
     except UnicodeDecodeError:

@@ -300,6 +300,7 @@ INSIDE: dict[str, OfCheckpoint] = {
     "dtype.mixed_float_dtypes": _several_floats,
     "file.zero_filled_region": _may_have_holes,
     "metadata.config_weights_disagree": _beside("config.json"),
+    "metadata.tokenizer_beyond_embedding": _beside("tokenizer.json", "added_tokens.json", "tokenizer_config.json"),
     "metadata.missing_format_metadata": _format("safetensors"),
     "metadata.pii_or_secret": _texts,
     "metadata.state_dict_metadata_prefix": _versioned,

@@ -1,4 +1,4 @@
-"""M972 and M974–M978: metadata, configs and texts around the weights."""
+"""M972 and M974–M979: metadata, configs and texts around the weights."""
 
 from __future__ import annotations
 
@@ -224,3 +224,43 @@ def test_metadata_far_behind_is_left(tmp_path):
     path = tmp_path / "model.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(4))
     assert [finding.fix for finding in found(path, "M972")] == [None]
+
+
+@real
+def test_tokens_that_were_added_without_a_row_for_them(saved):
+    """The model fails on them with the quoted words; with rows for them nothing is said."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+
+    inner = Tokenizer(WordLevel({f"w{number}": number for number in range(50)}, unk_token="w0"))
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, unk_token="w0")
+    tokenizer.add_tokens(["<new>"])
+    tokenizer.save_pretrained(saved)
+    (finding,) = found(saved / "model.safetensors", "M979")
+    assert "tokenizer.json has a token beyond the embeddings: 50 (“<new>”)" in finding.message
+    assert [each.code for each in check(str(saved)).findings if each.code == "M979"] == ["M979"]
+    model = transformers.LlamaForCausalLM.from_pretrained(saved)
+    with pytest.raises(IndexError) as raised:
+        model(torch.tensor([tokenizer("<new>")["input_ids"]]))
+    assert finding.torch_says == (f"IndexError: {raised.value}",)
+    model.resize_token_embeddings(len(tokenizer))
+    model.save_pretrained(saved)
+    assert found(saved / "model.safetensors", "M979") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[" * 9_000,
+        '{"added_tokens": ' + "[" * 9_000,
+        '{"added_tokens": [{"id": "9", "content": 3}, 7, null]}',
+        "\0\udcff",
+    ],
+)
+def test_a_tokenizer_that_makes_no_sense_says_nothing(tmp_path, text):
+    """Whatever stands in its files, the weights are examined all the same."""
+    save_file({"model.embed_tokens.weight": torch.ones(8, 4)}, tmp_path / "model.safetensors")
+    for name in ("tokenizer.json", "added_tokens.json", "tokenizer_config.json"):
+        (tmp_path / name).write_text(text, "utf-8", "surrogateescape")
+    assert found(tmp_path / "model.safetensors", "M979") == []

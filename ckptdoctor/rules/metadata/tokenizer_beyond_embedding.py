@@ -1,0 +1,80 @@
+"""The tokenizer beside the weights has tokens for which the table of embeddings has no row.
+
+What it means
+    Tokens were added to the tokenizer, and ``resize_token_embeddings`` was not called, or the weights were saved before
+    it was; or the tokenizer belongs to another model.
+
+Why it matters
+    The model fails as soon as a text holds one of these tokens, or a batch is padded with one: on a GPU with an
+    assertion that names neither the token nor the place.
+
+What you see
+    IndexError: index out of range in self
+    CUDA error: device-side assert triggered
+
+How it is found
+    The numbers of added tokens in ``tokenizer.json``, ``added_tokens.json`` and ``tokenizer_config.json`` are held
+    against the rows of the only table of embeddings. The vocabulary itself is not read.
+
+Repair
+    None: a row that was never trained would have to be made up. Call ``model.resize_token_embeddings(len(tokenizer))``
+    and train, or take the tokenizer that belongs to the weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.tokenizer import beyond
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_NAME = "model.safetensors"
+_MODEL = {"model.embed_tokens.weight": T((8, 4)), "lm_head.weight": T((8, 4))}
+_SHOWN = 3
+_LONGEST = 30  # of a token that is told
+
+
+def _example(title: str, **beside: bytes) -> Example:
+    files = {f"{name}.json": data for name, data in beside.items()}
+    return Example(title, _MODEL, "safetensors", metadata={"format": "pt"}, name=_NAME, beside=files)
+
+
+_TOKEN = b'{"version": "1.0", "added_tokens": [{"id": %d, "content": "<pad>", "special": true}], "model": {}}'
+SICK = (
+    _example("a padding token", tokenizer=_TOKEN % 8),
+    _example("an old list of added tokens", added_tokens=b'{"<x>": 7, "<y>": 9}'),
+    _example("a decoder", tokenizer_config=b'{"added_tokens_decoder": {"8": {"content": "<y>"}}}'),
+)
+HEALTHY = (
+    _example("a token that has a row", tokenizer=_TOKEN % 7),
+    _example("a list that is none", tokenizer=b'{"added_tokens": 3}', added_tokens=b"[1]", tokenizer_config=b"{"),
+)
+
+
+@rule("M979", "tokenizer-beyond-embedding", Severity.WARNING)
+def tokenizer_beyond_embedding(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """Tokens without an embedding."""
+    found = beyond(checkpoint)
+    if found is None:
+        return
+    named = wording.abridged([f"{number:,} (“{_short(token)}”)" for number, token in found.tokens], _SHOWN)
+    has = "has a token" if len(found.tokens) == 1 else f"has {len(found.tokens):,} tokens"
+    yield Problem(
+        message=f"{found.file} {has} beyond the embeddings: {named}, and {found.table.key} is "
+        f"{wording.shape(found.table.shape)}",
+        cause="The table has rows for the numbers below its first size only: a text with such a token, or a batch "
+        "padded with one, ends the model.",
+        torch_says=("IndexError: index out of range in self",),
+        advice="Call model.resize_token_embeddings(len(tokenizer)) and train, or take the tokenizer of these weights.",
+        keys=(found.table.path,),
+    )
+
+
+def _short(token: str) -> str:
+    """A token on one line, without what a terminal would obey."""
+    plain = "".join(sign if sign.isprintable() else "?" for sign in token)
+    return plain if len(plain) <= _LONGEST else f"{plain[:_LONGEST]}…"

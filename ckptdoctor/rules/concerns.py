@@ -248,6 +248,11 @@ def _rank(checkpoint: Checkpoint) -> bool:
     return "rank" in os.path.abspath(checkpoint.path).lower()
 
 
+def _numbered(checkpoint: Checkpoint) -> bool:
+    """The name says that the file is one of several."""
+    return "-of-" in os.path.basename(checkpoint.path)
+
+
 def _slice(checkpoint: Checkpoint) -> bool:
     return os.path.basename(checkpoint.path).startswith(("consolidated", "model_part"))
 
@@ -343,6 +348,7 @@ INSIDE: dict[str, OfCheckpoint] = {
     "quantization.fp8_scales": _quantized,
     "quantization.gptq_awq_packed": _quantized,
     "quantization.mixed_quant_dir": _either(_beside("config.json"), _quantized),
+    "quantization.quantization_config_disagrees": _beside("config.json"),
     "quantization.quantized_member_missing": _quantized,
     "quantization.qat_observers": _mention(*marks.OBSERVERS),
     "quantization.torch_quantized": _rare_dtypes,
@@ -350,6 +356,7 @@ INSIDE: dict[str, OfCheckpoint] = {
     "sharding.deepspeed_dir": _either(_more_than_weights, _mention("ds_config", "ds_version", "dp_world_size")),
     "sharding.dtensor_in_file": outline.composed,
     "sharding.layer_gap": _layers,
+    "sharding.lone_shard": _numbered,
     "sharding.oversharded": _format("sharded Hugging Face checkpoint"),
     "sharding.piece_of_tensors": _piece,
     "sharding.rank_local_checkpoint": _rank,

@@ -1,0 +1,98 @@
+"""The ``quantization_config`` beside the weights describes another way of quantising than theirs.
+
+What it means
+    ``quant_method``, ``bits``, the size of groups or of blocks in ``config.json`` are not those that the tensors have:
+    it is the config of another export, or somebody changed one of the two.
+
+Why it matters
+    Bits and groups stand in no tensor: layers are built by the config, and take the packed numbers for others. Where
+    the sizes happen to fit the model answers nonsense; where they do not, loading fails.
+
+What you see
+    size mismatch for model.layers.0.self_attn.q_proj.scales
+    Or nothing, and nonsense in the answers.
+
+How it is found
+    The names and shapes of the quantised tensors tell the scheme, bits and groups; they are held against the config.
+    Nothing is said where the config says that layers differ, or of schemes that are not known.
+
+Repair
+    None: the finding says what to write into ``config.json`` if the tensors are right. Or it is the config of another
+    export: then take the one that belongs to them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.quantization_config import ConfigDisagreement, disagreement
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+
+_NAME = "model.safetensors"
+_GPTQ: dict[str, object] = {
+    "fc.qweight": T((32, 64), "int32"),
+    "fc.qzeros": T((2, 8), "int32"),
+    "fc.scales": T((2, 64), "float16"),
+    "fc.g_idx": T((256,), "int32"),
+}
+_FP8: dict[str, object] = {
+    "fc.weight": T((256, 512), "float8_e4m3fn"),
+    "fc.weight_scale_inv": T((2, 4)),
+}
+_PLAIN: dict[str, object] = {"fc.weight": T((64, 256), "float16")}
+
+
+def _example(title: str, contents: dict[str, object], **config: object) -> Example:
+    beside = {"config.json": json.dumps({"quantization_config": config}).encode()}
+    return Example(title, contents, "safetensors", metadata={"format": "pt"}, name=_NAME, beside=beside)
+
+
+SICK = (
+    _example("another method", _GPTQ, quant_method="awq", bits=4, group_size=128),
+    _example("other bits", _GPTQ, quant_method="gptq", bits=8, group_size=128),
+    _example("other groups", _GPTQ, quant_method="gptq", bits=4, group_size=64),
+    _example("other blocks", _FP8, quant_method="fp8", weight_block_size=[64, 64]),
+    _example("plain weights", _PLAIN, quant_method="gptq", bits=4, group_size=128),
+)
+HEALTHY = (
+    _example("GPTQ as it is", _GPTQ, quant_method="gptq", bits=4, group_size=128),
+    _example("float8 as it is", _FP8, quant_method="fp8", weight_block_size=[128, 128]),
+    _example("plain weights to be quantised", _PLAIN, quant_method="bitsandbytes", load_in_4bit=True),
+    _example("layers that differ", _GPTQ, quant_method="gptq", bits=8, group_size=128, dynamic={"fc": {"bits": 4}}),
+    _example("a method that is not known", _GPTQ, quant_method="new"),
+)  # fmt: skip
+
+
+@rule("Q959", "quantization-config-disagrees", Severity.ERROR)
+def quantization_config_disagrees(checkpoint: Checkpoint) -> Iterator[Problem]:
+    """A config of another way of quantising."""
+    found = disagreement(checkpoint)
+    if found is not None:
+        yield _problem(found)
+
+
+def _problem(found: ConfigDisagreement) -> Problem:
+    said = f"config.json says {found.name} {json.dumps(found.said)} in quantization_config"
+    take = f"take the config that belongs to them, or the weights that belong to {found.config.path}"
+    if found.layer is None:
+        message, advice = f"{said}, but the weights are plain", f"Remove quantization_config, or {take}."
+    else:
+        key = found.layer.key
+        shown = found.found if found.name == "quant_method" else json.dumps(found.found)
+        message = f"{said}, but {key} is {shown}" if found.name == "quant_method" else f"{said}, but {key} has {shown}"
+        change = (
+            "" if found.name == "quant_method" else f'if the weights are right, write "{found.name}": {shown}; if not, '
+        )
+        advice = f"{change}{take}."
+        advice = f"{advice[0].upper()}{advice[1:]}"
+    return Problem(
+        message=message,
+        cause="Layers are built by the config, and take the packed numbers for others: loading fails, or the model "
+        "answers nonsense.",
+        advice=advice,
+        keys=tuple([(key,) for key in found.layer.keys]) if found.layer is not None else (),
+    )

@@ -12,7 +12,8 @@ What you see
     size mismatch for tok_embeddings.weight
 
 How it is found
-    The names in the folder.
+    The names in the folder; with a target by the shapes: every name of it is there, and most matrices are shorter along
+    one side, some along the first and some along the second, all by the same number.
 
 Repair
     None: the side along which a tensor was split is not in the file. Use the converter of the model's own library, such
@@ -24,27 +25,57 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.rank_files import slices
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.rank_files import slice_of, slices
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
 _SLICE = {"layers.0.attention.wq.weight": T((4, 8)), "norm.weight": T((8,))}
-SICK = (Example("the first of two", _SLICE, name="consolidated.00.pth", beside={"consolidated.01.pth": b"PK"}),)
-HEALTHY = (Example("the only one", _SLICE, name="consolidated.00.pth", beside={"params.json": b"{}"}),)
+_JOIN = "Join the slices with the converter of the model's own library, or start as many processes."
+_LAYERS = ("wq", "wk", "wv")
+
+
+def _model(heads: int) -> dict[str, object]:
+    """Attention with so many heads: rows of some matrices belong to one, columns of others."""
+    made: dict[str, object] = {f"layers.0.{name}.weight": T((4 * heads, 16)) for name in _LAYERS}
+    return {**made, "layers.0.wo.weight": T((16, 4 * heads)), "norm.weight": T((16,))}
+
+
+SICK = (
+    Example("the first of two", _SLICE, name="consolidated.00.pth", beside={"consolidated.01.pth": b"PK"}),
+    Example("a quarter by its shapes", _model(1), like=_model(4)),
+)
+HEALTHY = (
+    Example("the only one", _SLICE, name="consolidated.00.pth", beside={"params.json": b"{}"}),
+    Example("all of it", _model(4), like=_model(4)),
+)
 
 
 @rule("X802", "tp-shards", Severity.ERROR)
-def tp_shards(checkpoint: Checkpoint) -> Iterator[Problem]:
+def tp_shards(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """One slice among several."""
-    found = slices(checkpoint.path)
-    if found is None:
+    named = slices((subject.checkpoint if isinstance(subject, Comparison) else subject).path)
+    if named is not None:
+        number = len(named.ranks)
+        yield Problem(
+            message=f"this is slice {named.rank} of a model that was split into {number} for tensor parallelism",
+            cause=f"The rest of each matrix is in {wording.count(number - 1, 'more file')} beside it.",
+            torch_says=(f"Loading a checkpoint for MP={number} but world size is 1",),
+            advice=_JOIN,
+        )
         return
-    number = len(found.ranks)
+    shown = slice_of(subject) if isinstance(subject, Comparison) else None
+    if shown is None or not isinstance(subject, Comparison):
+        return
+    here, whole = subject.cured.here[shown.key].shape, subject.reference.tensors[shown.key].shape
     yield Problem(
-        message=f"this is slice {found.rank} of a model that was split into {number} for tensor parallelism",
-        cause=f"The rest of each matrix is in {wording.count(number - 1, 'more file')} beside it.",
-        torch_says=(f"Loading a checkpoint for MP={number} but world size is 1",),
-        advice="Join them with the converter of the model's own library, or start as many processes.",
+        message=f"{wording.count(shown.split, 'tensor')} of {subject.reference.source} are {shown.count} times as long "
+        f"along one side as here: this is one of {shown.count} slices of it",
+        cause="The model was split for tensor parallelism: each process saved its rows of some matrices, and its "
+        "columns of others.",
+        torch_says=(wording.size_mismatch(shown.key, here, whole),),
+        advice=_JOIN,
+        keys=tuple([subject.cured.here[key].path for key in subject.cured.mismatched]),
     )

@@ -29,6 +29,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters import foreign
 from ckptdoctor.facts.alignment import Comparison, describe
 from ckptdoctor.facts.contents import empty_places, purpose, without_elements
+from ckptdoctor.facts.rank_files import slice_of
 from ckptdoctor.facts.shapes.sorting import sweeping
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
@@ -55,7 +56,7 @@ _ADAPTER = "These are an adapter, which is put on a model and holds none of its 
 @rule("W311", "uncovered-model", Severity.ERROR)
 def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
     """Checkpoints that fit less than half of the reference."""
-    if not comparison.uncovered or _explained(comparison.checkpoint) or sweeping(comparison):
+    if not comparison.uncovered or _explained(comparison.checkpoint) or sweeping(comparison) or slice_of(comparison):
         return
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)
     cured = comparison.cured

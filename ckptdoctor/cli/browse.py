@@ -11,14 +11,14 @@ import click
 
 from ckptdoctor.checkpoint import process
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, reference_options
+from ckptdoctor.cli.options import SHORT_HELP, WithModel, reference_options
 from ckptdoctor.cli.served import is_served, require_serve, serve, serve_options
 from ckptdoctor.engine.paths import require_openable
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import UsageError
 
 
-@click.command("browse", context_settings=SHORT_HELP)
+@click.command("browse", cls=WithModel, context_settings=SHORT_HELP)
 @click.argument("path")
 @click.argument("other", required=False, metavar="[PATH2]")
 @reference_options

@@ -11,7 +11,7 @@ import click
 from ckptdoctor import config
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, codes, color, reference_options
+from ckptdoctor.cli.options import SHORT_HELP, WithModel, codes, color, reference_options
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.engine.examine import examine_all
 from ckptdoctor.engine.paths import left_in
@@ -20,7 +20,7 @@ from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import FileReport, Report, Severity
 
 
-@click.command("check", context_settings=SHORT_HELP)
+@click.command("check", cls=WithModel, context_settings=SHORT_HELP)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--deep", is_flag=True, help="Also read every byte and every value: checksums, zero-filled regions, NaN.")
 @reference_options

@@ -10,7 +10,7 @@ import click
 from ckptdoctor import config as settings
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, as_json, codes, color, reference_options
+from ckptdoctor.cli.options import SHORT_HELP, WithModel, as_json, codes, color, reference_options
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.engine.diagnose import read_reference
 from ckptdoctor.engine.name_map import NameMap
@@ -21,7 +21,7 @@ from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.findings import RepairReport
 
 
-@click.command("fix", context_settings=SHORT_HELP)
+@click.command("fix", cls=WithModel, context_settings=SHORT_HELP)
 @click.argument("path")
 @click.option(
     "-o",
@@ -44,7 +44,9 @@ from ckptdoctor.findings import RepairReport
 @click.option("--slim", is_flag=True, help="Leave out what only resuming needs: optimizers, schedulers and such.")
 @click.option("--root", metavar="KEY", help='Make one part the whole contents, such as "state_dict".')
 @click.option(
-    "--auto", is_flag=True, help="Every repair that makes it fit the target: --model, --config, --like or --error."
+    "--auto",
+    is_flag=True,
+    help="Every repair that makes it fit the target: --model, --config, --like or --error, each of which implies it.",
 )
 @reference_options
 @click.option("--error", metavar="TEXT", help="The target is what the error of load_state_dict in this text expects.")
@@ -103,10 +105,8 @@ def _request(
 ) -> FixRequest:
     """The command line; where it names no change at all, the project's configuration says which rules matter."""
     reference = read_reference(Settings(like=like, model=model, config=config, error=error))
-    if (reference is not None or error is not None) and not asked["auto"] and not asked["remap_optimizer"]:
-        raise UsageError(
-            "--model, --config, --like and --error name the target of --auto: add --auto, or leave them out."
-        )
+    if (reference is not None or error is not None) and not asked["remap_optimizer"]:
+        asked["auto"] = True  # what else would a target be for
     if asked["qkv_layout"] is not None and not asked["auto"]:
         raise UsageError("--qkv-layout says how --auto splits and fuses attention: add --auto and a target.")
     name_map = read_map(map_file, reverse)

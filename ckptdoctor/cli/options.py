@@ -25,7 +25,8 @@ _REFERENCES = (
     click.option(
         "--model",
         metavar="MODULE:NAME",
-        help="Compare with a model of your code, which is run: nets:Net, 'path/to/nets.py:build(num_classes=10)'.",
+        help="Compare with a model of your code, which is run: nets:Net, 'path/to/nets.py:build(num_classes=10)'; "
+        "what its file reads from the command line stands behind --.",
     ),
     click.option("--config", metavar="JSON", help="Compare with a Hugging Face config.json, or the folder of one."),
     click.option("--like", metavar="CKPT", help="Compare keys and shapes with those of another checkpoint."),
@@ -40,6 +41,20 @@ def reference_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for option in reversed(_REFERENCES):
         command = option(command)
     return command
+
+
+class WithModel(click.Command):
+    """A command with ``--model``: what stands behind ``--`` is the command line of the model's own code."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep these arguments for the time when the code is imported, and parse the others."""
+        if "--" in args and any(each.partition("=")[0] == "--model" for each in args[: args.index("--")]):
+            from ckptdoctor.reference.target import ARGUMENTS
+
+            at = args.index("--")
+            args, theirs = args[:at], args[at + 1 :]
+            ARGUMENTS.set(tuple(theirs))
+        return super().parse_args(ctx, args)
 
 
 def codes(name: str, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -10,7 +10,7 @@ import click
 from ckptdoctor import config
 from ckptdoctor.cli.console import complain, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
-from ckptdoctor.cli.options import SHORT_HELP, reference_options
+from ckptdoctor.cli.options import SHORT_HELP, WithModel, reference_options
 from ckptdoctor.cli.progress import ProgressBar, drawn
 from ckptdoctor.engine.diff import Measure
 from ckptdoctor.engine.reporting import Gathered, gathered, held_against, insist_on_room, write_page
@@ -22,7 +22,7 @@ from ckptdoctor.report.numbers import size
 _KIND = b"<!doctype html>"
 
 
-@click.command("report", context_settings=SHORT_HELP)
+@click.command("report", cls=WithModel, context_settings=SHORT_HELP)
 @click.argument("path")
 @click.argument("other", required=False)
 @click.option(

@@ -6,8 +6,15 @@ import os
 import sysconfig
 from collections.abc import Iterator
 
+_FRAMES = 3  # lines that led to the one that failed
 _LONGEST = 300  # characters of what an error says
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# what torch says where there is no GPU, or no driver for it
+_NO_GPU = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
+NO_CUDA = (
+    "There is no GPU here, and none is needed to know what the model loads: move it only where "
+    "torch.cuda.is_available(), or behind the classes."
+)
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -28,11 +35,25 @@ def in_words(error: BaseException) -> str:
     return what if len(what) <= _LONGEST else what[: _LONGEST - 1] + "…"
 
 
+def wants_cuda(error: BaseException) -> bool:
+    """Whether the code failed because it takes a GPU for granted."""
+    said = str(error)
+    return any(words in said for words in _NO_GPU)
+
+
 def own_place(error: BaseException) -> str:
-    """The innermost line of the user's own code that the error came through, or of a library's; "" for none."""
+    """The innermost line of the user's own code that the error came through, and those that led there; "" for none.
+
+    Where it came through none of theirs, the innermost line of a library.
+    """
     places = list(_places(error))
-    own = [each for each in places if not _is_installed(each[0])] or places
-    return f"{_shown(own[-1][0])}, line {own[-1][1]}" if own else ""
+    own = [each for each in places if not is_installed(each[0])] or places[-1:]
+    shown = [f"{_shown(name)}, line {line}" for name, line in own]
+    if len(shown) < 2:
+        return "".join(shown)
+    above = shown[-2::-1]
+    more = f", and {len(above) - _FRAMES} more" if len(above) > _FRAMES else ""
+    return f"{shown[-1]} (from {', from '.join(above[:_FRAMES])}{more})"
 
 
 def _places(error: BaseException) -> Iterator[tuple[str, int]]:
@@ -46,7 +67,8 @@ def _places(error: BaseException) -> Iterator[tuple[str, int]]:
         yield error.filename, error.lineno
 
 
-def _is_installed(path: str) -> bool:
+def is_installed(path: str) -> bool:
+    """Whether a file belongs to an installed library, or to Python itself."""
     if any(part in _INSTALLED for part in path.replace("\\", "/").split("/")):
         return True
     return path.startswith(sysconfig.get_path("stdlib") + os.sep)

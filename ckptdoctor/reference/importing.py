@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 import importlib.util
@@ -9,23 +10,26 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from types import ModuleType
+from dataclasses import replace
+from functools import partial
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from types import CodeType, ModuleType
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.reference.blame import blame, own_place
-from ckptdoctor.reference.target import Target
+from ckptdoctor.reference.blame import NO_CUDA, blame, is_installed, own_place, wants_cuda
+from ckptdoctor.reference.target import ARGUMENTS, Target
 
 
 @contextmanager
 def users_code(target: Target) -> Iterator[None]:
     """Python as the user's code finds it when it is run from the current directory.
 
-    What it prints goes to stderr: stdout is for results. It gets none of our arguments.
+    What it prints goes to stderr: stdout is for results. Of our arguments it gets those behind ``--``.
     """
     folders = [os.getcwd()]
     if target.is_file:
         folders.insert(0, os.path.dirname(os.path.abspath(target.module)))
-    arguments, sys.argv = sys.argv, [target.module]
+    arguments, sys.argv = sys.argv, [target.module, *ARGUMENTS.get()]
     sys.path[:0] = folders
     importlib.invalidate_caches()
     try:
@@ -41,6 +45,9 @@ def users_code(target: Target) -> Iterator[None]:
 def find(target: Target) -> object:
     """What the target names. Raises UsageError, with the user's own line where it is their code that fails."""
     found: object = _imported(target)
+    short = _of_library(target, found)
+    if short is not None:
+        return short
     for depth, name in enumerate(target.attributes):
         try:
             found = getattr(found, name)
@@ -48,6 +55,18 @@ def find(target: Target) -> object:
             holder = ".".join([target.stem, *target.attributes[:depth]])
             raise UsageError(f"{holder} has no “{name}”.{_instead(found, name)}") from error
     return found
+
+
+def _of_library(target: Target, module: object) -> object | None:
+    """What makes the model that a library of models knows by this name: ``timm:resnet50``, ``torchvision:vit_b_16``."""
+    name = target.attributes[0]
+    if len(target.attributes) > 1 or hasattr(module, name):
+        return None
+    if target.module == "torchvision":
+        return getattr(importlib.import_module("torchvision.models"), name, None)
+    if target.module == "timm" and name in module.list_models():  # type: ignore[attr-defined]  # timm is no dependency
+        return partial(module.create_model, name)  # type: ignore[attr-defined]
+    return None
 
 
 def _instead(holder: object, name: str) -> str:
@@ -59,9 +78,52 @@ def _instead(holder: object, name: str) -> str:
     return f" It has {', '.join(alike)}." if alike else ""
 
 
+class _Definitions(SourceFileLoader):
+    """Runs a file as far as the definition of one name, and of the rest only imports, functions and classes.
+
+    A script that trains behind its classes is so not run to its end, where nobody wrote ``if __name__ == "__main__"``.
+    """
+
+    def __init__(self, fullname: str, path: str, name: str) -> None:
+        super().__init__(fullname, path)
+        self._name = name
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The code, compiled anew: what Python keeps of a file is all of it."""
+        path = self.get_filename(fullname)
+        tree = ast.parse(self.get_data(path), path)
+        last = max((at for at, each in enumerate(tree.body) if self._name in _defined(each)), default=None)
+        if last is None:  # it comes from a star import, say, or there is no such name
+            tree.body = [each for each in tree.body if not _runs(each)]
+        else:
+            tree.body[last + 1 :] = [each for each in tree.body[last + 1 :] if isinstance(each, _DEFINING)]
+        return compile(tree, path, "exec", dont_inherit=True)
+
+
+_DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_RUNNING = (ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Raise)
+
+
+def _defined(statement: ast.stmt) -> set[str]:
+    """The names that a statement at the top of a file gives a value."""
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return {statement.name}
+    if isinstance(statement, (ast.Import, ast.ImportFrom)):
+        return {(each.asname or each.name).partition(".")[0] for each in statement.names}
+    return {
+        each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+    } | {each.name for each in ast.walk(statement) if isinstance(each, (ast.FunctionDef, ast.ClassDef))}
+
+
+def _runs(statement: ast.stmt) -> bool:
+    """Whether a statement does something for its own sake: a loop, or a call whose result nobody keeps."""
+    called = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+    return called or isinstance(statement, _RUNNING)
+
+
 def _imported(target: Target) -> ModuleType:
     try:
-        return _from_file(target) if target.is_file else importlib.import_module(target.module)
+        return _from_file(target) if target.is_file else _from_name(target)
     except UsageError:
         raise
     except ModuleNotFoundError as error:
@@ -82,8 +144,41 @@ def _failed(target: Target, error: BaseException) -> str:
 
 def _way_out(error: BaseException) -> str:
     if isinstance(error, SystemExit):
-        return ' What is only for running the file belongs under if __name__ == "__main__".'
-    return ""
+        return (
+            " If it reads a command line, give that behind --, as in: --model train.py:Net -- --lr 0.1. What is only "
+            'for running the file belongs under if __name__ == "__main__".'
+        )
+    return f" {NO_CUDA}" if wants_cuda(error) else ""
+
+
+def _from_name(target: Target) -> ModuleType:
+    """A module by its dotted name: of the user's own code only definitions, of libraries all that they are."""
+    if target.module in sys.modules:
+        return sys.modules[target.module]
+    spec = importlib.util.find_spec(target.module)
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {target.module!r}", name=target.module)
+    return _run(spec, target) if _is_own(spec) else importlib.import_module(target.module)
+
+
+def _is_own(spec: ModuleSpec) -> bool:
+    return type(spec.loader) is SourceFileLoader and spec.origin is not None and not is_installed(spec.origin)
+
+
+def _run(spec: ModuleSpec, target: Target) -> ModuleType:
+    """The module of a spec, as far as the target is defined in it."""
+    assert spec.origin is not None
+    spec.loader = _Definitions(spec.name, spec.origin, target.attributes[0])
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[spec.name]
+        raise
+    above, _, name = spec.name.rpartition(".")
+    if above:
+        setattr(sys.modules[above], name, module)
+    return module
 
 
 def _from_file(target: Target) -> ModuleType:
@@ -99,7 +194,8 @@ def _from_file(target: Target) -> ModuleType:
         return _alone(target, path)
     sys.path.insert(0, folder)
     try:
-        module = importlib.import_module(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        module = _from_name(replace(target, module=name))
     finally:
         sys.path.remove(folder)
     if not os.path.samefile(module.__file__ or "", path):
@@ -114,10 +210,4 @@ def _alone(target: Target, path: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UsageError(f"{target.module} is no file of Python code: its name does not end in .py.")
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    return _run(spec, target)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.errors import UsageError
 from ckptdoctor.reference import Reference
-from ckptdoctor.reference.blame import blame, own_place
+from ckptdoctor.reference.blame import NO_CUDA, blame, own_place, wants_cuda
 from ckptdoctor.reference.building import build, wants_values
 from ckptdoctor.reference.importing import find, users_code
 from ckptdoctor.reference.mapping import from_module
@@ -32,7 +33,7 @@ def from_model(text: str) -> Reference:
         except UsageError:
             raise
         except (Exception, SystemExit) as error:
-            raise UsageError(_failure(target, error)) from error
+            raise UsageError(_failure(target, found, error)) from error
 
 
 def _module(found: object, target: Target) -> torch.nn.Module:
@@ -53,7 +54,7 @@ def _module(found: object, target: Target) -> torch.nn.Module:
 _WANTED = "--model needs a class or function that gives a torch.nn.Module, or a module itself"
 
 
-def _failure(target: Target, error: BaseException) -> str:
+def _failure(target: Target, found: object, error: BaseException) -> str:
     """One sentence on a model that could not be built, and one on what to do where that is known."""
     blamed = blame(error)
     said = f"{target.name} cannot be built: {blamed}."
@@ -63,5 +64,18 @@ def _failure(target: Target, error: BaseException) -> str:
             f"(net = {target.attributes[-1]}(…), then --model {target.stem}:net), or save its state_dict() for --like."
         )
     if isinstance(error, TypeError) and not own_place(error):
-        return f"{said} Arguments go in parentheses: --model '{target.place}(num_classes=10)'."
+        return f"{said} Arguments go in parentheses: --model {shlex.quote(f'{target.place}({_wanted(found)})')}."
+    if wants_cuda(error):
+        return f"{said} {NO_CUDA}"
     return said
+
+
+def _wanted(found: object) -> str:
+    """What has to be given, by its names: ``width=…, depth=…``."""
+    try:
+        parameters = inspect.signature(found).parameters.values()  # type: ignore[arg-type]  # what has none raises
+    except (TypeError, ValueError):
+        return "…"
+    named = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+    needed = [each for each in named if each.default is each.empty] or named[:1]
+    return ", ".join([f"{each.name}=…" for each in needed]) or "…"

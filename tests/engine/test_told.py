@@ -98,7 +98,6 @@ def test_what_the_error_does_not_name_is_no_trouble(folder):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--error", "error.txt"], "name the target of --auto: add --auto"),
         (["--auto", "--error", "error.txt", "--like", "sick.pt"], "are different targets: give one."),
         (["--auto", "--error", "nothing.txt"], "nothing.txt cannot be read"),
         (["--auto", "--error", "other.txt"], "other.txt has no error of load_state_dict in it"),
@@ -110,6 +109,15 @@ def test_requests_that_make_no_sense(options, sentence, folder, capsys):
     (folder / "other.txt").write_text("Killed")
     assert run(["fix", "sick.pt", *options]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_target_implies_auto(folder):
+    """What would a target be for otherwise: each way to name one repairs towards it."""
+    fail(nn.DataParallel(Net()).state_dict(), folder)
+    torch.save(Net().state_dict(), folder / "like.pt")
+    for target in (["--error", "error.txt"], ["--like", "like.pt"]):
+        assert run(["fix", "sick.pt", *target, "-o", "well.pt", "--force"]) == 0
+        Net().load_state_dict(torch.load(folder / "well.pt"))
 
 
 def test_values_that_are_no_tensors_do_not_pass(folder, capsys):

@@ -12,6 +12,7 @@ import torch
 
 from ckptdoctor.errors import UsageError
 from ckptdoctor.reference.model import from_model
+from tests.commands import run
 from tests.work import counted
 
 NETS = """
@@ -193,10 +194,16 @@ def test_what_is_wrong_is_one_sentence_with_their_own_line(folder, text, sentenc
         ("x = 1\ny = 1 / 0\n", r"^bad\.py, line 2: ZeroDivisionError: division by zero\.$"),
         ("x = 1\ndef f(:\n", r"^bad\.py, line 2: SyntaxError: invalid syntax\.$"),
         ("import nothing_there\n", r"^bad\.py, line 1: ModuleNotFoundError: .*'nothing_there'\. Install it beside"),
-        ("import sys\nsys.exit(3)\n", r'^bad\.py, line 2: SystemExit: .* belongs under if __name__ == "__main__"\.$'),
-        ("def f(x):\n    int(x)\nf('a')\n", r"^bad\.py, line 2: ValueError: invalid literal for int\(\)"),
-        ("raise ValueError('a\\n\\x1b[2Jb')\n", r"^bad\.py, line 1: ValueError: a \x1b\[2Jb\.$"),
-        ("raise ValueError('x' * 100000)\n", r"^bad\.py, line 1: ValueError: x{100,300}….$"),
+        (
+            "import sys\nsys.exit(3)\nNet = 1\n",
+            r'^bad\.py, line 2: SystemExit: .* belongs under if __name__ == "__main__"\.$',
+        ),
+        (
+            "def f(x):\n    int(x)\nf('a')\nNet = 1\n",
+            r"^bad\.py, line 2 \(from bad\.py, line 3\): ValueError: invalid literal for int\(\)",
+        ),
+        ("raise ValueError('a\\n\\x1b[2Jb')\nNet = 1\n", r"^bad\.py, line 1: ValueError: a \x1b\[2Jb\.$"),
+        ("raise ValueError('x' * 100000)\nNet = 1\n", r"^bad\.py, line 1: ValueError: x{100,300}….$"),
     ],
 )
 @pytest.mark.parametrize("name", ["bad:Net", "bad.py:Net"])
@@ -261,3 +268,119 @@ def test_seventy_billion_parameters_cost_next_to_nothing(folder, text):
     assert elements > 70e9
     assert calls < 1000 * len(found.tensors)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB
+
+
+SCRIPT = """
+    import torch
+    from torch import nn
+
+    torch.manual_seed(0)
+    WIDTH = 4
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(WIDTH, helper())
+
+    for epoch in range(3):
+        open(f"ran{epoch}", "w").close()
+    open("ran", "w").close()
+
+    def helper():
+        return 2
+
+    raise SystemExit("trained")
+"""
+
+
+@pytest.mark.parametrize("text", ["script:Net", "script.py:Net", "script:helper", "script:nothing"])
+def test_a_script_is_not_run_to_its_end(folder, text):
+    """What trains behind the classes is left out, where nobody wrote a main guard; what they need is there."""
+    (folder / "script.py").write_text(textwrap.dedent(SCRIPT))
+    if text.endswith("Net"):
+        assert set(from_model(text).tensors) == {"fc.weight", "fc.bias"}
+    elif text.endswith("nothing"):
+        with pytest.raises(UsageError, match="script has no “nothing”"):
+            from_model(text)
+    assert list(folder.glob("ran*")) == []
+
+
+def test_a_model_that_a_script_makes_is_made(folder):
+    """As far as the name is given its value everything runs, and nothing of what comes then."""
+    made = (
+        textwrap.dedent(SCRIPT).replace("WIDTH, helper()", "WIDTH, 2").replace("for epoch", "model = Net()\nfor epoch")
+    )
+    (folder / "script.py").write_text(made)
+    assert set(from_model("script:model").tensors) == {"fc.weight", "fc.bias"}
+    assert list(folder.glob("ran*")) == []
+
+
+def test_a_script_that_reads_a_command_line_gets_it(folder):
+    """What stands behind -- is the code's own command line; without it the refusal says how to give one."""
+    code = """
+        import argparse
+        from torch import nn
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--width", type=int, required=True)
+        args = parser.parse_args()
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(args.width, 2)
+    """
+    (folder / "script.py").write_text(textwrap.dedent(code))
+    torch.save({"fc.weight": torch.ones(2, 5), "fc.bias": torch.ones(2)}, folder / "m.pt")
+    for command in (["check", "m.pt"], ["fix", "m.pt", "--auto", "-o", "out.pt"]):
+        done = run(*command, "--model", "script.py:Net", "--", "--width", "5", cwd=folder)
+        assert done.returncode == 0, done
+        done = run(*command, "--model", "script.py:Net", cwd=folder)
+        assert done.returncode == 2
+        assert b"give that behind --" in done.stderr
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_taken_for_granted_is_one_sentence(folder):
+    """Code that moves its model to a GPU while it is imported is told that none is needed."""
+    (folder / "script.py").write_text("import torch\nnet = torch.nn.Linear(2, 3).cuda()\n")
+    with pytest.raises(UsageError, match=r"^script\.py, line 2: .*There is no GPU here, and none is needed"):
+        from_model("script:net")
+
+
+def test_the_hint_names_the_arguments_that_are_needed(folder):
+    """Those without a default, by their own names."""
+    (folder / "some.py").write_text("def build(width, depth, *, heads=2):\n    pass\n")
+    with pytest.raises(UsageError, match=r"Arguments go in parentheses: --model 'some:build\(width=…, depth=…\)'\.$"):
+        from_model("some:build")
+
+
+@pytest.mark.parametrize("text", ["timm:tiny_net", "timm:tiny_net(width=4)", "torchvision:tiny_net(width=4)"])
+def test_libraries_of_models_are_asked_by_the_names_of_their_models(folder, text, monkeypatch):
+    """As timm.create_model and torchvision.models know them, without weights of their own."""
+    code = """
+        from torch import nn
+
+        def tiny_net(width=4):
+            return nn.Sequential(nn.Linear(3, width))
+    """
+    made = {
+        "timm": f"{textwrap.dedent(code)}\ndef list_models():\n    return ['tiny_net']\n" + CREATE,
+        "torchvision": "",
+    }
+    for name, text_of in made.items():
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text(text_of.replace("def tiny_net", "def _tiny_net"))
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    (folder / "torchvision" / "models.py").write_text(textwrap.dedent(code))
+    monkeypatch.delitem(sys.modules, "torchvision.models", raising=False)
+    assert {key: each.shape for key, each in from_model(text).tensors.items()} == {"0.weight": (4, 3), "0.bias": (4,)}
+    for name in ("timm", "torchvision", "torchvision.models"):
+        sys.modules.pop(name, None)
+
+
+CREATE = """
+def create_model(name, **given):
+    assert name == "tiny_net"
+    return _tiny_net(**given)
+"""

@@ -60,7 +60,7 @@ _SIZE = r"(?:torch\.Size\(\[(?P<{0}>[\d,]{{0,200}})\]\)|\((?P<{0}_>[\d,]{{0,200}
 _HERE, _THERE = _SIZE.format("here"), _SIZE.format("there")
 
 _OPEN = re.compile(r"[\"']?[\[{(]{1,3}")
-_ITEM = re.compile(r"[\"']([^\"']{1,1000})[\"'](,?)")
+_ITEM = re.compile(r"[\"']([^\"']{0,1000})[\"'](,?)")
 _CLASS = re.compile(r"([A-Za-z_][\w.]{0,200}):")
 _NAME = re.compile(r"([A-Za-z_]\w{0,200}?)(?:werenot|:|LOADREPORT)")
 _STATS = re.compile(r"\"([^\"]{1,1000})\"and\"([^\"]{1,1000})\"for")

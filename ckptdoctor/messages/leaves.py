@@ -20,6 +20,7 @@ class Leaves:
     missing: str = ""  # a pattern of whole keys, "" for none
     unexpected: str = ""
     both: bool = False
+    without: bool = False  # the model does without what is missing
     lonely: bool = False  # only keys of layers whose other keys fit
 
     def among_missing(self, keys: list[str]) -> list[str]:
@@ -57,7 +58,7 @@ _FUSED, _SPLIT = (
     _leaf(r"(?:q|k|v)(?:_proj|_proj\w*|_lin)?\.\w+|(?:query|key|value)\.\w+|to_[qkv]\.\w+"),
 )
 
-LEAVES = (
+FUSED = (
     Leaves(
         "S507",
         "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends on"
@@ -84,6 +85,8 @@ LEAVES = (
         unexpected=_leaf(r"(?:gate_up_proj|w13)\.\w+"),
         both=True,
     ),
+)
+LEAVES = (
     Leaves(
         "N420",
         "a profiler (thop) has left its counters in the model before it was saved",
@@ -111,6 +114,7 @@ LEAVES = (
         Repair.SAFE,
         missing=_leaf("_extra_state"),
         unexpected=_leaf("_extra_state"),
+        without=True,
     ),
     Leaves(
         "Q951",
@@ -175,9 +179,10 @@ LEAVES = (
         "N419",
         "buffers that the model can compute by itself (positions, rotary frequencies, masks) are saved by some versions"
         " of a library and not by others",
-        Repair.SAFE,
+        Repair.LOSS,
         missing=_DERIVED,
         unexpected=_DERIVED,
+        without=True,
     ),
     Leaves(
         "N422",

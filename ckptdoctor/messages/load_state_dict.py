@@ -10,7 +10,7 @@ from shlex import quote
 from ckptdoctor.messages import shapes
 from ckptdoctor.messages.cause import Cause, Repair
 from ckptdoctor.messages.formats import changes
-from ckptdoctor.messages.leaves import LEAVES, Leaves
+from ckptdoctor.messages.leaves import FUSED, LEAVES, Leaves
 from ckptdoctor.messages.load_error import LoadError, Mismatch
 from ckptdoctor.messages.message import CHECK, Hit, Way, Weight
 from ckptdoctor.messages.named_pairs import of_change, of_pairs
@@ -82,7 +82,7 @@ def _ways(cause: Cause, all_causes: list[Cause], error: LoadError) -> tuple[Way,
 def _causes(rest: _Rest, error: LoadError) -> Iterator[Cause]:
     finders: tuple[Callable[[_Rest], Iterator[Cause]], ...] = (
         *(_optimizer, _nested_parts, _nested, _adapter_only, _wrapped_file, _wrapped_model, _flat, _averaged),
-        *(_forms, _cut, _prefix, _names, _running_stats),
+        *(_forms, _cut, _prefix, *[_of_leaves(fused) for fused in FUSED], _names, _running_stats),
         *[_of_leaves(leaves) for leaves in LEAVES],
         _tied,
     )
@@ -323,8 +323,9 @@ def _of_leaves(leaves: Leaves) -> Callable[[_Rest], Iterator[Cause]]:
         missing, unexpected = leaves.among_missing(rest.missing), leaves.among_unexpected(rest.unexpected)
         if leaves.enough(missing, unexpected):
             rest.without(missing, unexpected)
-            repair = leaves.repair if not (missing and leaves.repair is Repair.LOSS) else Repair.NONE
-            yield Cause(leaves.code, leaves.meaning, repair, leaves.ways)
+            filled = missing and leaves.without
+            ways = (Way("load it with", _NOT_STRICT),) if filled else leaves.ways
+            yield Cause(leaves.code, leaves.meaning, Repair.BY_HAND if filled else leaves.repair, ways)
 
     return find
 
@@ -375,6 +376,7 @@ def _running_stats(rest: _Rest) -> Iterator[Cause]:
     yield Cause("N418", meaning, Repair.LOSS, ways)
 
 
+_NOT_STRICT = "model.load_state_dict(weights, strict=False)  # and look at what it returns"
 _STATISTICS = ("running_mean", "running_var", COUNTER)
 
 

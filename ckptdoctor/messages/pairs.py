@@ -244,7 +244,7 @@ def _rename(missing: Keys, unexpected: Keys) -> tuple[str, dict[str, str]] | Non
         tally.update(set(_differences(tuple(key.split(".")), ends)))
     known = set(wanted)
     for (old, new), count in tally.most_common(_NEAREST):
-        if count < _ENOUGH or not old or not new:
+        if count < _ENOUGH or not all(old) or not all(new) or not old or not new:
             continue
         pairs = {}
         for key in unexpected:

@@ -109,6 +109,14 @@ MESSAGES = (
         also=("A706",),
     ),
     Message(
+        "X804",
+        ("File does not contain tensor", "file does not contain tensor"),
+        "the file lacks {key}, which an index or the program looks for in it",
+        (Way("see what it has", "ckptdoctor show FILE"),),
+        then=r"[`'\"]?(?P<key>[\w.]{1,300})",
+        also=("X803", "R001"),
+    ),
+    Message(
         "A707",
         ("You are trying to save a non contiguous tensor",),
         "the tensor {key} does not lie in memory row by row (a transpose, a slice, channels_last), which save_file"

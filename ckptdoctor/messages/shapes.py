@@ -19,6 +19,7 @@ _POSITION = re.compile(
 _HEADS = re.compile(
     r"(?:.*\.)?(?:\w*(?:head|classifier|logits|score|cls|fc)\w*|linear|output|out|last_linear)(?:\.\d+)?"
 )
+_ADAPTER = re.compile(r"(?:.*\.)?lora_(?:A|B|embedding_A|embedding_B|down|up)(?:\..*)?")
 _MANY = 8  # mismatches beyond which the whole model is of another size
 _HEAD = 4  # tensors of a head
 
@@ -55,6 +56,9 @@ def causes(mismatched: list[Mismatch]) -> Iterator[Cause]:
 
 
 _MEANINGS = {
+    "Q951": "a weight is packed to 4 bits by bitsandbytes on one side only ({}): a plain model cannot hold it",
+    "L908": "an adapter's matrix has another size ({}): the rank in adapter_config.json is not the file's, or the"
+    " adapter is for another base model",
     "S511": "the checkpoint holds empty placeholders ({}): DeepSpeed ZeRO-3 keeps the parameters elsewhere",
     "S502": "the vocabularies differ ({}): tokens were added, or the table was padded",
     "S503": "the position embeddings are for another length or resolution ({})",
@@ -68,6 +72,10 @@ def _kind(each: Mismatch) -> str:
     here, there = each.checkpoint, each.model
     if prod(here) == 0 and prod(there) != 0:
         return "S511"
+    if _packed(here, there) or _packed(there, here):
+        return "Q951"
+    if _ADAPTER.fullmatch(each.key):
+        return "L908"
     if _POSITION.fullmatch(each.key):
         return "S503"
     if _VOCAB.fullmatch(each.key) and here[1:] == there[1:] and here and there:
@@ -79,6 +87,11 @@ def _kind(each: Mismatch) -> str:
     if len(here) == len(there) == 4 and here[1] != there[1] and here[:1] + here[2:] == there[:1] + there[2:]:
         return "S504"
     return "R003"
+
+
+def _packed(here: Shape, there: Shape) -> bool:
+    """Whether one is the bytes of the other in 4 bits, as bitsandbytes packs them: a column, two values a byte."""
+    return len(here) == 2 and here[1] == 1 and len(there) >= 2 and 2 * here[0] == prod(there)
 
 
 def _is_head(found: list[Mismatch]) -> bool:

@@ -174,6 +174,17 @@ MESSAGES = (
         also=("P205", "P201", "P210"),
     ),
     Message(
+        "P204",
+        ("ModuleNotFoundError: No module named '", "ImportError: No module named "),
+        "if the program was loading a checkpoint with torch.load or pickle, the file names code in the module {module}:"
+        " the whole model was pickled, or an object of the training script beside the weights. If it was not, a package"
+        " is missing, and the checkpoint has nothing to do with it",
+        (Way("see what the file asks for", "ckptdoctor check FILE"),),
+        then=r"'?(?P<module>[A-Za-z_][\w.]{0,200})(?=['’]|$)",
+        also=("P205", "P210", "P201"),
+        weight=Weight.ECHO,
+    ),
+    Message(
         "P208",
         ("'ascii' codec can't decode byte",),
         "the pickle was written by Python 2, whose texts are bytes that do not decode as ASCII",
@@ -187,6 +198,19 @@ MESSAGES = (
         (CHECK, Way("if Python 2 wrote it", 'torch.load(path, encoding="latin1")')),
         among=("torch.load", "serialization", "pickle", "joblib"),
         weight=Weight.ECHO,
+    ),
+    Message(
+        "",
+        ("A load persistent id instruction was encountered",),
+        "pickle was given a file that torch.save wrote, whose tensors lie outside of the pickle",
+        (Way("load it with", "torch.load(path)"),),
+    ),
+    Message(
+        "F006",
+        ("pickle data was truncated",),
+        "the pickle is cut short: the download or the save was broken off. No command brings the rest back",
+        (CHECK,),
+        also=("F014", "F005", "F004"),
     ),
     Message(
         "P211",

@@ -26,7 +26,7 @@ LAW = {
     "pickles": set(),
     "writing": set(),
     "facts": set(),
-    "messages": {"findings"},
+    "messages": {"findings", "facts"},
     "filters": {"findings"},
     "casting": set(),
     "formats": {"pickles", "writing", "edits", "remote", "casting"},

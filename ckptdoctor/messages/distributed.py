@@ -25,7 +25,7 @@ MESSAGES = (
     Message(
         "R001",
         ("Missing key in checkpoint state_dict:",),
-        "the folder that torch.distributed.checkpoint wrote lacks {key}, which the state dict to be filled has: it was"
+        "the folder that torch.distributed.checkpoint wrote lacks a key that the state dict to be filled has: it was"
         " saved under another name, or not at all",
         (
             Way("see what it has", "ckptdoctor show FILE"),
@@ -35,7 +35,6 @@ MESSAGES = (
                 " planner=torch.distributed.checkpoint.DefaultLoadPlanner(allow_partial_load=True))",
             ),
         ),
-        then=r"(?P<key>[^\s\"']{1,500}?)\.(?![\w])",
         also=("N404", "N405", "N407", "O754"),
     ),
     Message(

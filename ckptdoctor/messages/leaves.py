@@ -62,8 +62,9 @@ FUSED = (
     Leaves(
         "S507",
         "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends on"
-        " the architecture",
-        Repair.NONE,
+        " the architecture, and no command knows it unless it is told",
+        Repair.BY_HAND,
+        (Way("where you know it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --qkv-layout LAYOUT"),),
         missing=_SPLIT,
         unexpected=_FUSED,
         both=True,
@@ -71,8 +72,9 @@ FUSED = (
     Leaves(
         "S507",
         "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends on"
-        " the architecture",
-        Repair.NONE,
+        " the architecture, and no command knows it unless it is told",
+        Repair.BY_HAND,
+        (Way("where you know it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --qkv-layout LAYOUT"),),
         missing=_FUSED,
         unexpected=_SPLIT,
         both=True,
@@ -80,7 +82,8 @@ FUSED = (
     Leaves(
         "S508",
         "the file keeps the gate and up projections in one fused tensor, the model in two",
-        Repair.NONE,
+        Repair.BY_HAND,
+        (Way("split it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --unsafe-fixes"),),
         missing=_leaf(r"(?:gate_proj|up_proj)\.\w+"),
         unexpected=_leaf(r"(?:gate_up_proj|w13)\.\w+"),
         both=True,

@@ -91,11 +91,15 @@ def _causes(rest: _Rest, error: LoadError) -> Iterator[Cause]:
     yield from shapes.causes(rest.mismatched)
     if rest.missing:
         filled = ": the loader gives them random values, which is right only for layers yet to be trained"
-        meaning = f"the checkpoint lacks {_keys(rest.missing)} that the model expects{filled * error.warning}"
+        none = "; no command makes up weights: they have to come from another file, or from training"
+        meaning = (
+            f"the checkpoint lacks {_keys(rest.missing)} that the model expects{filled if error.warning else none}"
+        )
         yield Cause("R001", meaning, Repair.NONE)
     if rest.unexpected:
-        meaning = f"the checkpoint has {_keys(rest.unexpected)} that the model does not know"
         alone = not error.missing and not error.mismatched
+        none = "" if alone else "; no command knows which of the model's they would be"
+        meaning = f"the checkpoint has {_keys(rest.unexpected)} that the model does not know{none}"
         yield Cause("R002", meaning, Repair.LOSS if alone and error.unexpected else Repair.NONE, _leave_out(alone))
 
 

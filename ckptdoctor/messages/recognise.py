@@ -114,6 +114,8 @@ def _wherever(text: Text, message: Message, says: str) -> Iterator[_Place]:
         if start < 0:
             return
         found = pattern.match(text.squeezed, start + len(wanted))
+        if found is not None and message.holds is not None and not message.holds(found.groupdict()):
+            continue
         if found is not None and _belongs(text, message, start):
             yield _Place(message, says, start, found.end(), found.groupdict())
 

@@ -36,6 +36,21 @@ MESSAGES = (
         also=("F008",),
     ),
     Message(
+        "T559",
+        ("InvalidHeaderDeserialization", "invalid JSON in header"),
+        "the file holds {dtype} tensors, a data type that this version of safetensors does not know",
+        (Way("upgrade it", "pip install --upgrade safetensors"),),
+        then=r".{0,200}?unknownvariant`(?P<dtype>[A-Z][\w]{1,20})`,expectedoneof",
+    ),
+    Message(
+        "M972",
+        ("InvalidHeaderDeserialization", "invalid JSON in header"),
+        "a value in the metadata of the safetensors file is not text, which is all that may stand there",
+        (CHECK, SAFE),
+        then=r".{0,200}?invalidtype:(?:null|integer|map|boolean|sequence|floatingpoint).{0,80}?expectedastring",
+        also=("C110",),
+    ),
+    Message(
         "C110",
         ("InvalidHeaderDeserialization", "invalid JSON in header"),
         "the header is not the JSON that safetensors wants: the writer made it wrong, or the file is empty of data or"

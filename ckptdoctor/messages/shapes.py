@@ -51,7 +51,8 @@ def causes(mismatched: list[Mismatch]) -> Iterator[Cause]:
         show = Way("build the model as it was for the file; its sizes", "ckptdoctor show FILE")
         yield Cause("S510", meaning, Repair.BY_HAND, (show,))
     else:
-        meaning = f"a tensor has another shape in the file than in the model ({_shown(plain[0])})"
+        differs = f"a tensor has another shape in the file than in the model ({_shown(plain[0])})"
+        meaning = f"{differs}; no command changes it: build the model as it was for the file"
         yield Cause("R003", meaning, Repair.NONE, (_SEE,))
 
 
@@ -61,8 +62,8 @@ _MEANINGS = {
     " adapter is for another base model",
     "S511": "the checkpoint holds empty placeholders ({}): DeepSpeed ZeRO-3 keeps the parameters elsewhere",
     "S502": "the vocabularies differ ({}): tokens were added, or the table was padded",
-    "S503": "the position embeddings are for another length or resolution ({})",
-    "S504": "the first convolution expects another number of input channels ({})",
+    "S503": "the position embeddings are for another length or resolution ({}); no command of ckptdoctor resizes them",
+    "S504": "the first convolution expects another number of input channels ({}); no command of ckptdoctor changes it",
     "S505": "a matrix is stored the other way round ({}), as Conv1D, TensorFlow and Flax do",
     "S506": "the shapes differ only by dimensions of size one ({})",
 }

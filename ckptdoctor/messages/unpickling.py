@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ckptdoctor.facts.globals import is_dangerous
 from ckptdoctor.messages.message import CHECK, SAFE, Message, Way, Weight
 
 _GLOBAL = r"(?P<global>[\w.<>]{1,300}?)wasnotanallowedglobal"
@@ -9,6 +10,13 @@ _PARTS = (
     Way("repair it", "ckptdoctor fix FILE"),
     Way("or what is left", "ckptdoctor fix FILE --select P201 --unsafe-fixes"),
 )
+
+
+def _acts(groups: dict[str, str]) -> bool:
+    """Whether it is a function that acts; torch leaves out the name of the module ``builtins``."""
+    module, _, name = groups["global"].rpartition(".")
+    return is_dangerous(module or "builtins", name)
+
 
 MESSAGES = (
     Message(
@@ -25,9 +33,9 @@ MESSAGES = (
         "the file asks for {global}, a function that no checkpoint needs and that could do anything to your machine."
         " Do not load it in any other way",
         (Way("see what it asks for", "ckptdoctor check FILE"),),
-        then=r"(?P<global>(?:(?:os|nt|posix|subprocess|runpy|importlib|socket|webbrowser|ctypes)\.[\w.]{1,200}?"
-        r"|eval|exec|getattr|__import__|compile|open))wasnotanallowedglobal",
+        then=_GLOBAL,
         also=("P201",),
+        holds=_acts,
     ),
     Message(
         "P202",

@@ -109,8 +109,10 @@ def cut_pairs(missing: Keys, unexpected: Keys) -> Pairs | None:
         through = [key for key in explained if key[length - 1 : length] not in ("", ".")]
         if not through or len({key[:length] for key in explained}) < _ENOUGH or not ends.keys() >= {*unexpected}:
             continue
-        pairs = {here[0]: key for key in unexpected if len(here := ends[key]) == 1}
-        return Pairs("cut", f"key[{length}:]", pairs, explained, frozenset(unexpected), len(pairs) == len(explained))
+        pairs = {key: key[length:] for key in explained}
+        return Pairs(
+            "cut", f"key[{length}:]", pairs, explained, frozenset(unexpected), len(pairs) == len({*unexpected})
+        )
     return None
 
 

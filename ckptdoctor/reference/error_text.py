@@ -75,7 +75,7 @@ def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the mo
     unexpected = set(error.unexpected)
     ends = _Ends([tensor for key, tensor in here.items() if key in unexpected])
     partners = _partners(error)
-    for key in error.missing:
+    for key in dict.fromkeys((*error.missing, *partners)):
         tensor = here.get(partners[key]) if key in partners else ends.like(key)
         if tensor is not None and key not in expected:
             guessed[key] = tensor.key
@@ -91,7 +91,9 @@ def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the mo
 def _partners(error: LoadError) -> dict[str, str]:
     """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
     cut = cut_pairs(error.missing, error.unexpected) if error.unexpected else None
-    found = [*([cut] if cut is not None else ()), *name_pairs(error.missing, error.unexpected)]
+    if cut is not None:
+        return cut.pairs  # of several that fell together each has the shape of what is left: only one does, but which?
+    found = [*name_pairs(error.missing, error.unexpected)]
     found += [change.keys for change in changes(error.missing, error.unexpected)]
     return {key: partner for each in found if each.certain for key, partner in each.pairs.items()}
 

@@ -55,6 +55,7 @@ class Change:
 
 def changes(missing: Collection[str], unexpected: Collection[str]) -> Iterator[Change]:
     """The ways in which weights are kept differently, the one with most keys first."""
+    missing, unexpected = dict.fromkeys(missing), dict.fromkeys(unexpected)  # lists may be long, and are searched
     wanted, here = _slots(missing, unexpected), _slots(unexpected, missing)
     found: dict[tuple[Form, Form], list[tuple[dict[str, str], dict[str, str]]]] = defaultdict(list)
     for slot in wanted.keys() & here.keys():

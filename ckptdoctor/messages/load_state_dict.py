@@ -361,9 +361,10 @@ def _running_stats(rest: _Rest) -> Iterator[Cause]:
     """Statistics of norm layers that keep none: torch refuses those of InstanceNorm by name, others as unexpected."""
     modules = {key.rpartition(".")[0] for key in rest.error.running_stats}
     known = {key.rpartition(".")[0] for key in rest.missing}
+    unexpected = set(rest.unexpected)
     for key in rest.unexpected:
         module, _, leaf = key.rpartition(".")
-        if leaf == "running_mean" and f"{module}.running_var".lstrip(".") in rest.unexpected and module not in known:
+        if leaf == "running_mean" and f"{module}.running_var".lstrip(".") in unexpected and module not in known:
             modules.add(module)
     beside = {key.rpartition(".")[0] for key in rest.unexpected if not key.endswith(_STATISTICS)}
     modules -= beside  # a whole layer that the model has not

@@ -100,6 +100,7 @@ def cut_pairs(missing: Keys, unexpected: Keys) -> Pairs | None:
 
     Where two keys of the model end alike, the file has one tensor for both, and nobody can tell whose it is.
     """
+    unexpected = dict.fromkeys(unexpected)  # the list may be long, and is searched
     wanted = [*missing, *[key[: -len(STAT)] + COUNTER for key in missing if key.endswith(STAT)]]
     for length in _lengths(wanted, unexpected):
         ends: dict[str, list[str]] = defaultdict(list)

@@ -67,7 +67,8 @@ def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the mo
         return _of_whole_file(error, state_dict, source)
     here = {tensor.key: tensor for tensor in state_dict.tensors}
     # torch.nn.utils.spectral_norm asks files without versions for the plain weight as well, which its models lack
-    error = replace(error, missing=tuple([key for key in error.missing if f"{key}_orig" not in error.missing]))
+    asked = set(error.missing)
+    error = replace(error, missing=tuple([key for key in error.missing if f"{key}_orig" not in asked]))
     other = {*error.unexpected, *[each.key for each in error.mismatched]}
     expected = {key: Expected(tensor.shape) for key, tensor in here.items() if key not in other}
     expected |= {each.key: Expected(each.model) for each in error.mismatched}

@@ -27,7 +27,7 @@ LAW = {
     "pickles": set(),
     "writing": set(),
     "facts": set(),
-    "messages": {"findings"},
+    "messages": {"findings", "facts"},
     "filters": {"findings"},
     "casting": set(),
     "formats": {"pickles", "writing", "edits", "remote", "casting"},

@@ -24,7 +24,7 @@ from ckptdoctor.findings import FileReport, Report, Severity
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--deep", is_flag=True, help="Also read every byte and every value: checksums, zero-filled regions, NaN.")
 @reference_options
-@click.option("--error", metavar="TEXT", help="Compare with what the error of load_state_dict in this text expects.")
+@click.option("--error", metavar="TEXT", help="Compare with what this error of load_state_dict expects (text or file).")
 @click.option("--root", metavar="KEY", help='The part of the file that matters, such as "state_dict".')
 @codes("--select", "Only these rules: codes, names or prefixes, separated by commas.")
 @codes("--ignore", "Not these rules.")

@@ -13,31 +13,35 @@ from ckptdoctor.cli.console import emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.engine.catalogue import all_rules, look_up
-from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.errors import UsageError
 from ckptdoctor.messages.explanation import Explanation, Verdict, explain
+from ckptdoctor.messages.reading import is_text, read_text
 from ckptdoctor.report import rule_table
 
 
 @click.command("explain", context_settings=SHORT_HELP)
-@click.argument("what", required=False, metavar="[CODE|FILE]")
-@click.option("--error", "source", metavar="TEXT", help="The file with the error text; - or nothing: standard input.")
+@click.argument("what", required=False, metavar="[CODE|FILE|TEXT]")
+@click.option("--error", "source", metavar="TEXT", help="The error text, or its file; - or nothing: standard input.")
 @as_json
 @color
 def command(what: str | None, source: str | None, style: str, color: str) -> ExitStatus:
     """Explain an error text, or a rule.
 
-    CODE is a code such as N401 or a name such as module-prefix: its page is printed. Without it an error text is read,
-    a traceback or a whole log: what the messages of torch, safetensors and transformers in it mean, and what to do.
-    With FILE, a checkpoint, the explanation is held against it.
+    CODE is a code such as N401 or a name such as module-prefix: its page is printed. TEXT is an error message, and
+    without either one is read from standard input, a traceback or a whole log: what the messages of torch, safetensors
+    and transformers in it mean, and what to do. With FILE, a checkpoint, the explanation is compared with it.
 
     Exit status: 0 explained, 1 nothing in the text is known, 2 there is no text.
     """
+    if what is not None and source is None and is_text(what):
+        what, source = None, what
     if what is not None and source is None and not _is_file(what):
         rule = look_up(what)
         emit(rule_table.as_json([rule]) if style == "json" else rule_table.page(rule, width()))
         return ExitStatus.CLEAN
-    raw = _read(source or "-")
-    explained = explain(raw, what)
+    source = source or "-"
+    raw = _read(source)
+    explained = explain(raw, what, None if source == "-" or is_text(source) else source)
     if what is not None and explained.hits:
         explained = replace(explained, verdict=_verdict(explained, raw, what))
     _show(explained, style, color, source)
@@ -54,28 +58,19 @@ def _is_terminal() -> bool:
 
 
 def _read(source: str) -> str:
-    from ckptdoctor.messages.reading import read_stream
-
-    if source == "-":
-        if _is_terminal():
-            raise click.UsageError("There is no error text: pipe one in, or name a rule.", click.get_current_context())
-        raw = read_stream(sys.stdin.buffer)
-    else:
-        try:
-            with open(source, "rb") as file:
-                raw = read_stream(file)
-        except OSError as error:
-            raise UnreadableError(f"{source} cannot be read: {error.strerror}.") from error
+    if source == "-" and _is_terminal():
+        raise click.UsageError("There is no error text: pipe one in, or name a rule.", click.get_current_context())
+    raw = read_text(source)
     if not raw.strip():
         raise UsageError(f"{_called(source)} is empty: there is no error text to explain.")
     return raw
 
 
-def _called(source: str | None) -> str:
-    return "standard input" if source in (None, "-") else str(source)
+def _called(source: str) -> str:
+    return "standard input" if source == "-" else "the text" if is_text(source) else source
 
 
-def _show(explained: Explanation, style: str, color: str, source: str | None) -> None:
+def _show(explained: Explanation, style: str, color: str, source: str) -> None:
     documented = frozenset([rule.code for rule in all_rules()])
     if style == "json":
         from ckptdoctor.report.explain_json import as_json as rendered

@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint.expectation import Expected, Reference, is_extra_stat
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.facts import names
 from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
+from ckptdoctor.facts.cut import Cut, cut_of
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.moves import Move
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
@@ -59,7 +60,8 @@ class Comparison:
     ``state_dict`` is None where the checkpoint holds no weights. ``nested``: it lies deeper than the reference's keys
     do in their own file, and nobody asked for it by name. ``rivals`` are other state dicts that fit just as well.
     ``plain`` compares the keys as they are, ``before_prefix`` after ``cures``, ``after_prefix`` after ``prefix`` as
-    well, and ``cured`` after ``moves``, the renames that come last.
+    well, and ``cured`` after ``moves``, the renames that come last. ``cut``: all keys lack their first letters, which
+    is then neither a prefix nor a rename.
     """
 
     checkpoint: Checkpoint
@@ -75,6 +77,7 @@ class Comparison:
     prefix: Prefix | None
     moves: tuple[Move, ...]
     steps: tuple[CureStep, ...]
+    cut: Cut | None = None
 
     @property
     def path(self) -> KeyPath:
@@ -252,7 +255,9 @@ def _compared(
         done.append(cure)
         steps.append(_step(cure.title, cure.code, now))
     before_prefix, target = now, reference
-    prefix = best_prefix(now.here, wanted, len(now.fits)) if now.covered < len(wanted) else None
+    open_ = now.covered < len(wanted)
+    cut = cut_of(now.here, wanted) if open_ else None
+    prefix = best_prefix(now.here, wanted, len(now.fits)) if open_ and cut is None else None
     if prefix is not None:
         if not prefix.added and any(prefix.change(key) == key for key in now.here):
             # a part of the saved model is wanted: what lies outside is no other name of what is inside
@@ -260,7 +265,10 @@ def _compared(
         now = _renamed(now, target, prefix.change)
         steps.append(_step(f'{"add" if prefix.added else "strip"} "{prefix.text}"', prefix_code(prefix), now))
     after_prefix = now
-    moves = _moves(now, wanted) if _renames_help(now, wanted) else ()
+    if cut is not None:
+        moves: tuple[Move, ...] = (cut.back,) if cut.back is not None else ()
+    else:
+        moves = _moves(now, wanted) if _renames_help(now, wanted) else ()
     for move in moves:
         now = _renamed(now, target, move.change)
         steps.append(_step(move.pattern, move.code, now))
@@ -278,6 +286,7 @@ def _compared(
         prefix=prefix,
         moves=moves,
         steps=tuple(steps),
+        cut=cut,
     )
 
 

@@ -190,6 +190,16 @@ def is_harmless(module: str, name: str) -> bool:
     return is_allowed(module, name) or path in _HARMLESS or path in TYPE_TAGS or _RECORDS.fullmatch(path) is not None
 
 
+def may_act(module: str, name: str) -> bool:
+    """Whether this name (as ``modern`` gives it) may be a function that does something when a file is loaded.
+
+    Functions have small letters; what it does only its code tells. Those that only build plain values are left out.
+    """
+    if is_dangerous(module, name):
+        return True
+    return name.rpartition(".")[2].lstrip("_")[:1].islower() and not is_harmless(module, name)
+
+
 def _is_dunder(part: str) -> bool:
     return part.startswith("__") and part.endswith("__")
 

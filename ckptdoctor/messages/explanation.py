@@ -23,7 +23,8 @@ class Verdict:
 class Explanation:
     """The causes, the root first, of a text of so many lines. ``file`` is the checkpoint that it is about, if known.
 
-    ``given`` says that the person named the file, not the text. ``verdict`` is about the root.
+    ``given`` says that the person named the file, not the text. ``verdict`` is about the root. ``source`` is the file
+    that the text was read from, if it was one.
     """
 
     hits: tuple[Hit, ...]
@@ -32,13 +33,14 @@ class Explanation:
     file: str | None = None
     given: bool = False
     verdict: Verdict | None = None
+    source: str | None = None
 
 
-def explain(raw: str, file: str | None = None) -> Explanation:
-    """What the text means. ``file`` is the checkpoint that it is about, where that is known."""
+def explain(raw: str, file: str | None = None, source: str | None = None) -> Explanation:
+    """What the text means. ``file`` is the checkpoint that it is about, ``source`` the text's own file, where known."""
     text = cleaned(raw)
     hits = tuple(recognise(text))
-    return Explanation(hits, len(text.lines), text.left_out, file or _file(text, hits), file is not None)
+    return Explanation(hits, len(text.lines), text.left_out, file or _file(text, hits), file is not None, None, source)
 
 
 def name_of(code: str) -> str:

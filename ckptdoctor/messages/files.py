@@ -17,6 +17,19 @@ MESSAGES = (
     ),
     Message(
         "",
+        ("open file failed because of errno 2 on fopen",),
+        "the file is not where the program looks for it (a relative path begins where the program was started)",
+        (Way("look for it with", "ls -l FILE"),),
+    ),
+    Message(
+        "",
+        ("The provided filename",),
+        "the file is not where the program looks for it (a relative path begins where the program was started)",
+        (Way("look for it with", "ls -l FILE"),),
+        then=r".{1,500}?doesnotexist",
+    ),
+    Message(
+        "",
         ("Permission denied:",),
         "the file may not be read by whoever runs the program",
         (Way("look at its owner and mode", "ls -l FILE"),),

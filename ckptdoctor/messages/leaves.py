@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ckptdoctor.messages.message import AUTO, CHECK, COMPARE, SAFE, Way
+from ckptdoctor.messages.cause import Repair
+from ckptdoctor.messages.message import CHECK, Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,18 +15,30 @@ class Leaves:
 
     code: str
     meaning: str
-    ways: tuple[Way, ...]
+    repair: Repair = Repair.NONE
+    ways: tuple[Way, ...] = ()
     missing: str = ""  # a pattern of whole keys, "" for none
     unexpected: str = ""
     both: bool = False
+    without: bool = False  # the model does without what is missing
+    lonely: bool = False  # only keys of layers whose other keys fit
 
-    def is_missing(self, key: str) -> bool:
-        """Whether a missing key shows it."""
-        return bool(self.missing) and re.fullmatch(self.missing, key) is not None
+    def among_missing(self, keys: list[str]) -> list[str]:
+        """The missing keys that show it."""
+        return self._among(keys, self.missing)
 
-    def is_unexpected(self, key: str) -> bool:
-        """Whether an unexpected key shows it."""
-        return bool(self.unexpected) and re.fullmatch(self.unexpected, key) is not None
+    def among_unexpected(self, keys: list[str]) -> list[str]:
+        """The unexpected keys that show it."""
+        return self._among(keys, self.unexpected)
+
+    def _among(self, keys: list[str], pattern: str) -> list[str]:
+        if not pattern:
+            return []
+        found = [key for key in keys if re.fullmatch(pattern, key) is not None]
+        if not self.lonely:
+            return found
+        others = {key.rpartition(".")[0] for key in set(keys).difference(found)}
+        return [key for key in found if key.rpartition(".")[0] not in others]
 
     def enough(self, missing: list[str], unexpected: list[str]) -> bool:
         """Whether these keys are enough of a sign."""
@@ -36,74 +49,22 @@ def _leaf(names: str) -> str:
     return rf"(?:.*\.)?(?:{names})"
 
 
-_OLD_WEIGHT_NORM, _NEW_WEIGHT_NORM = _leaf(r"\w+_[gv]"), _leaf(r"parametrizations\.\w+\.original[01]")
-_OLD_SPECTRAL = _leaf(r"\w+_(?:orig|u|v)")
-_NEW_SPECTRAL = _leaf(r"parametrizations\.\w+\.(?:original|0\._[uv])")
 _DERIVED = _leaf(
     r"position_ids|inv_freq|rotary_emb\.\w+|freqs|freqs_cis|masked_bias|attn\.bias|relative_position_index|attn_mask"
     r"|causal_mask"
 )
-_NORMS = "the model's normalisation layers are of the other kind (a parametrisation since torch 2.1, hooks before it)"
 _FUSED, _SPLIT = (
     _leaf(r"in_proj_weight|in_proj_bias|(?:qkv|Wqkv|c_attn|query_key_value)\.\w+"),
     _leaf(r"(?:q|k|v)(?:_proj|_proj\w*|_lin)?\.\w+|(?:query|key|value)\.\w+|to_[qkv]\.\w+"),
 )
 
-LEAVES = (
-    Leaves(
-        "A702",
-        "the file lacks the input embeddings, most likely because they are tied to lm_head and only that name was"
-        " saved: the loader may fill them with random values without a word",
-        (COMPARE,),
-        missing=_leaf(r"embed_tokens\.weight|wte\.weight|word_embeddings\.weight"),
-    ),
-    Leaves(
-        "N412",
-        "weight norm is spelt in two ways, and file and model do not agree: weight_g and weight_v, or parametrizations."
-        f"…original0 and original1; {_NORMS}",
-        (COMPARE, AUTO),
-        missing=_NEW_WEIGHT_NORM,
-        unexpected=_OLD_WEIGHT_NORM,
-        both=True,
-    ),
-    Leaves(
-        "N412",
-        "weight norm is spelt in two ways, and file and model do not agree: parametrizations.…original0 and original1,"
-        f" or weight_g and weight_v; {_NORMS}",
-        (COMPARE, AUTO),
-        missing=_OLD_WEIGHT_NORM,
-        unexpected=_NEW_WEIGHT_NORM,
-        both=True,
-    ),
-    Leaves(
-        "N413",
-        f"spectral norm is spelt in two ways, and file and model do not agree; {_NORMS}",
-        (COMPARE, AUTO),
-        missing=_NEW_SPECTRAL,
-        unexpected=_OLD_SPECTRAL,
-        both=True,
-    ),
-    Leaves(
-        "N413",
-        f"spectral norm is spelt in two ways, and file and model do not agree; {_NORMS}",
-        (COMPARE, AUTO),
-        missing=_OLD_SPECTRAL,
-        unexpected=_NEW_SPECTRAL,
-        both=True,
-    ),
-    Leaves(
-        "N414",
-        "the file names the parameters of its norms gamma and beta, as TensorFlow does; the model, weight and bias",
-        (Way("repair it", r"ckptdoctor fix FILE --rename '\.gamma$=.weight' --rename '\.beta$=.bias'"),),
-        missing=_leaf(r"\w*[Nn]orm\w*\.(?:weight|bias)"),
-        unexpected=_leaf("gamma|beta"),
-        both=True,
-    ),
+FUSED = (
     Leaves(
         "S507",
         "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends on"
-        " the architecture",
-        (COMPARE,),
+        " the architecture, and no command knows it unless it is told",
+        Repair.BY_HAND,
+        (Way("where you know it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --qkv-layout LAYOUT"),),
         missing=_SPLIT,
         unexpected=_FUSED,
         both=True,
@@ -111,8 +72,9 @@ LEAVES = (
     Leaves(
         "S507",
         "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends on"
-        " the architecture",
-        (COMPARE,),
+        " the architecture, and no command knows it unless it is told",
+        Repair.BY_HAND,
+        (Way("where you know it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --qkv-layout LAYOUT"),),
         missing=_FUSED,
         unexpected=_SPLIT,
         both=True,
@@ -120,53 +82,62 @@ LEAVES = (
     Leaves(
         "S508",
         "the file keeps the gate and up projections in one fused tensor, the model in two",
-        (COMPARE,),
+        Repair.BY_HAND,
+        (Way("split it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --unsafe-fixes"),),
         missing=_leaf(r"(?:gate_proj|up_proj)\.\w+"),
         unexpected=_leaf(r"(?:gate_up_proj|w13)\.\w+"),
         both=True,
     ),
+)
+LEAVES = (
     Leaves(
         "N420",
         "a profiler (thop) has left its counters in the model before it was saved",
-        (SAFE,),
+        Repair.LOSS,
         unexpected=_leaf("total_ops|total_params"),
     ),
     Leaves(
         "N416",
         "the file lacks num_batches_tracked, a counter that BatchNorm has since torch 0.4.1 and that inference does"
         " not need",
-        (Way("load it with", "model.load_state_dict(weights, strict=False)  # and look at what it returns"), AUTO),
+        Repair.SAFE,
         missing=_leaf("num_batches_tracked"),
+        lonely=True,
     ),
     Leaves(
         "N417",
         "the file has num_batches_tracked, a counter of BatchNorm that the model's layers do not keep",
-        (Way("leave it out", "ckptdoctor fix FILE --drop '*num_batches_tracked'"),),
+        Repair.LOSS,
         unexpected=_leaf("num_batches_tracked"),
+        lonely=True,
     ),
     Leaves(
         "N421",
         "Transformer Engine keeps an _extra_state beside the weights, and only one side has it",
-        (COMPARE, AUTO),
+        Repair.SAFE,
         missing=_leaf("_extra_state"),
         unexpected=_leaf("_extra_state"),
+        without=True,
     ),
     Leaves(
         "Q951",
         "the weights are packed to 4 bits by bitsandbytes; a plain model cannot hold them, and strict=False would load"
         " nonsense",
+        Repair.NONE,
         (CHECK,),
         unexpected=r".*\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..*)",
     ),
     Leaves(
         "Q952",
         "the weights are 8-bit integers of bitsandbytes; a plain model cannot hold them",
+        Repair.NONE,
         (CHECK,),
         unexpected=_leaf("SCB|weight_format"),
     ),
     Leaves(
         "Q953",
         "the weights are packed by GPTQ or AWQ; a plain model cannot hold them",
+        Repair.NONE,
         (CHECK,),
         missing=_leaf("qweight|qzeros|g_idx"),
         unexpected=_leaf("qweight|qzeros|g_idx"),
@@ -174,6 +145,7 @@ LEAVES = (
     Leaves(
         "Q954",
         "one side is quantised by torch itself (scale, zero_point, packed parameters), the other is not",
+        Repair.NONE,
         (CHECK,),
         missing=_leaf(r"_packed_params\.\w+|zero_point"),
         unexpected=_leaf(r"_packed_params\.\w+|zero_point"),
@@ -181,33 +153,44 @@ LEAVES = (
     Leaves(
         "Q955",
         "the file has the observers of quantisation-aware training, which a float model has not",
+        Repair.NONE,
         (CHECK,),
         unexpected=_leaf(r"activation_post_process\.\w+|fake_quant_enabled|observer_enabled"),
     ),
     Leaves(
         "Q956",
         "the weights are float8 with scales of their own; a plain cast would lose the scales",
+        Repair.NONE,
         (CHECK,),
         unexpected=_leaf("weight_scale|weight_scale_inv|input_scale"),
     ),
     Leaves(
         "L906",
-        "the file was saved from a model with LoRA layers in it (PEFT): adapter and base are not merged",
-        (Way("before saving", "model = model.merge_and_unload()"), CHECK),
+        "the file was saved from a model with LoRA layers in it (PEFT): adapter and base are not merged, and no command"
+        " of ckptdoctor merges them",
+        Repair.NONE,
+        (
+            Way("in the model that was saved", "model = model.merge_and_unload()"),
+            Way(
+                "or take out the base alone",
+                "ckptdoctor fix FILE --select L906 --unsafe-fixes",
+            ),
+        ),
         unexpected=r".*(?:\.base_layer\.|lora_[AB]\.).*",
     ),
     Leaves(
         "N419",
         "buffers that the model can compute by itself (positions, rotary frequencies, masks) are saved by some versions"
         " of a library and not by others",
-        (COMPARE, AUTO),
+        Repair.LOSS,
         missing=_DERIVED,
         unexpected=_DERIVED,
+        without=True,
     ),
     Leaves(
         "N422",
         "the file also holds what only training needs: a loss, a metric, a teacher",
-        (COMPARE, AUTO),
+        Repair.SAFE,
         unexpected=r"(?:criterion|loss|loss_fn|metric|metrics|train_metrics|val_metrics|teacher|lpips)\..*",
     ),
 )

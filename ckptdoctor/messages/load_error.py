@@ -60,7 +60,7 @@ _SIZE = r"(?:torch\.Size\(\[(?P<{0}>[\d,]{{0,200}})\]\)|\((?P<{0}_>[\d,]{{0,200}
 _HERE, _THERE = _SIZE.format("here"), _SIZE.format("there")
 
 _OPEN = re.compile(r"[\"']?[\[{(]{1,3}")
-_ITEM = re.compile(r"[\"']([^\"']{1,1000})[\"'](,?)")
+_ITEM = re.compile(r"[\"']([^\"']{0,1000})[\"'](,?)")
 _CLASS = re.compile(r"([A-Za-z_][\w.]{0,200}):")
 _NAME = re.compile(r"([A-Za-z_]\w{0,200}?)(?:werenot|:|LOADREPORT)")
 _STATS = re.compile(r"\"([^\"]{1,1000})\"and\"([^\"]{1,1000})\"for")
@@ -75,6 +75,7 @@ _LISTS = {
     "missing_keys=": (True, False),
     "unexpected_keys=": (False, False),
     "and are newly initialized:": (True, False),
+    "Following weights were not initialized from checkpoint:": (True, True),  # vLLM
 }
 _BARE_LISTS = {
     "missing keys in source state_dict:": (True, False),
@@ -88,6 +89,19 @@ _MISMATCHES = {
     ),
     "While copying the parameter named": re.compile(
         rf"[\"']?(?P<key>{_KEY})[\"']?,whosedimensionsinthemodelare{_THERE}andwhosedimensionsinthecheckpointare{_HERE}"
+    ),
+}
+_MISMATCHES |= {
+    # accelerate.utils.modeling.set_module_tensor_to_device, which knows the last token of the key only
+    "Trying to set a tensor of shape": re.compile(rf"{_HERE}in[\"'](?P<key>{_KEY})[\"']\(whichhasshape{_THERE}\)"),
+    # diffusers.models.model_loading_utils
+    "Cannot load": re.compile(
+        rf".{{1,600}}?because(?P<key>{_KEY})expectedshape(?:tensor\(\.\.\.,device='meta',size=)?{_THERE}\)?,butgot{_HERE}"
+    ),
+    "Cannot load ": re.compile(rf"(?P<key>{_KEY})becauseithasshape{_HERE}inthecheckpointbutshape{_THERE}in"),
+    # fvcore.common.checkpoint, which detectron2 uses
+    "Skip loading parameter": re.compile(
+        rf"'(?P<key>{_KEY})'tothemodelduetoincompatibleshapes:{_HERE}inthecheckpointbut{_THERE}inthemodel"
     ),
 }
 _NOT_MATCHING = "because the shapes did not match:"
@@ -196,8 +210,7 @@ def _mismatches(text: Text, found: _Found) -> None:
     for words, pattern in _MISMATCHES.items():
         for start, end in _all(text, words):
             named = pattern.match(text.squeezed, end)
-            if named is not None:
-                _mismatch(found, named, named["key"])
+            if named is not None and _mismatch(found, named, named["key"]):
                 found.offsets.append(start)
                 found.certain = True
 
@@ -236,8 +249,12 @@ def _add(found: _Found, keys: list[str], missing: bool, whole: bool) -> None:
     found.complete = found.complete and whole
 
 
-def _mismatch(found: _Found, named: re.Match[str], key: str) -> None:
-    found.mismatched[key] = Mismatch(key, _shape(named, "here"), _shape(named, "there"))
+def _mismatch(found: _Found, named: re.Match[str], key: str) -> bool:
+    """Takes the shapes of a key; not where they are the same, since then something else is wrong with it."""
+    each = Mismatch(key, _shape(named, "here"), _shape(named, "there"))
+    if each.checkpoint != each.model:
+        found.mismatched[key] = each
+    return each.checkpoint != each.model
 
 
 def _shape(named: re.Match[str], which: str) -> Shape:

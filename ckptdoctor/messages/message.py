@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -46,6 +47,7 @@ class Message:
     near: tuple[str, ...] = ()
     among: tuple[str, ...] = ()
     weight: Weight = Weight.CAUSE
+    holds: Callable[[dict[str, str]], bool] | None = None  # what the groups of ``then`` have to be, beyond the pattern
 
 
 @dataclass(frozen=True, slots=True)

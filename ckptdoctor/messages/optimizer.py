@@ -42,6 +42,55 @@ MESSAGES = (
         (Way("see what it holds", "ckptdoctor show FILE"),),
     ),
     Message(
+        "O754",
+        (
+            "Trying to restore optimizer state but checkpoint contains only the model",
+            "Trying to restore learning rate scheduler state but checkpoint contains only the model",
+            "Trying to restore training state but checkpoint contains only the model",
+        ),
+        "the checkpoint was saved without the state of training (save_weights_only=True): training can start from it,"
+        " not resume",
+        (
+            Way("start from its weights", "model = MODEL.load_from_checkpoint(path)"),
+            Way("see what it holds", "ckptdoctor show FILE"),
+        ),
+        also=("O761",),
+    ),
+    Message(
+        "O754",
+        ("param 'initial_lr' is not specified in param_groups[",),
+        "a scheduler was made to resume (last_epoch), and the optimizer has not got its state back",
+        (Way("first load the optimizer, then make the scheduler", "optimizer.load_state_dict(state)"),),
+        also=("O758",),
+    ),
+    Message(
+        "O760",
+        ("The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler",),
+        "the checkpoint was saved with mixed precision off, so that the state of its GradScaler is empty;"
+        " the scaler can"
+        " start from nothing without harm",
+        (
+            Way(
+                "load it only where there is one",
+                'if checkpoint["scaler"]: scaler.load_state_dict(checkpoint["scaler"])',
+            ),
+        ),
+    ),
+    Message(
+        "O760",
+        (
+            "KeyError: 'scaler'",
+            "KeyError: 'scaler_state_dict'",
+            "KeyError: 'grad_scaler'",
+            "KeyError: 'amp'",
+            "KeyError: 'amp_scaler'",
+        ),
+        "the checkpoint holds no state of a GradScaler: it was saved without mixed precision, or released without what"
+        " training needs. The scaler can start from nothing without harm",
+        (Way("see what it holds", "ckptdoctor show FILE"),),
+        also=("O754",),
+    ),
+    Message(
         "O758",
         ("KeyError: 'lr_lambdas'", "KeyError: 'last_epoch'", "KeyError: 'lr_schedulers'", "KeyError: 'lr_scheduler'"),
         "the scheduler's state is not there, or belongs to one of another class",

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import codecs
+import os
+import sys
 from collections import deque
+from functools import cache
 from typing import BinaryIO
+
+from ckptdoctor.errors import UnreadableError
 
 _CHUNK = 1 << 20
 _HEAD = 8  # chunks kept of the beginning
@@ -15,6 +20,35 @@ _MARKS = {
     codecs.BOM_UTF16_LE: "utf-16-le",  # > and | of Windows PowerShell
     codecs.BOM_UTF16_BE: "utf-16-be",
 }
+
+
+_SENTENCE = 4  # words from which what was typed is a text: names of files with more blanks are there to be opened
+
+
+def is_text(typed: str) -> bool:
+    """Whether what was typed where a file's name is expected is the text itself: no such file, and several words."""
+    if "\n" in typed.strip():
+        return True
+    return not os.path.exists(typed) and len(typed.split()) >= _SENTENCE
+
+
+def read_text(source: str) -> str:
+    """The text in a file, of standard input for "-", or ``source`` itself where it is one. Raises UnreadableError."""
+    if source == "-":
+        return standard_input()
+    if is_text(source):
+        return source
+    try:
+        with open(source, "rb") as file:
+            return read_stream(file)
+    except OSError as error:
+        raise UnreadableError(f"{source} cannot be read: {error.strerror}.") from error
+
+
+@cache
+def standard_input() -> str:
+    """What comes from standard input, which can be read only once."""
+    return read_stream(sys.stdin.buffer)
 
 
 def read_stream(stream: BinaryIO) -> str:

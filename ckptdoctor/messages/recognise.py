@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from ckptdoctor.messages import (
+    adapters,
+    copying,
     devices,
     distributed,
     files,
@@ -19,6 +21,7 @@ from ckptdoctor.messages import (
     huggingface,
     optimizer,
     safetensors,
+    serving,
     structure,
     unpickling,
     zip_archive,
@@ -36,7 +39,10 @@ FAMILIES = {
     "devices": devices.MESSAGES,
     "distributed": distributed.MESSAGES,
     "optimizer": optimizer.MESSAGES,
+    "copying": copying.MESSAGES,
+    "adapters": adapters.MESSAGES,
     "structure": structure.MESSAGES,
+    "serving": serving.MESSAGES,
     "huggingface": huggingface.MESSAGES,
     "files": files.MESSAGES,
 }
@@ -108,6 +114,8 @@ def _wherever(text: Text, message: Message, says: str) -> Iterator[_Place]:
         if start < 0:
             return
         found = pattern.match(text.squeezed, start + len(wanted))
+        if found is not None and message.holds is not None and not message.holds(found.groupdict()):
+            continue
         if found is not None and _belongs(text, message, start):
             yield _Place(message, says, start, found.end(), found.groupdict())
 

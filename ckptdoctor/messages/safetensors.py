@@ -36,6 +36,21 @@ MESSAGES = (
         also=("F008",),
     ),
     Message(
+        "T559",
+        ("InvalidHeaderDeserialization", "invalid JSON in header"),
+        "the file holds {dtype} tensors, a data type that this version of safetensors does not know",
+        (Way("upgrade it", "pip install --upgrade safetensors"),),
+        then=r".{0,200}?unknownvariant`(?P<dtype>[A-Z][\w]{1,20})`,expectedoneof",
+    ),
+    Message(
+        "M972",
+        ("InvalidHeaderDeserialization", "invalid JSON in header"),
+        "a value in the metadata of the safetensors file is not text, which is all that may stand there",
+        (CHECK, SAFE),
+        then=r".{0,200}?invalidtype:(?:null|integer|map|boolean|sequence|floatingpoint).{0,80}?expectedastring",
+        also=("C110",),
+    ),
+    Message(
         "C110",
         ("InvalidHeaderDeserialization", "invalid JSON in header"),
         "the header is not the JSON that safetensors wants: the writer made it wrong, or the file is empty of data or"
@@ -107,6 +122,14 @@ MESSAGES = (
         "tensors are views of one buffer of which none covers it whole, so safetensors cannot choose one to keep",
         (Way("save a copy of each", "tensor.clone()"),),
         also=("A706",),
+    ),
+    Message(
+        "X804",
+        ("File does not contain tensor", "file does not contain tensor"),
+        "the file lacks {key}, which an index or the program looks for in it",
+        (Way("see what it has", "ckptdoctor show FILE"),),
+        then=r"[`'\"]?(?P<key>[\w.]{1,300})",
+        also=("X803", "R001"),
     ),
     Message(
         "A707",

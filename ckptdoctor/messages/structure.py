@@ -10,7 +10,70 @@ _WHOLE = (
     Way("or out of the file", "ckptdoctor fix FILE --select P204 --unsafe-fixes"),
 )
 
+_A_MODEL = (Way("load it into a model", "model.load_state_dict(weights); model.eval()"), _SHOW)
+_OF_MODELS = (
+    r"(?P<attribute>eval|train|to|cuda|cpu|half|float|parameters|named_parameters|modules|named_modules|children"
+    r"|state_dict|load_state_dict|forward|fuse|requires_grad_|zero_grad|apply|module|names|stride|predict"
+    r"|fc|features|model"
+    r"|named_children|encode|generate|config|conv1|layer1|backbone|encoder)'"
+)
+
 MESSAGES = (
+    Message(
+        "",
+        ("'OrderedDict' object has no attribute '", "'collections.OrderedDict' object has no attribute '"),
+        "the file holds weights by name (a state dict), and the program takes them for a model ({attribute}): build the"
+        " model from its code first. No command makes a model of weights alone",
+        _A_MODEL,
+        then=_OF_MODELS,
+    ),
+    Message(
+        "",
+        ("'dict' object has no attribute '",),
+        "the file holds a dict (weights by name, or a training checkpoint), and the program takes it for a model"
+        " ({attribute}): build the model from its code first. No command makes a model of weights alone",
+        _A_MODEL,
+        then=_OF_MODELS,
+        near=("torch.load", "checkpoint", "ckpt", ".eval()", "model"),
+    ),
+    Message(
+        "",
+        ("'collections.OrderedDict' object is not callable", "'OrderedDict' object is not callable"),
+        "the file holds weights by name (a state dict), and the program calls them as a model: build the model from its"
+        " code first. No command makes a model of weights alone",
+        _A_MODEL,
+    ),
+    Message(
+        "P204",
+        ("' object is not subscriptable",),
+        "what was loaded is a whole pickled model, and the program takes it for a dict of weights",
+        _WHOLE,
+        near=("torch.load", "checkpoint[", "ckpt[", "state_dict["),
+    ),
+    Message(
+        "W310",
+        ("contains no parameters.",),
+        "the file has no weights: what saved it collected none (an overridden state_dict(), a strategy that shards)."
+        " No command brings them back",
+        (_SHOW,),
+        near=("The state dict in",),
+    ),
+    Message(
+        "",
+        ("KeyError: 'pytorch-lightning_version'",),
+        "load_from_checkpoint reads checkpoints of Lightning's Trainer, and this file is none: it holds"
+        " weights alone, or"
+        " another program's",
+        (Way("load its weights", "model.load_state_dict(torch.load(path))"), _SHOW),
+    ),
+    Message(
+        "O762",
+        ("__init__() missing",),
+        "the arguments of the model are not in the checkpoint: its __init__ did not call save_hyperparameters()",
+        (Way("name them", "MODEL.load_from_checkpoint(path, NAME=VALUE)"), _SHOW),
+        then=r"\d{1,3}requiredpositionalargument",
+        near=("load_from_checkpoint", "_load_state", "core/saving.py"),
+    ),
     Message(
         "W301",
         ("KeyError: '",),

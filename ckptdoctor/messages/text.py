@@ -68,6 +68,33 @@ class Text:
         return " ".join([word for word in words if word])
 
 
+# what word processors, chats and web pages make of quotes, colons and brackets
+_QUOTES = {
+    **dict.fromkeys(map(ord, "“”„‟«»″＂❝❞〝〞"), '"'),
+    **dict.fromkeys(map(ord, "‘’‚‛‹›′＇❛❜"), "'"),
+    **{ord(wide): narrow for wide, narrow in zip("：；，．（）［］｛｝＜＞＝／＿", ":;,.()[]{}<>=/_", strict=True)},
+    **dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"), None),
+}
+_ENTITIES = {
+    "&quot;": '"',
+    "&#34;": '"',
+    "&#39;": "'",
+    "&apos;": "'",
+    "&#x27;": "'",
+    "&lt;": "<",
+    "&gt;": ">",
+    "&nbsp;": " ",
+}
+
+
+def _typed(raw: str) -> str:
+    """The text as it was before it was pasted through something that sets type."""
+    if "&" in raw:
+        for entity, character in (*_ENTITIES.items(), ("&amp;", "&")):
+            raw = raw.replace(entity, character)
+    return raw if raw.isascii() else raw.translate(_QUOTES)
+
+
 def squeeze(text: str) -> str:
     """``text`` without white space."""
     return "".join(text.split())
@@ -78,7 +105,7 @@ def cleaned(raw: str) -> Text:
     left_out = max(len(raw) - 2 * _PART, 0)
     if left_out:
         raw = f"{raw[:_PART]}\n{raw[-_PART:]}"
-    raw = _BARE_ANSI.sub("", _ANSI.sub("", raw)).replace('\\"', '"').replace("\\'", "'")
+    raw = _typed(_BARE_ANSI.sub("", _ANSI.sub("", raw))).replace('\\"', '"').replace("\\'", "'")
     lines = tuple(_kept(raw.splitlines()))
     parts = [squeeze(line) for line in lines]
     starts = tuple(accumulate(map(len, parts), initial=0))[: len(parts)]

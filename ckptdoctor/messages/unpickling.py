@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ckptdoctor.facts.globals import is_dangerous
 from ckptdoctor.messages.message import CHECK, SAFE, Message, Way, Weight
 
 _GLOBAL = r"(?P<global>[\w.<>]{1,300}?)wasnotanallowedglobal"
@@ -9,6 +10,13 @@ _PARTS = (
     Way("repair it", "ckptdoctor fix FILE"),
     Way("or what is left", "ckptdoctor fix FILE --select P201 --unsafe-fixes"),
 )
+
+
+def _acts(groups: dict[str, str]) -> bool:
+    """Whether it is a function that acts; torch leaves out the name of the module ``builtins``."""
+    module, _, name = groups["global"].rpartition(".")
+    return is_dangerous(module or "builtins", name)
+
 
 MESSAGES = (
     Message(
@@ -25,9 +33,9 @@ MESSAGES = (
         "the file asks for {global}, a function that no checkpoint needs and that could do anything to your machine."
         " Do not load it in any other way",
         (Way("see what it asks for", "ckptdoctor check FILE"),),
-        then=r"(?P<global>(?:(?:os|nt|posix|subprocess|runpy|importlib|socket|webbrowser|ctypes)\.[\w.]{1,200}?"
-        r"|eval|exec|getattr|__import__|compile|open))wasnotanallowedglobal",
+        then=_GLOBAL,
         also=("P201",),
+        holds=_acts,
     ),
     Message(
         "P202",
@@ -174,6 +182,17 @@ MESSAGES = (
         also=("P205", "P201", "P210"),
     ),
     Message(
+        "P204",
+        ("ModuleNotFoundError: No module named '", "ImportError: No module named "),
+        "if the program was loading a checkpoint with torch.load or pickle, the file names code in the module {module}:"
+        " the whole model was pickled, or an object of the training script beside the weights. If it was not, a package"
+        " is missing, and the checkpoint has nothing to do with it",
+        (Way("see what the file asks for", "ckptdoctor check FILE"),),
+        then=r"'?(?P<module>[A-Za-z_][\w.]{0,200})(?=['’]|$)",
+        also=("P205", "P210", "P201"),
+        weight=Weight.ECHO,
+    ),
+    Message(
         "P208",
         ("'ascii' codec can't decode byte",),
         "the pickle was written by Python 2, whose texts are bytes that do not decode as ASCII",
@@ -187,6 +206,19 @@ MESSAGES = (
         (CHECK, Way("if Python 2 wrote it", 'torch.load(path, encoding="latin1")')),
         among=("torch.load", "serialization", "pickle", "joblib"),
         weight=Weight.ECHO,
+    ),
+    Message(
+        "",
+        ("A load persistent id instruction was encountered",),
+        "pickle was given a file that torch.save wrote, whose tensors lie outside of the pickle",
+        (Way("load it with", "torch.load(path)"),),
+    ),
+    Message(
+        "F006",
+        ("pickle data was truncated",),
+        "the pickle is cut short: the download or the save was broken off. No command brings the rest back",
+        (CHECK,),
+        also=("F014", "F005", "F004"),
     ),
     Message(
         "P211",

@@ -19,6 +19,14 @@ MESSAGES = (
         near=("torch/serialization", "torch\\serialization", "PyTorchFileReader"),
     ),
     Message(
+        "C101",
+        ("failed reading zip archive: not a ZIP archive",),
+        "the file is not the archive that torch.save has written since 1.6: it is in the older format, of another kind,"
+        " or damaged at its beginning",
+        (CHECK,),
+        also=("C105", "F001", "F002", "F014"),
+    ),
+    Message(
         "F011",
         ("invalid header or archive is corrupted",),
         "one record of the archive is damaged, or is not as long as its tensor",

@@ -7,18 +7,18 @@ key gets the shape of the unexpected key that ends alike, and is left out where 
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.errors import UsageError
 from ckptdoctor.messages.confirm import names_at_top
+from ckptdoctor.messages.formats import changes
 from ckptdoctor.messages.load_error import LoadError, load_error
-from ckptdoctor.messages.reading import read_stream
+from ckptdoctor.messages.pairs import cut_pairs, name_pairs
+from ckptdoctor.messages.reading import is_text, read_text
 from ckptdoctor.messages.text import cleaned
 from ckptdoctor.reference import Expected, Reference
 
@@ -50,21 +50,14 @@ def from_error(text: str, source: str = "the error") -> LoadError:
     return error
 
 
-def read_error(path: str) -> LoadError:
-    """The error in a file, or on standard input for "-". Raises UnreadableError or UsageError."""
-    if path == "-":
-        return replace(from_error(_standard_input(), "standard input"), file=path)
-    try:
-        with open(path, "rb") as file:
-            return replace(from_error(read_stream(file), path), file=path)
-    except OSError as error:
-        raise UnreadableError(f"{path} cannot be read: {error.strerror}.") from error
+def read_error(source: str) -> LoadError:
+    """The error in a file, on standard input for "-", or in ``source`` itself where that is a text.
 
-
-@cache
-def _standard_input() -> str:
-    """What comes from standard input, which can be read only once."""
-    return read_stream(sys.stdin.buffer)
+    Raises UnreadableError or UsageError.
+    """
+    if is_text(source):
+        return from_error(source, "the text given with --error")
+    return replace(from_error(read_text(source), "standard input" if source == "-" else source), file=source)
 
 
 def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the model of the error") -> FromError:
@@ -73,21 +66,37 @@ def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the mo
     if _whole_file(error, checkpoint, state_dict):
         return _of_whole_file(error, state_dict, source)
     here = {tensor.key: tensor for tensor in state_dict.tensors}
+    # torch.nn.utils.spectral_norm asks files without versions for the plain weight as well, which its models lack
+    asked = set(error.missing)
+    error = replace(error, missing=tuple([key for key in error.missing if f"{key}_orig" not in asked]))
     other = {*error.unexpected, *[each.key for each in error.mismatched]}
     expected = {key: Expected(tensor.shape) for key, tensor in here.items() if key not in other}
     expected |= {each.key: Expected(each.model) for each in error.mismatched}
     guessed: dict[str, str] = {}
     unexpected = set(error.unexpected)
     ends = _Ends([tensor for key, tensor in here.items() if key in unexpected])
-    for key in error.missing:
-        tensor = ends.like(key)
+    partners = _partners(error)
+    for key in dict.fromkeys((*error.missing, *partners)):
+        tensor = here.get(partners[key]) if key in partners else ends.like(key)
         if tensor is not None and key not in expected:
             guessed[key] = tensor.key
             expected[key] = Expected(tensor.shape)
+        elif key.rpartition(".")[2] == _COUNTER:
+            expected[key] = Expected(())
     expected |= dict.fromkeys(_unasked(guessed, here), Expected(()))
     # what is no tensor, and yet not refused, the program does not mind
     extra = {*filter(is_extra_state, here), *state_dict.others}.difference(error.unexpected)
     return _told(error, Reference(source, expected, state_dict.path, extra=frozenset(extra)), guessed)
+
+
+def _partners(error: LoadError) -> dict[str, str]:
+    """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
+    cut = cut_pairs(error.missing, error.unexpected) if error.unexpected else None
+    if cut is not None:
+        return cut.pairs  # of several that fell together each has the shape of what is left: only one does, but which?
+    found = [*name_pairs(error.missing, error.unexpected)]
+    found += [change.keys for change in changes(error.missing, error.unexpected)]
+    return {key: partner for each in found if each.certain for key, partner in each.pairs.items()}
 
 
 def _told(error: LoadError, reference: Reference, guessed: dict[str, str]) -> FromError:

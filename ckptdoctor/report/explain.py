@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator
 
 from ckptdoctor.findings import Severity
@@ -32,6 +33,8 @@ def _lines(explained: Explanation, documented: Collection[str], paint: Paint, wi
         if number == 0:
             yield "The text also says:"
         yield from _hit(other, explained, documented, paint, width, same_words=other.words == root.words)
+    if explained.source is None and any("TEXT" in way.command for hit in explained.hits for way in hit.ways):
+        yield paint.dim(f"{SAVED} stands for your text: save it under this name first.")
     if explained.left_out:
         yield paint.dim(f"The {plural(explained.left_out, 'character')} in the middle of the text were not read.")
 
@@ -44,8 +47,13 @@ def nothing(explained: Explanation, text_name: str) -> str:
 
 
 def filled(command: str, explained: Explanation) -> str:
-    """A command with the file's name in the place of FILE, quoted for the shell."""
-    return command.replace("FILE", quote(explained.file)) if explained.file is not None else command
+    """A command with the names of the checkpoint and of the text in the places of FILE and TEXT, for the shell."""
+    named = {"FILE": quote(explained.file or "FILE"), "TEXT": quote(explained.source or SAVED)}
+    return _PLACES.sub(lambda place: named[place[0]], command)
+
+
+SAVED = "error.txt"  # what the text is called in commands when it did not come from a file
+_PLACES = re.compile(r"\b(?:FILE|TEXT)\b")
 
 
 def _hit(
@@ -71,7 +79,8 @@ def _ways(ways: tuple[Way, ...], explained: Explanation, paint: Paint, width: in
     named = False
     for way in ways:
         command = filled(way.command, explained)
-        told = "" if named or command == way.command or explained.given else f"        ({_whence(explained)})"
+        from_text = "FILE" in way.command and explained.file is not None and not explained.given
+        told = f"        ({_whence(explained)})" if from_text and not named else ""
         named = named or bool(told)
         label = f"  {way.label:<{room}}   "
         if width is not None and len(label) + len(command) + len(told) > width:

@@ -9,7 +9,7 @@ from ckptdoctor.edits import Convert, Drop, Edit, Fix, MakeTensors, Replace, Saf
 from ckptdoctor.facts.blocked_globals import Blocked, Objects, Place
 from ckptdoctor.facts.converting import Conversion
 from ckptdoctor.facts.gathering import gathered
-from ckptdoctor.facts.globals import torch_shows
+from ckptdoctor.facts.globals import may_act, torch_shows
 from ckptdoctor.findings import Location
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.refusals import unsupported_global
@@ -42,9 +42,15 @@ def lines(blocked: Sequence[Blocked]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([unsupported_global(each.path) for each in blocked]))[:MOST_LINES]
 
 
-def allow(blocked: Sequence[Blocked]) -> str:
-    """The call that makes torch accept these classes."""
-    return f"torch.serialization.add_safe_globals([{', '.join([torch_shows(each.path) for each in blocked])}])"
+def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
+    """The sentence with the call that makes torch accept these classes; of a function that may act, a warning."""
+    acting = [each.path for each in blocked if may_act(*each.path.rpartition(".")[::2])]
+    if acting:
+        called = f"{'it' if len(acting) == 1 else 'them'} while the file is loaded"
+        return f"Do not allow {listed(acting)}: torch would call {called}, and only its code tells what that does."
+    return sentence.format(
+        f"torch.serialization.add_safe_globals([{', '.join([torch_shows(each.path) for each in blocked])}])"
+    )
 
 
 def first_use(blocked: Sequence[Blocked]) -> Location:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from ckptdoctor.checkpoint import Checkpoint, Container, Role, Tensor, show_path
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import marks, outline
+from ckptdoctor.facts.cut import ends_of_names
 from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.protocols import first_value, pickle_protocol
@@ -90,6 +91,11 @@ OUTSIDE: dict[str, OfContainer] = {
     "metadata.unaligned_storage": _unaligned,
     "pickle.dangerous_global": _aside,
 }
+
+
+def _cut_names(checkpoint: Checkpoint) -> bool:
+    return any(ends_of_names(each.keys) for each in checkpoint.state_dicts)
+
 
 # ---- of the contents
 
@@ -316,6 +322,7 @@ INSIDE: dict[str, OfCheckpoint] = {
     "naming.flat_param": _flat_parameters,
     "naming.fsdp_prefix": _mention("_fsdp_wrapped_module", "_fpw_module"),
     "naming.lit_ema": _mention("num_updates"),
+    "naming.mangled_by_naive_replace": _cut_names,
     "naming.module_prefix": _mention("module."),
     "naming.num_batches_tracked_missing": _running_stats,
     "naming.profiler_buffers": _mention("total_ops", "total_params"),

@@ -1,8 +1,9 @@
-"""The letters ``module.`` were taken out of the middle of names.
+"""Stripping ``module.`` took other letters: out of the middle of names, or off the front of keys that lack it.
 
 What it means
     ``key.replace("module.", "")`` was meant to strip the prefix of DataParallel, and took the same letters out of the
-    middle as well: ``mlp_module.layer0`` became ``mlp_layer0``.
+    middle as well: ``mlp_module.layer0`` became ``mlp_layer0``. Or ``key[7:]`` was done to keys that do not begin with
+    it: ``conv1.weight`` became ``eight``.
 
 Why it matters
     ``load_state_dict`` fails; with ``strict=False`` these layers keep their random weights.
@@ -12,37 +13,91 @@ What you see
     Unexpected key(s) in state_dict: "mlp_layer0.weight".
 
 How it is found
-    Only with a reference: its keys, with ``module.`` taken out wherever it stands, are the keys here, shape by shape.
+    With a reference: its keys, with ``module.`` taken out wherever it stands, are the keys here, shape by shape; or
+    each key here is one of its keys less the first so many letters. Without one, only keys that are the ends of names
+    which nearly every model has, cut in the middle of a word (``eight``, ``ning_mean``), or that begin with a dot.
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one, in ``_metadata`` and an optimizer's
-    ``param_names`` as well; no value changes.
+    ``param_names`` as well; no value changes. Where two keys were cut to the same letters, the file has the tensor of
+    one of them only: strip the original again, with ``key.removeprefix("module.")``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.findings import Severity
+from ckptdoctor.facts.cut import Cut, ends_of_names
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.moving import moved
 
 _WANTED = {"mlp_module.layer0.weight": T((4, 3)), "mlp_module.layer1.weight": T((2, 4)), "head.weight": T((5, 2))}
 _HERE = {key.replace("module.", ""): value for key, value in _WANTED.items()}
-SICK = (Example("stripped in the wrong way", _HERE, like=_WANTED),)
+_WHOLE = {"conv1.weight": T((4, 3, 1, 1)), "layers.bias": T((5,)), "classifier.weight": T((2, 5))}
+SICK = (
+    Example("stripped in the wrong way", _HERE, like=_WANTED),
+    Example("cut in the wrong way", {key[7:]: value for key, value in _WHOLE.items()}, like=_WHOLE),
+    Example("cut, and nothing to compare with", {"eight": T((4, 3)), "ning_mean": T((4,)), "0.weight": T((2, 4))}),
+)
 HEALTHY = (
     Example("the same keys", _WANTED, like=_WANTED),
     Example("another shape", {**_HERE, "mlp_layer0.weight": T((4, 9))}, like={"mlp_module.layer0.weight": T((4, 3))}),
+    Example(
+        "a prefix",
+        {"0.weight": T((4, 3)), "1.weight": T((2, 4))},
+        like={"a.0.weight": T((4, 3)), "a.1.weight": T((2, 4))},
+    ),
+    Example("short names of one's own", {"w": T((4, 3)), "t": T((2, 4)), "mean": T((3,)), "var": T((3,))}),
 )
+_REPLACED = 'Somebody stripped "module." with key.replace(), which also takes it out of the middle of names.'
+_AGAIN = 'Strip the original file again: {key.removeprefix("module."): value for key, value in weights.items()}.'
 
 
 @rule("N403", "mangled-by-naive-replace", Severity.ERROR)
-def mangled_by_naive_replace(comparison: Comparison) -> Iterator[Problem]:
-    """One step of the chain."""
-    yield from moved(
-        comparison,
-        "N403",
-        'Somebody stripped "module." with key.replace(), which also takes it out of the middle of names.',
+def mangled_by_naive_replace(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """One step of the chain; or keys that were cut, with a target or without."""
+    if isinstance(subject, Comparison):
+        if subject.cut is not None and subject.cut.back is None and subject.state_dict is not None:
+            yield _fallen_together(subject, subject.state_dict, subject.cut)
+        letters = subject.cut.letters if subject.cut is not None else 0
+        yield from moved(subject, "N403", _cause(letters) if letters else _REPLACED)
+        return
+    for state_dict in subject.state_dicts:
+        if state_dict.role in WEIGHTS and (found := ends_of_names(state_dict.keys)):
+            yield _ends(state_dict, found)
+
+
+def _cause(letters: int) -> str:
+    return f'Somebody stripped "module." with key[{letters}:], which cuts keys that do not begin with it as well.'
+
+
+def _fallen_together(comparison: Comparison, state_dict: StateDict, cut: Cut) -> Problem:
+    lost = wording.count(cut.lost, "tensor")
+    return Problem(
+        message=(
+            f"every key is one of {comparison.reference.source} less its first {cut.letters} letters, and several"
+            f" became one: {lost} {'is' if cut.lost == 1 else 'are'} lost"
+        ),
+        cause=_cause(cut.letters),
+        advice=f"No command brings them back. {_AGAIN}",
+        keys=tuple([(*state_dict.path, key) for key in state_dict.keys]),
+        location=Location(path=state_dict.path),
+    )
+
+
+def _ends(state_dict: StateDict, found: list[str]) -> Problem:
+    return Problem(
+        message=f"{wording.count(len(found), 'key')} {'looks' if len(found) == 1 else 'look'} like the end of a name"
+        f" ({wording.abridged(found)})",
+        cause='Most likely "module." was stripped with key[7:], which cuts keys that do not begin with it as well.',
+        advice=f"With the model it can be told: ckptdoctor check FILE --model MODULE:CLASS. {_AGAIN}",
+        keys=tuple([(*state_dict.path, key) for key in found]),
+        location=Location(path=state_dict.path),
+        severity=Severity.WARNING,
     )

@@ -78,7 +78,9 @@ def _problem(objects: Objects, fix: Fix | None) -> Problem:
         message=f"the file holds {refused.classes(found)}{stand}, and needs {wording.listed(packages)} to load",
         cause="The weights themselves do not need it, but torch loads the file whole or not at all.",
         torch_says=(*refused.lines(found[:1]), not_importable(found[0].path)),
-        advice=f"If you trust it: pip install {' '.join(packages)}, and {refused.allow(found)} before torch.load.",
+        advice=refused.trusting(
+            found, f"If you trust it: pip install {' '.join(packages)}, and {{}} before torch.load."
+        ),
         keys=tuple([place.path for place in places]),
         location=refused.first_use(found),
         fix=fix,

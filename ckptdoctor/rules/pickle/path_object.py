@@ -63,7 +63,7 @@ def _problem(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
         message=f"{refused.where(objects.places[0])} is a {what}" if number == 1 else several,
         cause="The path was saved as an object of pathlib; str(path) would have avoided it.",
         torch_says=(*refused.lines(objects.blocked[:1]), *_elsewhere(objects.blocked[0])),
-        advice="" if values else f"If you trust the file: {refused.allow(objects.blocked)} before torch.load.",
+        advice="" if values else refused.trusting(objects.blocked, "If you trust the file: {} before torch.load."),
         keys=tuple([place.path for place in objects.places]),
         location=refused.first_use(objects.blocked),
         fix=refused.plain_fix(checkpoint, objects, values, title, "P203") if values else None,

@@ -59,8 +59,8 @@ def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
         cause=f"The weights themselves do not need {_packages(found)}, but torch loads the file whole or not at all.",
         torch_says=(*refused.lines(found[:1]), not_importable(found[0].path)),
         advice=(
-            f"If you trust the file and have the code: {refused.allow(found)} before torch.load. "
-            "Next time save only what plain data can say."
+            refused.trusting(found, "If you trust the file and have the code: {} before torch.load.")
+            + " Next time save only what plain data can say."
         ),
         keys=tuple([place.path for place in places]),
         location=refused.first_use(found),

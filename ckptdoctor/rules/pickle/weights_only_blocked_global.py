@@ -75,7 +75,7 @@ def _curable(checkpoint: Checkpoint, objects: Objects, values: list[object]) -> 
         message=_message(objects),
         cause=_CAUSE,
         torch_says=refused.lines(objects.blocked),
-        advice=f"Or allow the class where you load it: {refused.allow(objects.blocked)}",
+        advice=refused.trusting(objects.blocked, "Or allow the class where you load it: {}"),
         keys=tuple([place.path for place in objects.places]),
         location=refused.first_use(objects.blocked),
         fix=refused.plain_fix(
@@ -90,7 +90,8 @@ def _incurable(objects: Objects) -> Problem:
         cause=_CAUSE,
         torch_says=refused.lines(objects.blocked),
         advice=(
-            f"If you trust the file: {refused.allow(objects.blocked)} before torch.load. "
+            refused.trusting(objects.blocked, "If you trust the file: {} before torch.load.")
+            + " "
             + (_TAGS if _only_tags(objects) else _NOT_PLAIN)
         ),
         keys=tuple([place.path for place in objects.places]),

@@ -146,6 +146,26 @@ def test_a_namespace_with_a_tensor_stays(tmp_path):
     assert "add_safe_globals([argparse.Namespace])" in finding.advice
 
 
+def measure(value):
+    """A function of a training script: what it does is up to it."""
+    return value
+
+
+class Measured:
+    """An object that calls the function when it is loaded."""
+
+    def __reduce__(self):
+        return measure, (1,)
+
+
+def test_nobody_is_told_to_allow_a_function(tmp_path):
+    """torch would call it: what a class of plain data does is known, what a function does is not."""
+    torch.save({"x": Measured()}, tmp_path / "a.pt")
+    advice = " ".join([finding.advice for finding in check(str(tmp_path / "a.pt")).findings])
+    assert "add_safe_globals" not in advice
+    assert "Do not allow tests.rules.pickle.test_blocked_globals.measure: torch would call it" in advice
+
+
 def test_the_advice_makes_torch_load_it(tmp_path):
     """add_safe_globals with the named class is what torch wants."""
     torch.save({"args": argparse.Namespace(lr=1)}, tmp_path / "a.pt")

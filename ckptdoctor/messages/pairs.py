@@ -1,0 +1,290 @@
+"""Missing keys and unexpected keys that are the same weights under other names, told by the names alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+_TAIL = 2  # last tokens in common from which two keys are taken for the same weight
+_DEEPEST = 8  # tokens of an end that are compared
+_NEAREST = 4  # keys with the same end that are tried
+_STEPS = 4  # renames in one error
+_ENOUGH = 2  # keys that a rename has to explain: one pair is a coincidence
+
+WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wrapped_module", "module")
+STAT, COUNTER = "running_mean", "num_batches_tracked"
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """One way in which names differ: its kind, how to say it ("old → new"), and missing key → unexpected key.
+
+    ``certain``: the names allow no other reading, so each missing key has the shape of its partner.
+    ``missing`` and ``unexpected`` are all keys that it explains, with or without a partner.
+    """
+
+    kind: str
+    told: str
+    pairs: dict[str, str]
+    missing: frozenset[str]
+    unexpected: frozenset[str]
+    certain: bool = True
+
+
+def name_pairs(missing: Collection[str], unexpected: Collection[str]) -> Iterator[Pairs]:
+    """The same tensors under other names; each kind takes what it explains off the rest."""
+    rest, more = dict.fromkeys(missing), dict.fromkeys(unexpected)
+    for find in (_wrapped, _wanting_wrappers, _replaced, _gamma, _respelt, _dotless, _shifted, _renamed):
+        if not rest or not more:
+            return
+        found = find(rest, more)
+        if found is not None:
+            yield found
+            rest = dict.fromkeys(key for key in rest if key not in found.missing)
+            more = dict.fromkeys(key for key in more if key not in found.unexpected)
+
+
+Keys = Collection[str]
+
+
+def _paired(kind: str, told: str, pairs: dict[str, str], more: Keys, certain: bool = True) -> Pairs | None:
+    """The pairs with the counters beside them, which torch does not call missing of a file without versions."""
+    if not pairs or len(set(pairs.values())) < len(pairs):
+        return None
+    explained = set(pairs.values())
+    explained |= {
+        key[: -len(STAT)] + COUNTER
+        for key in pairs.values()
+        if key.endswith(STAT) and key[: -len(STAT)] + COUNTER in more
+    }
+    return Pairs(kind, told, pairs, frozenset(pairs), frozenset(explained), certain)
+
+
+def bare(key: str) -> str:
+    """A key without the tokens of wrappers."""
+    return ".".join([token for token in key.split(".") if token not in WRAPPERS])
+
+
+def _wrapped(missing: Keys, unexpected: Keys) -> Pairs | None:
+    """The file has tokens of wrappers further inside."""
+    pairs = {bare(key): key for key in unexpected if bare(key) != key and bare(key) in missing}
+    return _paired("wrapped", _token(pairs.values()), pairs, unexpected)
+
+
+def _wanting_wrappers(missing: Keys, unexpected: Keys) -> Pairs | None:
+    """The model has tokens of wrappers further inside."""
+    pairs = {key: bare(key) for key in missing if bare(key) != key and bare(key) in unexpected}
+    return _paired("unwrapped", _token(pairs), pairs, unexpected)
+
+
+def _token(keys: Collection[str]) -> str:
+    """The wrapper's token that the first of the keys has, and where."""
+    for key in keys:
+        tokens = key.split(".")
+        at = next(number for number, token in enumerate(tokens) if token in WRAPPERS)
+        return ".".join(tokens[: at + 1])
+    return ""
+
+
+def _replaced(missing: Keys, unexpected: Keys) -> Pairs | None:
+    """``key.replace("module.", "")`` took it out of the middle of names."""
+    pairs = {key: short for key in missing if (short := key.replace("module.", "")) != key and short in unexpected}
+    return _paired("replaced", 'key.replace("module.", "")', pairs, unexpected)
+
+
+def cut_pairs(missing: Keys, unexpected: Keys) -> Pairs | None:
+    """``key[7:]`` cut keys that did not begin with ``module.``: each is a key of the model less its first letters.
+
+    Where two keys of the model end alike, the file has one tensor for both, and nobody can tell whose it is.
+    """
+    unexpected = dict.fromkeys(unexpected)  # the list may be long, and is searched
+    wanted = [*missing, *[key[: -len(STAT)] + COUNTER for key in missing if key.endswith(STAT)]]
+    for length in _lengths(wanted, unexpected):
+        ends: dict[str, list[str]] = defaultdict(list)
+        for key in dict.fromkeys(wanted):
+            ends[key[length:]].append(key)
+        explained = frozenset(key for key in wanted if key[length:] in unexpected)
+        through = [key for key in explained if key[length - 1 : length] not in ("", ".")]
+        if not through or len({key[:length] for key in explained}) < _ENOUGH or not ends.keys() >= {*unexpected}:
+            continue
+        pairs = {key: key[length:] for key in explained}
+        return Pairs(
+            "cut", f"key[{length}:]", pairs, explained, frozenset(unexpected), len(pairs) == len({*unexpected})
+        )
+    return None
+
+
+def _lengths(missing: Keys, unexpected: Keys) -> Iterator[int]:
+    """How many letters may be cut: what is left of the longest key is the end of a key."""
+    longest = max(unexpected, key=len)
+    found = {len(key) - len(longest) for key in missing if key.endswith(longest)}
+    yield from islice(sorted(found - {0}), 2 * _DEEPEST)
+
+
+def _gamma(missing: Keys, unexpected: Keys) -> Pairs | None:
+    """Norm layers of TensorFlow: gamma and beta."""
+    pairs = {}
+    for key in unexpected:
+        module, dot, leaf = key.rpartition(".")
+        wanted = f"{module}{dot}{_OF_TENSORFLOW.get(leaf)}"
+        if leaf in _OF_TENSORFLOW and wanted in missing:
+            pairs[wanted] = key
+    return _paired("gamma", "gamma → weight, beta → bias", pairs, unexpected)
+
+
+_OF_TENSORFLOW = {"gamma": "weight", "beta": "bias"}
+
+
+def _respelt(missing: Keys, unexpected: Keys) -> Pairs | None:
+    """Case and separators differ."""
+    return _same(missing, unexpected, "respelt", "case and separators", _plainly)
+
+
+def _plainly(key: str) -> str:
+    return ".".join(re.sub(r"[_\-/]", "", token).lower() for token in key.replace("/", ".").split("."))
+
+
+def _dotless(missing: Keys, unexpected: Keys) -> Pairs | None:
+    """The dots are left out, behind a first token or none."""
+
+    def without(key: str) -> str:
+        return key.replace(".", "")
+
+    def behind(key: str) -> str:
+        return key.partition(".")[2] or key
+
+    plain = {key: key for key in unexpected if key.count(".") <= 1}
+    names: dict[str, list[str]] = defaultdict(list)
+    for key in missing:
+        names[without(key)].append(key)
+    pairs = {
+        wanted[0]: key
+        for key in plain
+        if len(wanted := names.get(behind(key), [])) == 1 and wanted[0].count(".") > key.count(".")
+    }
+    found = _paired("dotless", "", pairs, unexpected)
+    if found is None:
+        return None
+    first = next(iter(pairs.values())).partition(".")
+    prefix = f"{first[0]}." if first[2] else ""
+    more = {key for key in unexpected if prefix and key.startswith(prefix)}  # decay and the number of updates
+    return Pairs("dotless", prefix, pairs, found.missing, found.unexpected | more)
+
+
+def _same(missing: Keys, unexpected: Keys, kind: str, told: str, normal: Callable[[str], str]) -> Pairs | None:
+    """Keys that are equal once they are made normal, each to one other only."""
+    wanted: dict[str, list[str]] = defaultdict(list)
+    here: dict[str, list[str]] = defaultdict(list)
+    for key in missing:
+        wanted[normal(key)].append(key)
+    for key in unexpected:
+        here[normal(key)].append(key)
+    pairs = {keys[0]: here[name][0] for name, keys in wanted.items() if len(keys) == 1 == len(here.get(name, ()))}
+    return _paired(kind, told, pairs, unexpected)
+
+
+_NUMBER = re.compile(r"(?<![^.])(\d{1,6})(?=\.)")
+
+
+def _shifted(missing: Keys, unexpected: Keys) -> Pairs | None:
+    """Numbered parts are counted from another number: one offset behind one name explains all of its keys."""
+    places: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
+    for key in missing:
+        for found in _NUMBER.finditer(key):
+            places[key[: found.start()], key[found.end() :]][int(found[1])] = key
+    tally: Counter[tuple[str, int]] = Counter()
+    for key in unexpected:
+        for found in _NUMBER.finditer(key):
+            for number in islice(places.get((key[: found.start()], key[found.end() :]), {}), _NEAREST):
+                tally[key[: found.start()], number - int(found[1])] += 1
+    for (container, offset), count in tally.most_common(1):
+        if not offset or count < _ENOUGH or 2 * count < min(len(missing), len(unexpected)):
+            continue
+        pairs = {}
+        for key in unexpected:
+            found_at = _NUMBER.match(key, len(container)) if key.startswith(container) else None
+            if found_at is not None:
+                wanted = f"{container}{int(found_at[1]) + offset}{key[found_at.end() :]}"
+                if wanted in missing:
+                    pairs[wanted] = key
+        return _paired("shifted", f"{container}{{n}} → {container}{{n{offset:+d}}}", pairs, unexpected, certain=False)
+    return None
+
+
+def _renamed(missing: Keys, unexpected: Keys) -> Pairs | None:
+    """Parts have other names, each in every key that has it; together they explain most of both sides."""
+    rest, more = dict.fromkeys(missing), dict.fromkeys(unexpected)
+    pairs: dict[str, str] = {}
+    told: list[str] = []
+    for _ in range(_STEPS):
+        found = _rename(rest, more)
+        if found is None:
+            break
+        pattern, renamed = found
+        told.append(pattern)
+        pairs |= renamed
+        rest = dict.fromkeys(key for key in rest if key not in renamed)
+        more = dict.fromkeys(key for key in more if key not in set(renamed.values()))
+    close = all(_common_tail(one, other) >= _TAIL for one, other in pairs.items())
+    found_all = _paired("renamed", ", ".join(told), pairs, unexpected, close)
+    if found_all is None or 3 * len(pairs) < 2 * len(missing) or 3 * len(found_all.unexpected) < 2 * len(unexpected):
+        return None
+    return found_all
+
+
+def _rename(missing: Keys, unexpected: Keys) -> tuple[str, dict[str, str]] | None:
+    """The rename that explains most keys: how to say it, and missing key → unexpected key."""
+    ends: dict[tuple[str, ...], list[tuple[str, ...]]] = defaultdict(list)
+    wanted = [tuple(key.split(".")) for key in missing]
+    for tokens in wanted:
+        for size in range(1, min(len(tokens), _DEEPEST) + 1):
+            ends[tokens[-size:]].append(tokens)
+    tally: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
+    for key in unexpected:
+        tally.update(set(_differences(tuple(key.split(".")), ends)))
+    known = set(wanted)
+    for (old, new), count in tally.most_common(_NEAREST):
+        if count < _ENOUGH or not all(old) or not all(new) or not old or not new:
+            continue
+        pairs = {}
+        for key in unexpected:
+            tokens = tuple(key.split("."))
+            made = next((each for each in _substituted(tokens, old, new) if each in known), None)
+            if made is not None:
+                pairs[".".join(made)] = key
+        if len(pairs) >= _ENOUGH and len(set(pairs.values())) == len(pairs):
+            return f"{'.'.join(old)} → {'.'.join(new)}", pairs
+    return None
+
+
+def _differences(
+    tokens: tuple[str, ...], ends: dict[tuple[str, ...], list[tuple[str, ...]]]
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """What stands here and what there, between a common beginning and a common end."""
+    for size in range(min(len(tokens), _DEEPEST), 0, -1):
+        for other in islice(ends.get(tokens[-size:], ()), _NEAREST):
+            start = 0
+            while start < min(len(tokens), len(other)) - size and tokens[start] == other[start]:
+                start += 1
+            tail = size
+            while tail < min(len(tokens), len(other)) - start and tokens[-tail - 1] == other[-tail - 1]:
+                tail += 1
+            yield tokens[start : len(tokens) - tail], other[start : len(other) - tail]
+
+
+def _substituted(tokens: tuple[str, ...], old: tuple[str, ...], new: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for at in range(len(tokens) - len(old) + 1):
+        if tokens[at : at + len(old)] == old:
+            yield (*tokens[:at], *new, *tokens[at + len(old) :])
+
+
+def _common_tail(one: str, other: str) -> int:
+    count = 0
+    for mine, theirs in zip(reversed(one.split(".")), reversed(other.split(".")), strict=False):
+        if mine != theirs:
+            break
+        count += 1
+    return count

@@ -1,4 +1,4 @@
-"""Test accuracy of LeNet in every strategy on 1, 2 and 4 workers: ``python benchmarks/accuracy.py [data …]``.
+"""Test accuracy of LeNet in every strategy on 1, 2 and 4 workers: ``python benchmarks/train_accuracy.py [data …]``.
 
 On the CPU replicas are virtual: this measures that every strategy learns as well as one device, not how fast.
 """

@@ -65,8 +65,10 @@ def _why(comparison: Comparison, unsafe: bool) -> str:
     ]
     lines += _lines("missing", plain.missing) + _lines("left over", plain.unexpected)
     lines += _lines("another shape", plain.mismatched)
-    if comparison.moves and not unsafe:
-        lines.append("  some names can only be guessed from their order: --unsafe-fixes renames them")
+    if comparison.moves:
+        lines.append(
+            "  some names can only be guessed from their order, and no guess is written: say them with --rename"
+        )
     lines += [] if unsafe else _undone(comparison)
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
     if family is not None:

@@ -261,6 +261,7 @@ def _compared(
         steps.append(_step(f'{"add" if prefix.added else "strip"} "{prefix.text}"', prefix_code(prefix), now))
     after_prefix = now
     moves = _moves(now, wanted) if _renames_help(now, wanted) else ()
+    moves = certain(moves, now.here) if reference.certain else moves
     for move in moves:
         now = _renamed(now, target, move.change)
         steps.append(_step(move.pattern, move.code, now))
@@ -285,6 +286,20 @@ def _moves(now: Alignment, wanted: Mapping[str, Expected]) -> tuple[Move, ...]:
     from ckptdoctor.facts.search import find_moves  # much code, which a check without a target has no use for
 
     return tuple(find_moves(now.here, wanted))
+
+
+def certain(moves: tuple[Move, ...], here: Mapping[str, Tensor]) -> tuple[Move, ...]:
+    """The moves without the guesses among them, and without what only a guess would make room for."""
+    found: list[Move] = []
+    keys = set(here)
+    for move in moves:
+        names = {old: new for old, new in move.names.items() if old in keys} if move.sure else {}
+        while stay := {new for new in names.values() if new in keys and new not in names}:
+            names = {old: new for old, new in names.items() if new not in stay}
+        if names:
+            found.append(replace(move, names=names))
+            keys = {names.get(key, key) for key in keys}
+    return tuple(found)
 
 
 def _renames_help(now: Alignment, wanted: Mapping[str, Expected]) -> bool:

@@ -6,6 +6,7 @@ by chance, so that whoever goes by order or by shapes is wrong sooner or later.
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import torch
@@ -76,7 +77,11 @@ def quantities(rng: Random) -> Pair:
     of = case(rng)
     token = rng.choice(QUANTITIES)
     leaf = rng.choice(("weight", "weight", "bias"))
-    keys = [key for key in of.truth if key.rpartition(".")[2] == leaf]
+    shared = Counter(map(id, of.truth.values()))  # what is tied is known under its other name
+    alone = [key for key, value in of.truth.items() if shared[id(value)] == 1]
+    keys = [key for key in alone if key.rpartition(".")[2] == leaf] or alone
+    leaf = keys[0].rpartition(".")[2]
+    keys = [key for key in keys if key.rpartition(".")[2] == leaf]
     some = keys if rng.random() < 0.5 else rng.sample(keys, 1)
     prefix = rng.choice(("", "", "module."))
     source = {prefix + (key[: -len(leaf)] + token.format(leaf) if key in some else key): value
@@ -165,7 +170,7 @@ def overlapping(rng: Random) -> Pair:
 def one_less(rng: Random) -> Pair:
     """The list lacks a member in its middle, and has one more at its end: which one is which, nobody knows."""
     of = made_up(rng, {f"layers.{n}.weight": (N, N) for n in range(4)} | {"head.weight": (2, N)}, "one less")
-    gone = rng.choice((0, 1, 2))
+    gone = rng.choice((1, 2))
     source = {key: value for key, value in of.truth.items() if key != f"layers.{gone}.weight"}
     source.update(fresh({f"layers.{rng.choice((4, 5, 7))}.weight": torch.empty(N, N)}, rng))
     return pair(of, rng, f"no layer {gone}, and another one at the end", source, answers=(), **_formats(rng))

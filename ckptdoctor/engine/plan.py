@@ -230,7 +230,7 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
     reference = request.reference
     if reference is None:
         raise UsageError("--auto needs to know the target: add --like OTHER, or --model MODULE:CLASS.")
-    require_one_choice(draft.checkpoint, reference)
+    require_one_choice(draft.checkpoint, reference, request)
     asked, reference = reference, replace(reference, certain=True)
     for _ in range(_ROUNDS):
         if not (

@@ -118,8 +118,8 @@ def test_two_sets_of_weights_are_a_choice(folder, capsys):
     torch.save({"model": model.state_dict(), "ema": averaged.state_dict()}, "sick.pt")
     assert refusal(capsys) == (
         "refused · more than one set of weights fits target.pt: choose one.\n"
-        "  --root model   17 of 17 keys\n"
-        "  --root ema   17 of 17 keys\n"
+        "  model, 17 of 17 keys: ckptdoctor fix sick.pt --root model --auto --like target.pt -o well.pt\n"
+        "  ema, 17 of 17 keys: ckptdoctor fix sick.pt --root ema --auto --like target.pt -o well.pt\n"
     )
     command = ["fix", "sick.pt", "--auto", "--like", "target.pt", "-o", "well.pt", "--root", "ema"]
     assert run(command) == 0

@@ -41,7 +41,8 @@ class Reference:
     ``extra`` are the keys whose values are loaded whatever they are, above all extra state of modules
     (``Module.set_extra_state``); those that are tensors in the target are among ``tensors`` as well.
     ``parameters`` are what ``Module.parameters()`` gives, in its order, and ``frozen`` those of them that are not
-    trained; () where that is not known. ``beside`` is the whole file that the keys were learnt from.
+    trained; () where that is not known. ``beside`` is the whole file that the keys were learnt from. ``certain`` says
+    that renames which are only a guess are left out of what is held against it: a repair writes none.
     """
 
     source: str
@@ -55,3 +56,4 @@ class Reference:
     parameters: tuple[str, ...] = ()
     frozen: frozenset[str] = frozenset()
     beside: Checkpoint | None = None
+    certain: bool = False

@@ -15,7 +15,7 @@ class Safety(str, Enum):
     # drops only what the target does not want, or fills in what it wants with the one value that this can have: safe
     # for the reference that it was found with, and applied without asking only where that is named again
     CONFIRMED = "confirmed"
-    UNSAFE = "unsafe"  # changes or drops something, or rests on a guess: only with --unsafe-fixes or its own option
+    UNSAFE = "unsafe"  # changes or drops something: only with --unsafe-fixes or its own option
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ Each step is planned anew from the contents as the ones before it left them, so 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.edits import Edit, Safety, TakeRoot
+from ckptdoctor.edits import Edit, TakeRoot
 from ckptdoctor.facts.alignment import Comparison, compare, prefix_code
 from ckptdoctor.rules.registry import find_rule
 from ckptdoctor.rules.renames import rename_edits
@@ -23,7 +23,6 @@ class Link:
     code: str
     title: str
     edits: tuple[Edit, ...]
-    safety: Safety = Safety.SAFE
 
     @property
     def name(self) -> str:
@@ -33,7 +32,11 @@ class Link:
 
 
 def next_link(checkpoint: Checkpoint, reference: Reference) -> Link | None:
-    """The next step towards the reference; None when no step is left, or more than one place could be meant."""
+    """The next step towards the reference; None when no step is left, or more than one place could be meant.
+
+    A rename that is only a guess is no step.
+    """
+    reference = replace(reference, certain=True)
     comparison = compare(checkpoint, reference)
     if comparison.state_dict is None or comparison.rivals or comparison.uncovered:
         return None
@@ -46,7 +49,7 @@ def next_link(checkpoint: Checkpoint, reference: Reference) -> Link | None:
 def _cure(comparison: Comparison) -> Link | None:
     for cure in comparison.cures[:1]:
         dropped = () if cure.drops is None else (cure.drops.path,)
-        return _link(comparison, cure.code, cure.title, cure.change, Safety.SAFE, dropped)
+        return _link(comparison, cure.code, cure.title, cure.change, dropped)
     return None
 
 
@@ -55,13 +58,12 @@ def _prefix(comparison: Comparison) -> Link | None:
     if prefix is None:
         return None
     title = f'{"add" if prefix.added else "strip"} "{prefix.text}"'
-    return _link(comparison, prefix_code(prefix), title, prefix.change, Safety.SAFE)
+    return _link(comparison, prefix_code(prefix), title, prefix.change)
 
 
 def _move(comparison: Comparison) -> Link | None:
     for move in comparison.moves[:1]:
-        safety = Safety.SAFE if move.sure else Safety.UNSAFE
-        return _link(comparison, move.code, f"rename {move.pattern}", move.change, safety)
+        return _link(comparison, move.code, f"rename {move.pattern}", move.change)
     return None
 
 
@@ -70,9 +72,8 @@ def _link(
     code: str,
     title: str,
     change: Callable[[str], str],
-    safety: Safety,
     dropped: tuple[KeyPath, ...] = (),
 ) -> Link | None:
     assert comparison.state_dict is not None
     edits, _ = rename_edits(comparison.state_dict, change, dropped)
-    return Link(code, title, edits, safety) if edits else None
+    return Link(code, title, edits) if edits else None

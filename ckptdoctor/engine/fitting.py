@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from shlex import quote
+from collections.abc import Mapping
+from dataclasses import replace
+from glob import escape
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
-from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.engine.request import FixRequest, again
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import foreign
-from ckptdoctor.facts.alignment import Comparison, compare
+from ckptdoctor.facts.alignment import Alignment, Comparison, compare
 from ckptdoctor.facts.layouts import family_of, layout
+from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.norms import final_versions, missing_counters
+from ckptdoctor.facts.rivals import rival_parts
 from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.stacking import stacks
@@ -21,20 +26,29 @@ from ckptdoctor.facts.weight_norms import computable
 _SHOWN = 5  # keys that a refusal names
 
 
-def require_one_choice(checkpoint: Checkpoint, reference: Reference) -> None:
-    """Raise RefusedError where several state dicts fit a target equally well: raw and averaged weights, say.
+def require_one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest) -> None:
+    """Raise RefusedError where several state dicts, or parts of one, fit a target equally well: raw and averaged, say.
 
     Which of them is wanted only a person can know.
     """
+    total = plural(len(reference.tensors), "key")
     whole = [each for each in weights_among(checkpoint.state_dicts) if each.path]
-    if len(whole) < 2:
-        return
-    fits = {each.path: len(compare(checkpoint, reference, each.path).cured.fits) for each in whole}
-    best = [path for path, keys in fits.items() if keys and keys == max(fits.values())]
-    if len(best) > 1:
-        total = len(reference.tensors)
-        lines = [f"more than one set of weights fits {reference.source}: choose one."]
-        lines += [f"  --root {quote(show_path(path))}   {fits[path]:,} of {plural(total, 'key')}" for path in best]
+    if len(whole) > 1:
+        fits = {each.path: len(compare(checkpoint, reference, each.path).cured.fits) for each in whole}
+        best = [path for path, keys in fits.items() if keys and keys == max(fits.values())]
+        if len(best) > 1:
+            lines = [f"more than one set of weights fits {reference.source}: choose one."]
+            for path in best:
+                name = show_path(path)
+                lines.append(f"  {name}, {fits[path]:,} of {total}: {again(replace(request, root=name))}")
+            raise RefusedError("\n".join(lines))
+    state_dict = compare(checkpoint, reference).state_dict
+    parts = rival_parts({each.key: each for each in state_dict.tensors}, reference) if state_dict is not None else ()
+    if parts:
+        lines = [f"more than one part fits {reference.source}: choose one."]
+        for part in parts:
+            command = again(replace(request, keep=(*request.keep, f"{escape(part)}*")))
+            lines.append(f"  {part.removesuffix('.')}, {total}: {command}")
         raise RefusedError("\n".join(lines))
 
 
@@ -50,11 +64,16 @@ def require_fit(checkpoint: Checkpoint, reference: Reference, unsafe: bool = Fal
 
 def fits(comparison: Comparison) -> bool:
     """Whether every wanted key is here in its shape, and no other one; the counters that torch sets itself apart."""
-    plain = comparison.plain
-    if comparison.nested or comparison.steps or plain.unexpected or plain.mismatched:
+    plain, wanted = comparison.plain, comparison.reference.tensors
+    if comparison.nested or comparison.steps or plain.unexpected or plain.mismatched or codes(plain, wanted):
         return False
     _, unasked = missing_counters(comparison, final_versions(comparison))
     return set(plain.missing) <= set(unasked)
+
+
+def codes(plain: Alignment, wanted: Mapping[str, Expected]) -> tuple[str, ...]:
+    """Keys that are integers here, and floats in the target: codes of a quantised layer, which torch would load."""
+    return tuple([key for key in plain.fits if is_code(plain.here[key], wanted[key])])
 
 
 def _why(comparison: Comparison, unsafe: bool) -> str:
@@ -65,8 +84,11 @@ def _why(comparison: Comparison, unsafe: bool) -> str:
     ]
     lines += _lines("missing", plain.missing) + _lines("left over", plain.unexpected)
     lines += _lines("another shape", plain.mismatched)
-    if comparison.moves and not unsafe:
-        lines.append("  some names can only be guessed from their order: --unsafe-fixes renames them")
+    lines += _lines("integers, which are no weights without their scale", codes(plain, comparison.reference.tensors))
+    if comparison.moves:
+        lines.append(
+            "  some names can only be guessed from their order, and no guess is written: say them with --rename"
+        )
     lines += [] if unsafe else _undone(comparison)
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
     if family is not None:

@@ -231,15 +231,16 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
     reference = request.reference
     if reference is None:
         raise UsageError("--auto needs to know the target: add --like OTHER, or --model MODULE:CLASS.")
-    require_one_choice(draft.checkpoint, reference)
+    require_one_choice(draft.checkpoint, reference, request)
+    asked, reference = reference, replace(reference, certain=True)
     for _ in range(_ROUNDS):
         if not (
-            _rename_towards(draft, request, reference)
+            _rename_towards(draft, reference)
             or _confirm(draft, request, reference, rules)
             or _arrange_attention(draft, request, reference)
         ):
             break
-    require_fit(draft.checkpoint, reference, request.unsafe)
+    require_fit(draft.checkpoint, asked, request.unsafe)
     require_no_others(draft.checkpoint, reference)
 
 
@@ -253,12 +254,12 @@ def _arrange_attention(draft: _Draft, request: FixRequest, reference: Reference)
     return bool(edits)
 
 
-def _rename_towards(draft: _Draft, request: FixRequest, reference: Reference) -> bool:
-    """Add the next step of the chain; whether there was one that may be taken."""
+def _rename_towards(draft: _Draft, reference: Reference) -> bool:
+    """Add the next step of the chain; whether there was one."""
     link = next_link(draft.checkpoint, reference)
-    if link is None or (link.safety is Safety.UNSAFE and not request.unsafe):
+    if link is None:
         return False
-    draft.add(link.code, link.name, link.title, link.safety, link.edits, reference)
+    draft.add(link.code, link.name, link.title, Safety.SAFE, link.edits, reference)
     return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from dataclasses import field
 
 from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
@@ -83,6 +84,31 @@ class FixRequest:
     def cures(self) -> bool:
         """Whether cures of rules are wanted: all, because nothing is named, or those of the rules selected."""
         return (not self.named and not self.auto) or self.selection.select is not None
+
+
+def again(request: FixRequest) -> str:
+    """The command line that asks for this."""
+    words = ["ckptdoctor", "fix", request.path]
+    given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
+    for option, value in (*given, ("--error", request.error), ("--qkv-layout", request.qkv_layout)):
+        words += [] if value is None else [option, value]
+    for option, values in (
+        ("--drop", request.drop),
+        ("--keep", request.keep),
+        ("--strip-prefix", request.strip_prefixes),
+    ):
+        words += [word for value in values for word in (option, value)]
+    words += [word for each in request.renames for word in ("--rename", each.text)]
+    words += [] if request.heads is None else ["--heads", str(request.heads)]
+    asked = (("--slim", request.slim), ("--strip-module", request.strip_module), ("--to-cpu", request.to_cpu))
+    more = (("--weights-only-safe", request.weights_only_safe), ("--clone-shared", request.clone_shared))
+    last = (("--tie", request.tie), ("--remap-optimizer", request.remap_optimizer), ("--unsafe-fixes", request.unsafe))
+    words += [option for option, wanted in (*asked, *more, *last, ("--force", request.force)) if wanted]
+    words += ["--auto"] if request.auto else []
+    line = shlex.join(words)
+    if request.error is None and request.reference is not None:
+        line += f" {request.reference.option or '--like OTHER'}"
+    return line if request.output is None else f"{line} -o {shlex.quote(request.output)}"
 
 
 def substitution(text: str) -> Substitution:

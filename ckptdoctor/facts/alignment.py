@@ -269,6 +269,7 @@ def _compared(
         moves: tuple[Move, ...] = (cut.back,) if cut.back is not None else ()
     else:
         moves = _moves(now, wanted) if _renames_help(now, wanted) else ()
+    moves = certain(moves, now.here) if reference.certain else moves
     for move in moves:
         now = _renamed(now, target, move.change)
         steps.append(_step(move.pattern, move.code, now))
@@ -294,6 +295,20 @@ def _moves(now: Alignment, wanted: Mapping[str, Expected]) -> tuple[Move, ...]:
     from ckptdoctor.facts.search import find_moves  # much code, which a check without a target has no use for
 
     return tuple(find_moves(now.here, wanted))
+
+
+def certain(moves: tuple[Move, ...], here: Mapping[str, Tensor]) -> tuple[Move, ...]:
+    """The moves without the guesses among them, and without what only a guess would make room for."""
+    found: list[Move] = []
+    keys = set(here)
+    for move in moves:
+        names = {old: new for old, new in move.names.items() if old in keys} if move.sure else {}
+        while stay := {new for new in names.values() if new in keys and new not in names}:
+            names = {old: new for old, new in names.items() if new not in stay}
+        if names:
+            found.append(replace(move, names=names))
+            keys = {names.get(key, key) for key in keys}
+    return tuple(found)
 
 
 def _renames_help(now: Alignment, wanted: Mapping[str, Expected]) -> bool:

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 Tokens = tuple[str, ...]
 
+_WORDS = re.compile(r"[a-z]+")
+_MEANS = {
+    word: said
+    for said, words in {
+        "q": ("query",),
+        "k": ("key",),
+        "v": ("value",),
+        "out": ("output", "o"),
+        "attn": ("attention",),
+        "embed": ("embedding", "embeddings", "emb"),
+        "norm": ("layernorm", "ln", "bn", "batchnorm", "normalization"),
+        "fc": ("linear", "lin", "dense"),
+        "conv": ("convolution", "c"),
+        "enc": ("encoder",),
+        "dec": ("decoder",),
+    }.items()
+    for word in words
+}
+_FILLERS = frozenset({"proj", "projection", "to", "layer", "self"})
 _ROTARY = frozenset({"wq", "wk"})
 _FUSED = ("qkv", "query_key_value", "in_proj", "c_attn")
 
@@ -14,6 +34,19 @@ def alike(old: Tokens, new: Tokens) -> bool:
     """Whether one name is part of the other, separators aside: ``norm.1`` and ``norm1``, ``q`` and ``q_proj``."""
     one, other = letters(old), letters(new)
     return one in other or other in one
+
+
+def of_one_kind(old: Tokens, new: Tokens) -> bool:
+    """Whether both end with words that code bases use for one another: ``query`` and ``q_proj``, ``bn1`` and ``norm``.
+
+    Source: the tables of renames in the conversion scripts of transformers, timm and OpenMMLab.
+    """
+    return not _kinds(old).isdisjoint(_kinds(new))
+
+
+def _kinds(tokens: Tokens) -> set[str]:
+    words = _WORDS.findall(tokens[-1].casefold()) if tokens else []
+    return {_MEANS.get(word, word) for word in words}.difference(_FILLERS)
 
 
 def letters(tokens: Tokens) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.facts.meanings import another_quantity
 from ckptdoctor.facts.norm_parts import is_called_part, is_part
 from ckptdoctor.late import late_dataclass
 
@@ -56,7 +57,8 @@ def move(code: str, pattern: str, gap: Gap, pairs: Iterable[tuple[str, str]], su
     """The move that gives these new names, of which the senseless ones are left out; None when nothing is left.
 
     A pair counts when the new name is wanted in the shape that the tensor has, and nothing that fits is in its place.
-    A name that two keys would get goes to neither. What a norm computes a weight of never becomes the weight itself.
+    A name that two keys would get goes to neither. What a norm computes a weight of never becomes the weight itself,
+    and nothing becomes another quantity.
     """
     names: dict[str, str] = {}
     taken: dict[str, str] = {}
@@ -66,6 +68,8 @@ def move(code: str, pattern: str, gap: Gap, pairs: Iterable[tuple[str, str]], su
         if old == new or expected is None or gap.here[old].shape != expected.shape or old in names:
             continue
         if is_part(old, gap.here) and not is_called_part(new):
+            continue
+        if another_quantity(old, new, expected.shape):
             continue
         if taken.setdefault(new, old) != old:
             twice.add(new)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ckptdoctor.facts.doubts import doubtful
 from ckptdoctor.facts.moves import Gap, Here, Move, Wanted, gap, joined, renamed
 from ckptdoctor.facts.proposals import leaves, prefixes, replacements, shifts, spellings, structure, substitutions
 
@@ -30,6 +31,7 @@ _SHORT = 3  # steps after which it is asked what parts hold
 _MANY = 10_000  # keys of which not every step is tried
 _OF_LOOSE = 3  # a third of the loose keys must find a place, or names must be the same but for their spelling
 _OF_WANTED = 10  # a tenth of the target must have other names, or names must be the same but for their spelling
+_PARTS = ("N423", "N424", "N427")  # what says that one part is another one
 _INFERRED = ("N410", "N423")  # what is told by names and shapes alone
 
 
@@ -48,7 +50,7 @@ def find_moves(here: Here, wanted: Wanted) -> list[Move]:
         plan = ((_SHORT, (told.propose,)), (_SHORT, _PROPOSALS))
     best: list[_Chain] = []
     for steps, proposals in plan:
-        found = told.audited(_find(here, wanted, proposals, steps))
+        found = _questioned(told.audited(_find(here, wanted, proposals, steps)), here, wanted)
         best.append(found)
         if found.complete and not found.guessed:
             return found.moves
@@ -104,6 +106,23 @@ class _Told:
         if self._pairs is None:
             self._pairs = structure.pairs_of(self._first)
         return self._pairs
+
+
+def _questioned(chain: _Chain, here: Here, wanted: Wanted) -> _Chain:
+    """The same chain; a rename of parts or numbers is not sure where what it comes to in the end allows another one."""
+    if not any(step.sure and step.code in _PARTS for step in chain.moves):
+        return chain
+    final, passing = {key: key for key in here}, []
+    for step in chain.moves:
+        passing.append({key for key, name in final.items() if name in step.names})
+        final = {key: step.change(name) for key, name in final.items()}
+    names = {key: new for key, new in final.items() if key != new and new in wanted}
+    doubted = doubtful(here, wanted, names)
+    moves = [
+        replace(step, sure=False) if step.code in _PARTS and keys & doubted else step
+        for step, keys in zip(chain.moves, passing, strict=True)
+    ]
+    return replace(chain, moves=moves)
 
 
 def _audited(step: Move) -> bool:

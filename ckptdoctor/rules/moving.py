@@ -53,16 +53,17 @@ def _message(comparison: Comparison, move: Move, renamed: int) -> str:
 
 
 def _fix(comparison: Comparison, move: Move) -> tuple[Fix | None, str]:
-    """All renames up to this one, and advice where two keys would get one name."""
+    """All renames up to this one, and advice where two keys would get one name; none where one of them is a guess."""
     state_dict = comparison.state_dict
     assert state_dict is not None
+    if not all(each.sure for each in comparison.moves[: comparison.moves.index(move) + 1]):
+        return None, ""
     dropped = tuple([cure.drops.path for cure in comparison.cures if cure.drops is not None])
     edits, collision = rename_edits(state_dict, lambda key: comparison.final_name(key, move), dropped)
     if collision is not None:
         one, other, name = collision
         return None, f'No repair is offered: "{one}" and "{other}" would both become "{name}"; drop one first.'
-    safety = Safety.SAFE if move.sure else Safety.UNSAFE
-    return Fix(f"rename {move.pattern}", edits, safety, auto_option(comparison)), ""
+    return Fix(f"rename {move.pattern}", edits, Safety.SAFE, auto_option(comparison)), ""
 
 
 def auto_option(comparison: Comparison) -> str:

@@ -118,23 +118,27 @@ def test_two_sets_of_weights_are_a_choice(folder, capsys):
     torch.save({"model": model.state_dict(), "ema": averaged.state_dict()}, "sick.pt")
     assert refusal(capsys) == (
         "refused · more than one set of weights fits target.pt: choose one.\n"
-        "  --root model   17 of 17 keys\n"
-        "  --root ema   17 of 17 keys\n"
+        "  model, 17 of 17 keys: ckptdoctor fix sick.pt --root model --auto --like target.pt -o well.pt\n"
+        "  ema, 17 of 17 keys: ckptdoctor fix sick.pt --root ema --auto --like target.pt -o well.pt\n"
     )
     command = ["fix", "sick.pt", "--auto", "--like", "target.pt", "-o", "well.pt", "--root", "ema"]
     assert run(command) == 0
     Net().load_state_dict(torch.load("well.pt", weights_only=True))
 
 
-def test_names_that_only_order_tells_need_a_word(folder, capsys):
-    """A guess from the order of keys is made with --unsafe-fixes only."""
+@pytest.mark.parametrize("more", [(), ("--unsafe-fixes",)])
+def test_names_that_only_order_tells_are_never_written(more, folder, capsys):
+    """A guess from the order of keys is named and refused in every mode; --rename says what is meant."""
     wanted = {f"block.{n}.{part}.weight": torch.rand(4, 4) for n in range(3) for part in ("alpha", "omega")}
     here = {f"block.{n}.{part}.weight": torch.rand(4, 4) for n in range(3) for part in ("x", "z")}
     torch.save(wanted, "target.pt")
     torch.save(here, "sick.pt")
-    assert "some names can only be guessed from their order: --unsafe-fixes renames them" in refusal(capsys)
-    assert run(["fix", "sick.pt", "--auto", "--like", "target.pt", "-o", "well.pt", "--unsafe-fixes"]) == 0
-    assert sorted(torch.load("well.pt", weights_only=True)) == sorted(wanted)
+    assert "some names can only be guessed from their order, and no guess is written" in refusal(capsys, *more)
+    assert not (folder / "well.pt").exists()
+    said = ["--rename", "\\.z\\.=.alpha.", "--rename", "\\.x\\.=.omega."]
+    assert run(["fix", "sick.pt", *said, "--auto", "--like", "target.pt", "-o", "well.pt"]) == 0
+    well = torch.load("well.pt", weights_only=True)
+    assert all(torch.equal(well[f"block.{n}.alpha.weight"], here[f"block.{n}.z.weight"]) for n in range(3))
 
 
 def test_auto_needs_a_target(folder, capsys):

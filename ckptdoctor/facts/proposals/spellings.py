@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 
 from ckptdoctor.facts.moves import Gap, Move, move
 
 _SEPARATORS = str.maketrans("", "", "._/-")
+_NEGATIVE = re.compile(r"(?:^|[./])-[0-9]")
 _DOTS = str.maketrans("", "", ".")
 
 
@@ -39,4 +41,6 @@ def _without_dots(key: str) -> str:
 
 
 def _without_separators(key: str) -> str:
+    if "-" in key and _NEGATIVE.search(key):  # a sign separates nothing
+        return key
     return key.translate(_SEPARATORS).casefold()

@@ -138,7 +138,11 @@ def _differences(old: Tokens, new: Tokens) -> set[Substitution]:
 def _numbers(old: Tokens, new: Tokens) -> bool:
     """Whether numbers become numbers: of one layer only, or a shift, which is another matter."""
     same_length = len(old) == len(new)
-    return same_length and any(a.isdecimal() and b.isdecimal() for a, b in zip(old, new, strict=True))
+    return same_length and any(_is_number(a) and _is_number(b) for a, b in zip(old, new, strict=True))
+
+
+def _is_number(token: str) -> bool:
+    return token.removeprefix("-").isdecimal()
 
 
 def _by_first_token(substitutions: Iterable[Substitution]) -> dict[str, list[Substitution]]:

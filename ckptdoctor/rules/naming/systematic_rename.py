@@ -22,7 +22,8 @@ How it is found
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER``: keys are renamed one to one. Safe where one name is part of the other,
     or names, shapes and the tree of modules allow no other assignment. Otherwise it is a guess from the order of keys,
-    and unsafe; so is a lone part that gets a foreign name, such as ``norm`` and ``fc_norm``.
+    and so is a lone part that gets a foreign name, such as ``norm`` and ``fc_norm``. No guess is written, not even with
+    ``--unsafe-fixes``: say what is meant with ``--rename`` or ``--map``.
 """
 
 from __future__ import annotations
@@ -62,5 +63,5 @@ def systematic_rename(comparison: Comparison) -> Iterator[Problem]:
         comparison,
         "N423",
         "The same parts have other names in the code of the target.",
-        "Which key is which follows only from their order: compare a few values before you trust it (--unsafe-fixes).",
+        "Which key is which follows only from their order, and no guess is written: say it with --rename or --map.",
     )

@@ -114,13 +114,14 @@ def _fix(comparison: Comparison, tied: tuple[tuple[str, str], ...]) -> Fix | Non
     state_dict, here = comparison.state_dict, comparison.cured.here
     if state_dict is None or not all(plain(here[partner]) for _, partner in tied):
         return None
+    if not all(move.sure for move in comparison.moves):
+        return None
     dropped = [cure.drops.path for cure in comparison.cures if cure.drops is not None]
     edits, collision = rename_edits(state_dict, comparison.final_name, dropped)
     if collision is not None:
         return None
     ties = [Tie((*state_dict.path, partner), key) for key, partner in tied]
-    safety = Safety.CONFIRMED if all(move.sure for move in comparison.moves) else Safety.UNSAFE
-    return Fix(f"tie {wording.count(len(ties), 'key')}", (*edits, *ties), safety, auto_option(comparison))
+    return Fix(f"tie {wording.count(len(ties), 'key')}", (*edits, *ties), Safety.CONFIRMED, auto_option(comparison))
 
 
 def plain(tensor: Tensor) -> bool:

@@ -1,0 +1,178 @@
+"""Runs the repair of a pair, and judges what came of it by the values."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from random import Random
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from ckptdoctor.cli.main import run
+from tests.pairs.libraries import LIBRARIES
+from tests.pairs.models import State
+from tests.pairs.pair import Answer, Pair, loads
+from tests.pairs.traps import TRAPS
+from tests.pairs.ways import WAYS
+
+FAMILIES = {**WAYS, **LIBRARIES, **TRAPS}
+_COMMAND = re.compile(r"(?:^|\s)(ckptdoctor (?:fix|convert|salvage) .+)$", re.MULTILINE)
+_CRASH = re.compile(r"Traceback|internal error|this is a bug", re.IGNORECASE)
+
+
+class Verdict(Enum):
+    """What came of a repair."""
+
+    RIGHT = "right"
+    COMMAND = "refused with a command"
+    REFUSED = "refused without"
+    WRONG = "wrong"
+    CRASH = "crash"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The verdict on one pair in one mode; ``repaired``: what was written, or left as it was, is the truth."""
+
+    number: int
+    family: str
+    unsafe: bool
+    pair: Pair
+    verdict: Verdict
+    repaired: bool
+    said: str
+    why: str = ""
+
+
+def family_of(number: int) -> str:
+    """Every family has its turn."""
+    return list(FAMILIES)[number % len(FAMILIES)]
+
+
+def pair_of(number: int) -> Pair:
+    """The pair of this number: always the same."""
+    return FAMILIES[family_of(number)](Random(f"pair {number}"))
+
+
+def judged(number: int, unsafe: bool = False, folder: str | None = None) -> Judged:
+    """What comes of this pair; ``folder`` keeps the files."""
+    pair, family = pair_of(number), family_of(number)
+    with tempfile.TemporaryDirectory() as temporary, _inside(folder or temporary):
+        source = _saved("source", pair.source, pair.source_format)
+        target = _saved("target", pair.target, pair.target_format)
+        output = f"output{Path(source).suffix}"
+        words = ["fix", source, "--auto", "--like", target, "-o", output]
+        status, said = command([*words, *(["--unsafe-fixes"] if unsafe else [])])
+        answers = (*pair.answers, *(pair.with_loss if unsafe else ()))
+
+        def verdict(kind: Verdict, why: str = "", repaired: bool = False) -> Judged:
+            return Judged(number, family, unsafe, pair, kind, repaired, said, why)
+
+        if _CRASH.search(said) or status not in (0, 1, 2):
+            return verdict(Verdict.CRASH, f"status {status}")
+        if os.path.exists(output):
+            why = _unlike(_loaded(output), pair, answers)
+            return verdict(Verdict.WRONG, why) if why else verdict(Verdict.RIGHT, repaired=True)
+        if status == 0:
+            why = _unlike(_loaded(source), pair, answers)
+            why = why and f"nothing to repair, it says, but {why}"
+            return verdict(Verdict.WRONG, why) if why else verdict(Verdict.RIGHT, repaired=True)
+        finished = _finishes(said, pair)
+        if finished:
+            return verdict(Verdict.COMMAND)
+        return verdict(Verdict.REFUSED if answers else Verdict.RIGHT)
+
+
+def command(words: Sequence[str]) -> tuple[int, str]:
+    """The status and everything printed."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            status = run(list(words))
+        except Exception as error:  # what reaches the person at the screen as a traceback
+            return -1, f"{out.getvalue()}Traceback: {type(error).__name__}: {error}"
+    return status, out.getvalue()
+
+
+def _finishes(said: str, pair: Pair) -> bool:
+    """Whether a command that was printed, run as it stands, writes a file that the target takes."""
+    for number, found in enumerate(_COMMAND.findall(said)):
+        words = shlex.split(found)[1:]
+        if "FILE" in words or "OTHER" in words:
+            continue
+        output = f"finished{number}.pt"
+        if "-o" in words:
+            output = words[words.index("-o") + 1]
+        else:
+            words += ["-o", output]
+        if command(words)[0] == 0 and os.path.exists(output) and set(_loaded(output)) == set(pair.target):
+            return True
+    return False
+
+
+@contextlib.contextmanager
+def _inside(folder: str) -> Iterator[None]:
+    """The folder as the current one: what is printed there has short names."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        os.chdir(before)
+
+
+def _saved(name: str, contents: object, kind: str) -> str:
+    if kind == "safetensors":
+        assert isinstance(contents, dict)
+        save_file({key: value.clone().contiguous() for key, value in contents.items()}, f"{name}.safetensors")
+        return f"{name}.safetensors"
+    torch.save(contents, f"{name}.pt")
+    return f"{name}.pt"
+
+
+def _loaded(path: str) -> State:
+    found = load_file(path) if path.endswith(".safetensors") else torch.load(path, weights_only=True)
+    return found if isinstance(found, dict) else {"": found}  # with the versions of modules that go with it
+
+
+def _unlike(found: State, pair: Pair, answers: Sequence[Answer]) -> str:
+    """What is wrong with this; "" where it is one of the answers, and loads."""
+    if not all(isinstance(each, torch.Tensor) for each in found.values()):
+        return "it is no flat state dict"
+    if not answers:
+        return "there is no answer"
+    differences = [_differences(found, answer) for answer in answers]
+    least = min(differences, key=len)
+    if least:
+        return f"{len(least)} keys are wrong: {', '.join(least[:3])}"
+    return "" if not pair.model or loads(pair.model, found) else "it does not load strictly"
+
+
+def _differences(found: State, answer: Answer) -> list[str]:
+    wrong = [f"{key} is too many" for key in found.keys() - answer.keys()]
+    for key, value in answer.items():
+        if value is None:  # torch may make it anew
+            continue
+        if key not in found:
+            wrong.append(f"{key} is missing")
+        elif not _equal(found[key], value):
+            wrong.append(key)
+    return wrong
+
+
+def _equal(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.shape == other.shape and (
+        torch.equal(one, other.to(one.dtype)) or torch.equal(one.to(other.dtype), other)
+    )

@@ -1,0 +1,264 @@
+"""Pairs that ask for a guess: each family holds out one that looks as if it were right.
+
+Where there is no answer, whatever is written is wrong. Where there is one that names alone do not tell, the values lie
+by chance, so that whoever goes by order or by shapes is wrong sooner or later.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import torch
+
+from tests.pairs.models import N, State, fresh
+from tests.pairs.pair import FOREIGN, Case, Family, Pair, case, made_up, moved, pair, retold, shuffled, siblings, under
+
+# tokens that make another quantity of a leaf
+QUANTITIES = (
+    *("{}_sq", "log_{}", "{}_grad", "{}_scale", "{}_packed", "{}_inv", "{}_ema", "{}_momentum", "raw_{}", "{}_mask"),
+    *("inv_{}", "{}_zero_point", "d_{}", "{}_delta", "{}_std", "neg_{}", "{}_orig", "q{}"),
+)
+# tokens that make another module of one
+OTHERS = (
+    *("aux_{}", "ema_{}", "teacher_{}", "old_{}", "momentum_{}", "{}_target", "{}_aux", "{}_ema", "{}_grad"),
+    *("exp_avg_{}", "inverse_{}", "{}_negative", "frozen_{}"),
+)
+RIVALS = (
+    *(("generator", "discriminator"), ("student", "teacher"), ("online", "target"), ("query_encoder", "ctx_encoder")),
+    *(("vae1", "vae2"), ("raw", "averaged"), ("actor", "critic"), ("encoder_q", "encoder_k"), ("model", "model_ema")),
+    *(("net", "momentum_net"), ("model", "exp_avg"), ("weights", "exp_avg_sq")),
+)
+
+
+def _formats(rng: Random) -> dict[str, str]:
+    """A target that is sorted by name half the time."""
+    return {
+        "target_format": rng.choice(("pt", "safetensors")),
+        "source_format": rng.choice(("pt", "pt", "safetensors")),
+    }
+
+
+def strangers(rng: Random) -> Pair:
+    """Parts of one shape with names that tell nothing, in an order of their own."""
+    of = case(rng, real=False)
+    groups = siblings(of.truth)
+    if not groups:
+        of, groups = (found := case(rng, "attention")), siblings(found.truth)
+    source, said = dict(of.truth), []
+    names = rng.sample(FOREIGN, len(FOREIGN))
+    for paths in rng.sample(groups, min(len(groups), rng.choice((1, 2, 9)))):
+        some = rng.sample(paths, len(paths))[: len(FOREIGN)]
+        parent = some[0].rpartition(".")[0]
+        lead = f"{parent}." if parent else ""
+        if len(set(some)) < 2 or not all(any(key.startswith(each + ".") for key in source) for each in some):
+            continue
+        new = {old: lead + name for old, name in zip(some, names, strict=False)}
+        said.append(new)
+        order = {key: source[key] for path in some for key in source if key.startswith(path + ".")}
+        source = moved({**order, **{key: value for key, value in source.items() if key not in order}}, new)
+    return pair(of, rng, f"foreign names {said}", source, **_formats(rng))
+
+
+def projections(rng: Random) -> Pair:
+    """Queries, keys and values under the names of non-local networks, or said in full in another order."""
+    of = case(rng, "attention", "blocks", "llama")
+    parts = ["q_proj", "k_proj", "v_proj"]
+    names = rng.choice((("theta", "phi", "g"), ("query", "key", "value"), ("Q", "K", "V"), ("a", "b", "c"),
+                        ("to_query", "to_key", "to_value"), ("source", "context", "content")))  # fmt: skip
+    known = names[0] in ("query", "Q", "to_query")
+    words = dict(zip(parts if known else rng.sample(parts, 3), names, strict=True))
+    source = retold(of.truth, words)
+    return pair(of, rng, f"projections {words}", shuffled(source, rng), **_formats(rng))
+
+
+def quantities(rng: Random) -> Pair:
+    """The leaf is another quantity: its square, its logarithm, its gradient, its scale."""
+    of = case(rng)
+    token = rng.choice(QUANTITIES)
+    leaf = rng.choice(("weight", "weight", "bias"))
+    shared = Counter(map(id, of.truth.values()))  # what is tied is known under its other name
+    alone = [key for key, value in of.truth.items() if shared[id(value)] == 1]
+    keys = [key for key in alone if key.rpartition(".")[2] == leaf] or alone
+    leaf = keys[0].rpartition(".")[2]
+    keys = [key for key in keys if key.rpartition(".")[2] == leaf]
+    some = keys if rng.random() < 0.5 else rng.sample(keys, 1)
+    prefix = rng.choice(("", "", "module."))
+    source = {prefix + (key[: -len(leaf)] + token.format(leaf) if key in some else key): value
+              for key, value in of.truth.items()}  # fmt: skip
+    return pair(of, rng, f"{len(some)} {leaf} as {token}", source, answers=())
+
+
+def other_parts(rng: Random) -> Pair:
+    """A part of another meaning has the name and the shape of one that is missing."""
+    of = case(rng)
+    tokens = sorted({token for key in of.truth for token in key.split(".")[:-1] if not token.isdecimal()})
+    token = rng.choice(tokens or ["0"])
+    new = rng.choice(OTHERS).format(token)
+    return pair(of, rng, f"{new} instead of {token}", retold(of.truth, {token: new}), answers=())
+
+
+def flat_rivals(rng: Random) -> Pair:
+    """Two flat prefixes that fit; unless both hold the same, only a person knows which is wanted."""
+    of, (one, other) = case(rng), rng.choice(RIVALS)
+    same = rng.random() < 0.2
+    second = dict(of.truth) if same else fresh(of.truth, rng)
+    halves = [under(f"{one}.", of.truth), under(f"{other}.", {key: v.clone() for key, v in second.items()})]
+    rng.shuffle(halves)
+    source = {**halves[0], **halves[1]}
+    return pair(of, rng, f"{one} and {other}{', equal' if same else ''}", source,
+                answers=(), with_loss=(of.truth,) if same else ())  # fmt: skip
+
+
+def nested_rivals(rng: Random) -> Pair:
+    """Two sets of weights in one file."""
+    of = case(rng)
+    one, other = rng.choice((("model", "ema"), ("state_dict", "ema_state_dict"), ("generator", "discriminator"),
+                             ("student", "teacher"), ("net", "best_net"), ("netG", "netD")))  # fmt: skip
+    prefix = rng.choice(("", "module."))
+    source = {one: under(prefix, of.truth), other: under(rng.choice(("", prefix)), fresh(of.truth, rng))}
+    return pair(of, rng, f"{one} and {other}", source, answers=())
+
+
+def codes(rng: Random) -> Pair:
+    """Quantised integers where the target wants numbers, with or without what undoes it."""
+    of = case(rng, "fcs", "attention", "blocks", "llama", "transformer encoder", "convs")
+    prefix, words = rng.choice((("", {}), ("module.", {}), ("model.", {}), ("", {"layers": "blocks", "fc1": "one"})))
+    source = {}
+    for key, value in retold(of.truth, words).items():
+        if key.endswith("weight") and value.dim() > 1:
+            dtype = rng.choice((torch.int8, torch.uint8))
+            source[prefix + key] = torch.arange(value.numel()).remainder(100).view(value.shape).to(dtype)
+            if rng.random() < 0.5:
+                source[f"{prefix}{key[:-6]}weight_scale"] = fresh({"": torch.empty(value.shape[0])}, rng)[""]
+        else:
+            source[prefix + key] = value
+    return pair(of, rng, f"integers under {prefix!r}", source, answers=())
+
+
+def bare(rng: Random) -> Pair:
+    """A bare square parameter for a linear layer: multiplied from the left, or from the right."""
+    shapes = {"embed.weight": (9, N), "proj.weight": (N, N), "text_projection.weight": (N, N), "norm.weight": (N,)}
+    of = made_up(rng, shapes, "projections")
+    turned = rng.random() < 0.7
+    source = {}
+    for key, value in of.truth.items():
+        flips = "proj" in key
+        source[key.removesuffix(".weight") if flips else key] = value.T.contiguous() if flips and turned else value
+    return pair(of, rng, "bare parameters", source, **_formats(rng))
+
+
+def overlapping(rng: Random) -> Pair:
+    """Numbers that are partly the same: only as a whole do they have a place."""
+    layers, by = rng.choice((3, 4, 5)), rng.choice((1, 1, 2, -1))
+    stem = rng.choice(("fc{}", "layers.{}", "conv{}", "blocks.{}.mlp", "net.{}"))
+    begin = rng.choice((1, 2))
+    of = made_up(rng, {
+        "stem.weight": (N, 3),
+        **{f"{stem.format(n)}.{leaf}": shape for n in range(begin, begin + layers)
+           for leaf, shape in (("weight", (N, N)), ("bias", (N,)))},
+        "head.weight": (2, N),
+    }, "overlapping")  # fmt: skip
+    names = {f"{stem.format(n)}.": f"{stem.format(n + by)}." for n in range(begin, begin + layers)}
+    source = {}
+    for key, value in of.truth.items():
+        old = next((each for each in names if key.startswith(each)), None)
+        source[key if old is None else names[old] + key[len(old) :]] = value
+    return pair(of, rng, f"{layers} {stem} shifted by {by}", source, **_formats(rng))
+
+
+def one_less(rng: Random) -> Pair:
+    """The list lacks a member in its middle, and has one more at its end: which one is which, nobody knows."""
+    of = made_up(rng, {f"layers.{n}.weight": (N, N) for n in range(4)} | {"head.weight": (2, N)}, "one less")
+    gone = rng.choice((1, 2))
+    source = {key: value for key, value in of.truth.items() if key != f"layers.{gone}.weight"}
+    source.update(fresh({f"layers.{rng.choice((4, 5, 7))}.weight": torch.empty(N, N)}, rng))
+    return pair(of, rng, f"no layer {gone}, and another one at the end", source, answers=(), **_formats(rng))
+
+
+def sorted_names(rng: Random) -> Pair:
+    """A target sorted by name, so that 10 stands before 2, and parts that only the order could tell."""
+    count = 12
+    of = made_up(rng, {f"layers.{n}.weight": (N, N) for n in range(count)}, "sorted")
+    words = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth", "last"]
+    words.insert(10, "eleventh")
+    letters = [f"block_{chr(97 + n)}" for n in range(count)]
+    names = rng.choice((words, letters, rng.sample(words, count)))
+    shift = names is not words and names is not letters
+    source = {f"{names[n]}.weight": of.truth[f"layers.{n}.weight"] for n in range(count)}
+    if shift:
+        source = dict(sorted(source.items()))
+    aim = Case("", of.truth, dict(sorted(of.target.items())))
+    return pair(
+        aim, rng, f"layers called {names[0]} to {names[-1]}", source, target_format=rng.choice(("pt", "safetensors"))
+    )
+
+
+def experts(rng: Random) -> Pair:
+    """Experts under names, in an order of their own."""
+    of = case(rng, "experts")
+    names = rng.sample(("maths", "code", "prose", "law"), 4)
+    source: State = {}
+    for key, value in of.truth.items():
+        tokens = key.split(".")
+        if "experts" in tokens:
+            tokens[3] = names[int(tokens[3])]
+        source[".".join(tokens)] = value
+    return pair(of, rng, f"experts called {names}", shuffled(source, rng), **_formats(rng))
+
+
+def another_model(rng: Random) -> Pair:
+    """Another network whose layers have the same shapes."""
+    of = made_up(rng, {f"{name}.{leaf}": shape for name in ("actor.fc1", "actor.fc2", "critic.fc1", "critic.fc2")
+                       for leaf, shape in (("weight", (N, N)), ("bias", (N,)))}, "actor and critic")  # fmt: skip
+    other = case(rng, "attention", "autoencoder", "mlp", "fcs")
+    return pair(of, rng, f"{other.name} instead", other.truth, answers=(), **_formats(rng))
+
+
+def missing(rng: Random) -> Pair:
+    """A layer is not there, and another one is too many."""
+    of = case(rng)
+    module = rng.choice([key.rpartition(".")[0] for key in of.truth if key.endswith(".weight")])
+    gone = {key: value for key, value in of.truth.items() if key.startswith(module + ".")}
+    keep = [id(value) for value in gone.values()]
+    source = {key: value for key, value in of.truth.items() if key not in gone and id(value) not in keep}
+    extra = rng.choice(FOREIGN)
+    source.update({extra + key[len(module) :]: value for key, value in fresh(gone, rng).items()})
+    prefix = rng.choice(("", "module."))
+    return pair(of, rng, f"{extra} instead of {module}", under(prefix, source), answers=())
+
+
+def pruned(rng: Random) -> Pair:
+    """A weight that is the product of ``weight_orig`` and ``weight_mask``."""
+    of = case(rng, "fcs", "attention", "mlp", "vgg")
+    source, truth = {}, dict(of.truth)
+    for key, value in of.truth.items():
+        if key.endswith(".weight"):
+            mask = (fresh({"": value}, rng)[""] > 0).to(value.dtype)
+            source[f"{key}_orig"], source[f"{key}_mask"], truth[key] = value, mask, value * mask
+        else:
+            source[key] = value
+    return pair(of, rng, "pruned", source, answers=(truth,))
+
+
+def heads(rng: Random) -> Pair:
+    """Two heads of one shape, both called otherwise."""
+    of = made_up(rng, {"body.weight": (N, N), "head_a.weight": (3, N), "head_b.weight": (3, N)}, "two heads")
+    one, other = rng.choice((("cls", "box"), ("out1", "out2"), ("mu", "logvar"), ("policy", "value"), ("b", "a")))
+    lot = [of.truth["head_a.weight"], of.truth["head_b.weight"]]
+    rng.shuffle(lot)
+    source = {"body.weight": of.truth["body.weight"], f"{one}.weight": lot[0], f"{other}.weight": lot[1]}
+    truth = (of.truth,)
+    if one == "b":
+        source = {"body.weight": of.truth["body.weight"], "b.weight": of.truth["head_b.weight"],
+                  "a.weight": of.truth["head_a.weight"]}  # fmt: skip
+    return pair(of, rng, f"{one} and {other}", source, answers=truth, **_formats(rng))
+
+
+TRAPS: dict[str, Family] = {
+    f"trap: {each.__name__.replace('_', ' ')}": each
+    for each in (
+        strangers, projections, quantities, other_parts, flat_rivals, nested_rivals, codes, bare, overlapping, one_less,
+        sorted_names, experts, another_model, missing, pruned, heads,
+    )
+}  # fmt: skip

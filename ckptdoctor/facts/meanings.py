@@ -47,7 +47,8 @@ def is_code(tensor: Tensor, expected: Expected) -> bool:
 
 
 def _is_weight(key: str) -> bool:
-    return "weight" in key.rpartition(".")[2].casefold()
+    # of a parametrised weight the leaf is "original1", and the module in front of it is called after the weight
+    return "weight" in key.rpartition(".")[2].casefold() or ".parametrizations.weight." in f".{key}"
 
 
 def _others(key: str) -> set[str]:

@@ -94,14 +94,29 @@ class _Definitions(SourceFileLoader):
         tree = ast.parse(self.get_data(path), path)
         last = max((at for at, each in enumerate(tree.body) if self._name in _defined(each)), default=None)
         if last is None:  # it comes from a star import, say, or there is no such name
-            tree.body = [each for each in tree.body if not _runs(each)]
+            kept = [each for each in tree.body if not _runs(each)]
+            tree.body = [_tried(each) if isinstance(each, _DEFINING[:3]) else each for each in kept]
         else:
-            tree.body[last + 1 :] = [each for each in tree.body[last + 1 :] if isinstance(each, _DEFINING)]
+            tree.body[last + 1 :] = [_tried(each) for each in tree.body[last + 1 :] if _defines(each)]
         return compile(tree, path, "exec", dont_inherit=True)
 
 
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _RUNNING = (ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Raise)
+
+
+def _defines(statement: ast.stmt) -> bool:
+    """Whether a statement is what code in front of it may need: a definition, or a constant that nothing computes."""
+    if isinstance(statement, (ast.Assign, ast.AnnAssign)):
+        return not any(isinstance(each, (ast.Call, ast.Await)) for each in ast.walk(statement))
+    return isinstance(statement, _DEFINING)
+
+
+def _tried(statement: ast.stmt) -> ast.stmt:
+    """The statement where it works: it may need what is left out."""
+    nothing = ast.ExceptHandler(type=ast.Name("Exception", ast.Load()), name=None, body=[ast.Pass()])
+    made = ast.Try(body=[statement], handlers=[nothing], orelse=[], finalbody=[])
+    return ast.fix_missing_locations(ast.copy_location(made, statement))
 
 
 def _defined(statement: ast.stmt) -> set[str]:

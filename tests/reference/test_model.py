@@ -286,8 +286,15 @@ SCRIPT = """
         open(f"ran{epoch}", "w").close()
     open("ran", "w").close()
 
+    @UNKNOWN
+    def not_needed():
+        pass
+
     def helper():
-        return 2
+        return CLASSES
+
+    CLASSES = 2
+    UNKNOWN = open("ran", "w")
 
     raise SystemExit("trained")
 """

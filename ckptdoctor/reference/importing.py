@@ -102,7 +102,6 @@ class _Definitions(SourceFileLoader):
 
 
 _DEFINING = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-_RUNNING = (ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Raise)
 
 
 def _defines(statement: ast.stmt) -> bool:
@@ -131,9 +130,8 @@ def _defined(statement: ast.stmt) -> set[str]:
 
 
 def _runs(statement: ast.stmt) -> bool:
-    """Whether a statement does something for its own sake: a loop, or a call whose result nobody keeps."""
-    called = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
-    return called or isinstance(statement, _RUNNING)
+    """Whether a statement may do more than define: a loop, or anything that is called outside of a condition."""
+    return not _defines(statement) and not isinstance(statement, (ast.If, ast.Try))
 
 
 def _imported(target: Target) -> ModuleType:

@@ -49,8 +49,8 @@ class StorageReader:
         return self._made[key]
 
     def maps(self, storage: Storage) -> bool:
-        """Whether the storage is a view of the file: neither compressed, byte-swapped, unaligned nor far away."""
-        if storage.extent is None or storage.compressed or self._source.distant:
+        """Whether the storage is a view of a file: neither compressed, byte-swapped, unaligned nor far away."""
+        if storage.extent is None or not storage.extent.file or storage.compressed or self._source.distant:
             return False
         itemsize = _itemsize(storage)
         return storage.extent.offset % itemsize == 0 and not (self.swapped and itemsize > 1)

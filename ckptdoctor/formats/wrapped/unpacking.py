@@ -60,6 +60,19 @@ def unpacked(source: Source, inside: Inside, packed: int | None = None) -> str |
     return path
 
 
+def within_bounds(pieces: Iterator[bytes], packed: int) -> Iterator[bytes]:
+    """The pieces that so many bytes unpack to. Raises HostileError where these are more than weights can be."""
+    done = 0
+    for piece in pieces:
+        done += len(piece)
+        if done > max(_BEYOND, _MOST_RATIO * packed):
+            raise HostileError(
+                f"Its {packed:,} bytes unpack to more than {_BEYOND:,}, over {_MOST_RATIO:,} times as many: "
+                "it is made to fill disks, and was not unpacked."
+            )
+        yield piece
+
+
 def _may_be_checkpoint(head: bytes) -> bool:
     return head.startswith(_BEGINNINGS) or head[8:9] == b"{" or is_tar(head)
 
@@ -68,13 +81,8 @@ def _write(pieces: Iterator[bytes], handle: int, packed: int) -> None:
     room = int(shutil.disk_usage(scratch.folder()).free * _SHARE)
     done, looked = 0, 0
     with _told() as tell:
-        for piece in pieces:
+        for piece in within_bounds(pieces, packed):
             done += len(piece)
-            if done > max(_BEYOND, _MOST_RATIO * packed):
-                raise HostileError(
-                    f"Its {packed:,} bytes unpack to more than {_BEYOND:,}, over {_MOST_RATIO:,} times as many: "
-                    "it is made to fill disks, and was not unpacked."
-                )
             if done > room:
                 raise RefusedError(
                     f"Unpacking stopped after {done:,} bytes, to leave some room on the disk of {scratch.folder()}: "

@@ -39,6 +39,11 @@ class Bytes:
         _insist_on_all(tensor.storage)
         return self.whole(tensor) if self._reader.maps(tensor.storage) else None
 
+    def let_go(self) -> None:
+        """Give back the memory of what was mapped and looked at; whoever still looks at it reads it once more."""
+        with self._lock:
+            self._reader.let_go()
+
     def whole(self, tensor: Tensor) -> torch.Tensor:
         """The tensor, all of it in memory where it is not mapped."""
         with self._lock:

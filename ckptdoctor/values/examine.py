@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
 _PART = 16 * CHUNK  # values of a large tensor that a thread takes at a time
+_MAPPED = 256 << 20  # bytes that are looked at before the memory of mapped ones is given back
 _GRACE = 2.0  # seconds that interrupted threads have for their chunk
 _MOST_THREADS = 8  # memory is not faster than so many
 
@@ -117,6 +118,7 @@ class _Examination:
         self.unread: dict[int, str] = {}
         self.stray: dict[int, str] = {}
         self.done = 0
+        self.let_go = 0  # how much of that
         self.stopped = False
         self.error: BaseException | None = None
 
@@ -184,6 +186,8 @@ class _Examination:
         self.unread[id(measured.tensor)] = getattr(error, "message", str(error))
 
     def _examine(self, measured: _Measured, strip: Strip, start: int, stop: int, measure: Measure) -> None:
+        import torch
+
         partial = Partial()
         at = start
         try:
@@ -193,6 +197,8 @@ class _Examination:
                 if not self._go_on(measured.tensor, chunk):
                     return
             rows = None if self.only_finite else self._rows(measured.tensor, chunk)
+            if len(partial.sample) > 1:  # many small pieces of memory would keep what lay between them from being freed
+                partial.sample = [torch.cat(partial.sample)]
         except CkptDoctorError as error:
             self._leave_out(measured, error)
             return
@@ -222,6 +228,9 @@ class _Examination:
         with self.lock:
             self.done += chunk.numel() * width
             self.stopped |= not self.going(self.done)
+            if self.done - self.let_go >= _MAPPED:
+                self.let_go = self.done
+                self.bytes.let_go()
         return not self.stopped
 
     def _finish(self, measured: _Measured) -> None:

@@ -126,26 +126,30 @@ class _Examination:
         """What each thread does, until nothing is left; then it is ``over``.
 
         That is told by an event: where Ctrl-C interrupts ``Thread.join``, Python takes the thread for one that ended.
+        It is told when no tensor is left in the thread: an interpreter that ends while torch lets go of one is aborted.
         """
-        import torch
-
-        torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
-        measure = Measure(LARGEST_CHUNK)
         try:
-            while not self.stopped:
-                with self.lock:
-                    batch = next(self.batches, None)
-                if batch is None:
-                    return
-                for piece in batch:
-                    if self.stopped:
-                        return
-                    self._examine(*piece, measure)
+            self._work()
         except BaseException as error:  # noqa: BLE001  carried over to the thread that waits
             self.error = error
             self.stopped = True
         finally:
             over.set()
+
+    def _work(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
+        measure = Measure(LARGEST_CHUNK)
+        while not self.stopped:
+            with self.lock:
+                batch = next(self.batches, None)
+            if batch is None:
+                return
+            for piece in batch:
+                if self.stopped:
+                    return
+                self._examine(*piece, measure)
 
     def _batches(self) -> Iterator[list[_Work]]:
         """Pieces of work, small ones together."""

@@ -59,7 +59,7 @@ def check(
         raise UsageError("like= and reference= are different targets: give one.")
     selection = Selection(None if select is None else tuple(select), tuple(ignore))
     wanted = os.fspath(like) if like is not None else None
-    settings = Settings(selection, deep=deep, like=wanted, root=root, unpack=deep)
+    settings = Settings(selection, deep=deep, like=wanted, root=root, unpack=False)
     report = diagnose.check(os.fspath(path), settings, None if reference is None else as_reference(reference))
     if report.interrupted:
         raise KeyboardInterrupt

@@ -77,7 +77,7 @@ def _settings(project: config.Config, **asked: Any) -> Settings:
     return Settings(
         selection=Selection(given["select"], given["ignore"] or (), given["extend_select"] or ()),
         deep=asked["deep"],
-        unpack=asked["deep"],
+        unpack=False,
         like=asked["like"],
         model=asked["model"],
         config=asked["config"],

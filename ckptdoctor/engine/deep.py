@@ -1,24 +1,33 @@
-"""The deep examination of a checkpoint: every byte for integrity, then every value, from the page cache by then."""
+"""The deep examination of a checkpoint: every byte for integrity, then every value, from the page cache by then.
+
+What is unpacked as it is read passes by only once: then both are done at the same time.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Source
+from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.watching import Going, Watched, watched
+from ckptdoctor.errors import DamagedError
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.integrity import Integrity, examine_integrity, integrity_bytes
 from ckptdoctor.facts.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Reading, Skipped
 from ckptdoctor.rules.framework import Rule
+
+if TYPE_CHECKING:
+    from ckptdoctor.facts.overheard import Overheard
+    from ckptdoctor.formats.wrapped.front import Front
 
 _REASONS = 5  # different reasons that a report names for values that were not looked at
 _ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are finite
@@ -64,6 +73,87 @@ def values_of(
         return examine_values(checkpoint, source, going, only_finite=few)
 
     return (yield from watched(work, "values", total_bytes(checkpoint)))
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What was learnt while all of a file passed by: ``end`` is where it ended, None where nobody waited for that.
+
+    ``error`` is why it could not be unpacked any further.
+    """
+
+    heard: Overheard
+    values: Values | None
+    end: int | None
+    error: DamagedError | None
+
+    def integrity_of(self, checkpoint: Checkpoint, source: Source) -> Watched[Integrity]:
+        """As ``integrity_of`` of the file, which is known to its end by now."""
+        found = self.heard.integrity(checkpoint, source)
+        total = integrity_bytes(checkpoint, source)
+        done = total if self.end is not None else min(found.read, total)
+        return Watched(Reading("checksums", done, total, self.end is not None), found)
+
+    def values_of(self, checkpoint: Checkpoint, source: Source) -> Watched[Values]:
+        """As ``values_of`` of the file; what it ends too early for is looked for once more, to be told why not."""
+        from ckptdoctor.values.examine import examine_values, total_bytes
+
+        if self.values is None:
+            return Watched()
+        found = {each.path: each for each in self.values.skipped}
+        lost = tuple([each for each in checkpoint.tensors if not _is_whole(each)])
+        if lost:
+            found |= {each.path: each for each in examine_values(replace(checkpoint, tensors=lost), source).skipped}
+        order = [each.path for each in checkpoint.tensors]
+        values = replace(
+            self.values,
+            checkpoint=checkpoint,
+            tensors={path: self.values.tensors[path] for path in order if path in self.values.tensors},
+            skipped=tuple([found[path] for path in order if path in found]),
+        )
+        total = total_bytes(checkpoint)
+        return Watched(Reading("values", min(values.read, total), total, values.complete), values)
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    storage = tensor.storage
+    return storage is None or (storage.extent is not None and storage.extent.length == storage.nbytes)
+
+
+def passed_by(
+    checkpoint: Checkpoint, front: Front, rules: Iterable[Rule]
+) -> Generator[Progress, None, Watched[Passed]]:
+    """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
+    from ckptdoctor.facts.overheard import Overheard
+
+    readers = _readers(rules)
+
+    def work(going: Going) -> Passed:
+        heard, wanted = Overheard(checkpoint, front), True
+
+        def hear(at: int, piece: bytes) -> None:
+            nonlocal wanted
+            heard.hear(at, piece)
+            wanted = going(at + len(piece))
+
+        passage = front.passage(hear)
+        values = None
+        if readers:
+            from ckptdoctor.values.examine import examine_values
+
+            in_order = replace(checkpoint, tensors=tuple(sorted(checkpoint.tensors, key=_place)))
+            few = readers <= set(_ONLY_FINITE)
+            values = examine_values(in_order, passage, lambda done: wanted, only_finite=few, threads=1)
+        while wanted and passage.go_on():
+            pass  # hear has seen it
+        return Passed(heard, values, passage.at if wanted else None, passage.error)
+
+    return (yield from watched(work, "checksums and values", front.size))
+
+
+def _place(tensor: Tensor) -> int:
+    extent = tensor.storage.extent if tensor.storage is not None else None
+    return extent.offset if extent is not None else 0
 
 
 def base_of(

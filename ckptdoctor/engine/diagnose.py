@@ -24,6 +24,7 @@ from ckptdoctor.rules.framework import Rule, subject_for
 from ckptdoctor.rules.registry import all_rules, concerned
 
 if TYPE_CHECKING:
+    from ckptdoctor.engine.deep import Passed
     from ckptdoctor.engine.watching import Watched
     from ckptdoctor.facts.alignment import Comparison
 
@@ -166,14 +167,20 @@ class _Examination:
         self.interrupted = False
         self.readings: list[Reading] = []
         self.comparison: Comparison | None = None
+        self.passed: Passed | None = None  # what was learnt on the way, of what is read before it is examined
 
     def events(self, shown: str) -> Iterator[Event]:
         """Everything that happens, ``Finished`` last."""
         started = perf_counter()
         bytes_read = 0
         try:
-            with formats.opened(self.path, headers=not (self.settings.unpack or self.settings.deep)) as opened:
+            deep = self.settings.deep
+            beside = self.reference is not None and self.reference.beside is not None  # whose bytes are compared
+            headers = not self.settings.unpack and not (deep and beside)
+            with formats.opened(self.path, headers=headers, passed=deep) as opened:
                 source, container = opened
+                if deep and headers:
+                    source, container = yield from self._pass_by(source, container)
                 try:
                     yield from self._examine(source, container)
                 finally:
@@ -206,6 +213,21 @@ class _Examination:
                 readings=tuple(self.readings),
             )
         )
+
+    def _pass_by(self, source: Source, container: Container) -> Generator[Event, None, tuple[Source, Container]]:
+        """Read what is unpacked as it is read, before anything is said of it: how it ends shows last."""
+        from ckptdoctor.engine.deep import passed_by
+        from ckptdoctor.formats.wrapped.front import Front
+
+        if not isinstance(source, Front):
+            return source, container
+        rules = all_rules() if self.rules is None else self.rules
+        passed = yield from passed_by(formats.read(source, container), source, rules)
+        self.passed = passed.result
+        self.interrupted |= passed.interrupted and not passed.complete
+        if self.passed is None or self.passed.end is None:
+            return source, container
+        return formats.passed_by(source, self.passed.end, self.passed.error)
 
     def _examine(self, source: Source, container: Container) -> Iterator[Event]:
         self.container = container
@@ -299,9 +321,15 @@ class _Examination:
     def _read_everything(self, source: Source, checkpoint: Checkpoint) -> Iterator[Event]:
         from ckptdoctor.engine.deep import base_of, integrity_of, not_begun, unread, values_of
 
+        if self.interrupted and self.passed is None:
+            yield from self._skip([Skipped("checksums and values", "interrupted")])
+            return
         rules = all_rules() if self.rules is None else self.rules
         try:
-            integrity = yield from integrity_of(checkpoint, source)
+            if self.passed is not None:
+                integrity = self.passed.integrity_of(checkpoint, source)
+            else:
+                integrity = yield from integrity_of(checkpoint, source)
         except DamagedError as error:  # the file has changed since its headers were read
             self.error = error.message
             return
@@ -313,10 +341,13 @@ class _Examination:
                 yield from self._skip([Skipped(f"checksums of {plural(unchecked, 'storage')}", "there are none")])
         late = integrity.interrupted
         self.interrupted |= late and any(each.what == "values" for each in not_begun(checkpoint, rules))
-        if self.interrupted:
+        if self.interrupted and self.passed is None:
             yield from self._skip([Skipped("checksums and values", "interrupted")])
             return
-        values = yield from values_of(checkpoint, source, rules)
+        if self.passed is not None:
+            values = self.passed.values_of(checkpoint, source)
+        else:
+            values = yield from values_of(checkpoint, source, rules)
         self._take_down(values)
         if values.result is not None:
             yield Measured(values.result)

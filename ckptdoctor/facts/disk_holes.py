@@ -10,7 +10,7 @@ import os
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, Storage
+from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, NoteKind, Storage
 from ckptdoctor.checkpoint.descriptors import READING
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.integrity import HOLE, Damage, may_have_holes, scanned
@@ -23,7 +23,12 @@ _Range = tuple[int, int]  # first byte, and one past the last
 
 
 def unwritten(checkpoint: Checkpoint) -> tuple[Damage, ...]:
-    """The damage of the storages in which the file has holes, as a deep examination would find it."""
+    """The damage of the storages in which the file has holes, as a deep examination would find it.
+
+    The file that a packed one was unpacked to has holes where there are zeros, which says nothing.
+    """
+    if any(note.kind is NoteKind.ARCHIVE_WRAPPED for note in checkpoint.notes):
+        return ()
     if os.path.isfile(checkpoint.path) and not is_sparse(checkpoint.path):  # the common case: all bytes are there
         return ()
     files = {each.extent.file: None for each in checkpoint.storages if each.extent is not None}

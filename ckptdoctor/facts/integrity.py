@@ -78,7 +78,7 @@ def examine_integrity(
     """
     from concurrent.futures import ThreadPoolExecutor
 
-    storages = _readable(checkpoint, source)
+    storages = readable(checkpoint, source)
     reader = _Reader(source, going)
     with ThreadPoolExecutor(_THREADS) as pool:
         try:
@@ -95,7 +95,7 @@ def examine_integrity(
         twins += _twins(checkpoint, source, reader.count)
     except StoppedError:
         promise = promise if digest else None
-    damage, notes = tuple(found), tuple([_note(each) for each in found])
+    damage, notes = tuple(found), tuple([note_of(each) for each in found])
     return Integrity(checkpoint, damage, reader.done, unchecked, notes, promise, digest, tuple(twins))
 
 
@@ -158,7 +158,7 @@ class _Reader:
 
 def scanned(storage: Storage, extent: Extent, read: Callable[[int, int], bytes]) -> Iterator[Damage]:
     """The damage of one storage, whose bytes ``read`` (offset, length) gives."""
-    scan = _Scan(storage, extent)
+    scan = Scan(storage, extent)
     for offset in range(extent.offset, extent.offset + extent.length, CHUNK):
         scan.feed(read(offset, min(CHUNK, extent.offset + extent.length - offset)))
     yield from scan.damage()
@@ -178,11 +178,12 @@ def _batches(storages: Iterable[_Place]) -> Iterator[list[_Place]]:
         yield batch
 
 
-class _Scan:
+class Scan:
     """One storage on its way through the examination."""
 
     def __init__(self, storage: Storage, extent: Extent) -> None:
         self.storage = storage
+        self.fed = 0
         self.crc = 0
         self.inflate = zlib.decompressobj(-zlib.MAX_WBITS) if storage.compressed else None
         self.inflated = 0
@@ -192,6 +193,7 @@ class _Scan:
 
     def feed(self, chunk: bytes) -> None:
         """The next bytes of the record."""
+        self.fed += len(chunk)
         if self.runs is not None:
             self.runs.feed(chunk)
         if self.storage.crc32 is None or self.broken:
@@ -213,6 +215,12 @@ class _Scan:
         self.inflated += len(plain)
         self.broken |= self.inflated > self.storage.nbytes  # a bomb need not be followed to its end
         self.crc = fastest()(plain, self.crc)
+
+    def ends_early(self, storage: Storage, extent: Extent) -> None:
+        """No more will be fed: the extent of the storage turned out to be shorter than it was said to be."""
+        self.storage = storage
+        if self.runs is not None:
+            self.runs.extent = extent
 
     def damage(self) -> Iterator[Damage]:
         """The storage's damage, once all its bytes were fed."""
@@ -293,7 +301,7 @@ def _zeros_before(data: bytes, at: int) -> int:
     return stop - at + len(rest) - len(rest.rstrip(b"\0"))
 
 
-def _readable(checkpoint: Checkpoint, source: Source) -> list[_Place]:
+def readable(checkpoint: Checkpoint, source: Source) -> list[_Place]:
     """The storages whose bytes are in the file, in the order of the file; the others have findings of their own."""
     sizes: dict[str, int] = {}
     inside = []
@@ -313,7 +321,8 @@ def may_have_holes(storage: Storage) -> bool:
     return storage.dtype is None or storage.dtype.kind in ("float", "complex")
 
 
-def _note(damage: Damage) -> Note:
+def note_of(damage: Damage) -> Note:
+    """What an examination notes of it."""
     if damage.holes:
         length = sum(hole.length for hole in damage.holes)
         message = f"{length:,} bytes of storage {damage.storage.key} are zero"

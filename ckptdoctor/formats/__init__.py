@@ -28,9 +28,20 @@ from ckptdoctor.errors import (
 from ckptdoctor.formats.registry import built_in, folders, format_named, plugged_in
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.formats.wrapped.front import Front
     from ckptdoctor.writing.recipe import Recipe
 
-__all__ = ["examine", "examine_directory", "named_in", "open_checkpoint", "opened", "read", "rewrite", "salvage"]
+__all__ = [
+    "examine",
+    "examine_directory",
+    "named_in",
+    "open_checkpoint",
+    "opened",
+    "passed_by",
+    "read",
+    "rewrite",
+    "salvage",
+]
 
 # how much of the beginning of a file is looked at to recognise it
 HEAD_BYTES = 4096
@@ -57,11 +68,14 @@ _DAMAGE = frozenset(
 
 
 @contextmanager
-def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[tuple[Source, Container]]:
+def opened(
+    path: str | os.PathLike[str], *, headers: bool = False, passed: bool = False
+) -> Iterator[tuple[Source, Container]]:
     """The file or folder at ``path``, open, and what it is: a checkpoint that was packed is opened inside.
 
     An address (``https://…``) is opened where it is, and ``archive.zip/name`` names a member. ``headers`` promises that
     no values are read: what is packed then is unpacked no further than it takes, and its extents name no file.
+    With ``passed`` they are, but in one passage if it offers one (``wrapped.front``); ``passed_by`` follows it.
     Raises UnreadableError when it cannot be opened.
     """
     source, member = _source(os.fspath(path))
@@ -74,8 +88,15 @@ def opened(path: str | os.PathLike[str], *, headers: bool = False) -> Iterator[t
             return
         from ckptdoctor.formats.wrapped import opened_inside
 
-        with opened_inside(source, container, examine, member, headers) as inside:
+        with opened_inside(source, container, examine, member, headers, passed) as inside:
             yield inside
+
+
+def passed_by(front: Front, size: int, error: DamagedError | None) -> tuple[Source, Container]:
+    """What ``opened`` gave, once all of it has passed by: so many bytes, or as many as there were up to an error."""
+    from ckptdoctor.formats import wrapped
+
+    return wrapped.passed_by(front, size, error, examine)
 
 
 def _source(path: str) -> tuple[Source, str | None]:

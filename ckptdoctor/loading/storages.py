@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 import zlib
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ class StorageReader:
         self._source = source
         self.swapped = any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)
         self._made: dict[str, torch.UntypedStorage] = {}
-        self._maps: dict[str, torch.UntypedStorage] = {}
+        self._maps: dict[str, tuple[mmap.mmap, torch.UntypedStorage]] = {}
         self._runs = Runs(source, checkpoint.storages)
 
     def get(self, storage: Storage) -> torch.UntypedStorage:
@@ -48,9 +49,18 @@ class StorageReader:
             self._made[key] = _from_bytes(bytearray(values)) if values else _empty()
         return self._made[key]
 
+    def let_go(self) -> None:
+        """Give back the memory of what was read of the maps, where nobody has written to them; it can be read again.
+
+        The pages stay in the cache of the system, if it has room: only this process is no longer said to use them.
+        """
+        if sys.platform == "linux":  # elsewhere the same advice means something else
+            for mapped, _ in self._maps.values():
+                mapped.madvise(mmap.MADV_DONTNEED)
+
     def maps(self, storage: Storage) -> bool:
-        """Whether the storage is a view of the file: neither compressed, byte-swapped, unaligned nor far away."""
-        if storage.extent is None or storage.compressed or self._source.distant:
+        """Whether the storage is a view of a file: neither compressed, byte-swapped, unaligned nor far away."""
+        if storage.extent is None or not storage.extent.file or storage.compressed or self._source.distant:
             return False
         itemsize = _itemsize(storage)
         return storage.extent.offset % itemsize == 0 and not (self.swapped and itemsize > 1)
@@ -76,7 +86,7 @@ class StorageReader:
             return self._swap(storage, copied)
         if extent.file not in self._maps:
             self._maps[extent.file] = _mapped(extent.file)
-        view: torch.UntypedStorage = self._maps[extent.file][extent.offset : extent.offset + storage.nbytes]
+        view: torch.UntypedStorage = self._maps[extent.file][1][extent.offset : extent.offset + storage.nbytes]
         return view
 
     def _swap(self, storage: Storage, made: torch.UntypedStorage) -> torch.UntypedStorage:
@@ -98,10 +108,8 @@ def _itemsize(storage: Storage) -> int:
     return 1 if storage.dtype is None else max(1, storage.dtype.bits // 8)
 
 
-def _mapped(path: str) -> torch.UntypedStorage:
+def _mapped(path: str) -> tuple[mmap.mmap, torch.UntypedStorage]:
     """A private, copy-on-write map of the whole file."""
-    import mmap
-
     import torch
 
     try:
@@ -115,7 +123,7 @@ def _mapped(path: str) -> torch.UntypedStorage:
         raise UnreadableError(f"{path} cannot be mapped into memory: {system_says(error)}") from error
     except ValueError as error:  # of a file that has become empty since its headers were read
         raise UnreadableError(f"{path} cannot be mapped into memory: it is empty now.") from error
-    return torch.frombuffer(mapped, dtype=torch.uint8).untyped_storage()
+    return mapped, torch.frombuffer(mapped, dtype=torch.uint8).untyped_storage()
 
 
 def _empty() -> torch.UntypedStorage:

@@ -30,10 +30,19 @@ class Bytes:
         self._lock = Lock()  # a source counts what it reads, and the reader remembers its maps
 
     def mapped(self, tensor: Tensor) -> torch.Tensor | None:
-        """The tensor as a view of the mapped file; None where its bytes have to be copied."""
-        if tensor.storage is None or tensor.storage.nbytes == 0 or not self._reader.maps(tensor.storage):
+        """The tensor as a view of the mapped file; None where its bytes have to be copied.
+
+        Raises DamagedError where they are not all there.
+        """
+        if tensor.storage is None or tensor.storage.nbytes == 0:
             return None
-        return self.whole(tensor)
+        _insist_on_all(tensor.storage)
+        return self.whole(tensor) if self._reader.maps(tensor.storage) else None
+
+    def let_go(self) -> None:
+        """Give back the memory of what was mapped and looked at; whoever still looks at it reads it once more."""
+        with self._lock:
+            self._reader.let_go()
 
     def whole(self, tensor: Tensor) -> torch.Tensor:
         """The tensor, all of it in memory where it is not mapped."""
@@ -64,8 +73,8 @@ class Bytes:
     def _piece(self, tensor: Tensor, storage: Storage, at: int, count: int) -> torch.Tensor:
         """Some elements, as a storage of their own."""
         size = tensor.dtype.bits // 8
-        extent, offset, length = storage.extent, (tensor.offset + at) * size, count * size
-        if extent is None or extent.length < storage.nbytes or offset + length > storage.nbytes:
+        extent, offset, length = _insist_on_all(storage), (tensor.offset + at) * size, count * size
+        if offset + length > storage.nbytes:
             raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")
         part = replace(storage, nbytes=length, extent=Extent(extent.file, extent.offset + offset, length))
         return self.whole(replace(tensor, storage=part, offset=0, shape=(count,), stride=(1,)))
@@ -109,3 +118,11 @@ class Bytes:
                 except zlib.error as error:
                     raise DamagedError(f"The compressed record of storage {storage.key} is damaged: {error}.") from None
                 packed = inflate.unconsumed_tail
+
+
+def _insist_on_all(storage: Storage) -> Extent:
+    """Where the bytes of a storage lie. Raises DamagedError where the file has fewer than it declares."""
+    extent = storage.extent
+    if extent is None or (not storage.compressed and extent.length < storage.nbytes):
+        raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")
+    return extent

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
 _PART = 16 * CHUNK  # values of a large tensor that a thread takes at a time
+_MAPPED = 256 << 20  # bytes that are looked at before the memory of mapped ones is given back
 _GRACE = 2.0  # seconds that interrupted threads have for their chunk
 _MOST_THREADS = 8  # memory is not faster than so many
 
@@ -117,6 +118,7 @@ class _Examination:
         self.unread: dict[int, str] = {}
         self.stray: dict[int, str] = {}
         self.done = 0
+        self.let_go = 0  # how much of that
         self.stopped = False
         self.error: BaseException | None = None
 
@@ -124,26 +126,30 @@ class _Examination:
         """What each thread does, until nothing is left; then it is ``over``.
 
         That is told by an event: where Ctrl-C interrupts ``Thread.join``, Python takes the thread for one that ended.
+        It is told when no tensor is left in the thread: an interpreter that ends while torch lets go of one is aborted.
         """
-        import torch
-
-        torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
-        measure = Measure(LARGEST_CHUNK)
         try:
-            while not self.stopped:
-                with self.lock:
-                    batch = next(self.batches, None)
-                if batch is None:
-                    return
-                for piece in batch:
-                    if self.stopped:
-                        return
-                    self._examine(*piece, measure)
+            self._work()
         except BaseException as error:  # noqa: BLE001  carried over to the thread that waits
             self.error = error
             self.stopped = True
         finally:
             over.set()
+
+    def _work(self) -> None:
+        import torch
+
+        torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
+        measure = Measure(LARGEST_CHUNK)
+        while not self.stopped:
+            with self.lock:
+                batch = next(self.batches, None)
+            if batch is None:
+                return
+            for piece in batch:
+                if self.stopped:
+                    return
+                self._examine(*piece, measure)
 
     def _batches(self) -> Iterator[list[_Work]]:
         """Pieces of work, small ones together."""
@@ -184,6 +190,8 @@ class _Examination:
         self.unread[id(measured.tensor)] = getattr(error, "message", str(error))
 
     def _examine(self, measured: _Measured, strip: Strip, start: int, stop: int, measure: Measure) -> None:
+        import torch
+
         partial = Partial()
         at = start
         try:
@@ -193,6 +201,8 @@ class _Examination:
                 if not self._go_on(measured.tensor, chunk):
                     return
             rows = None if self.only_finite else self._rows(measured.tensor, chunk)
+            if len(partial.sample) > 1:  # many small pieces of memory would keep what lay between them from being freed
+                partial.sample = [torch.cat(partial.sample)]
         except CkptDoctorError as error:
             self._leave_out(measured, error)
             return
@@ -222,6 +232,9 @@ class _Examination:
         with self.lock:
             self.done += chunk.numel() * width
             self.stopped |= not self.going(self.done)
+            if self.done - self.let_go >= _MAPPED:
+                self.let_go = self.done
+                self.bytes.let_go()
         return not self.stopped
 
     def _finish(self, measured: _Measured) -> None:

@@ -128,7 +128,7 @@ def _flat(tensor: Tensor, source: Bytes, weight: int) -> Strip:
             for at in range(start, stop, size):
                 yield real[at : min(stop, at + size)]
             return
-        for piece in source.pieces(tensor, start // parts, stop // parts, CHUNK // parts):
+        for piece in source.pieces(tensor, start // parts, stop // parts, size // parts):
             yield _real(piece)
 
     return Strip(parts * tensor.numel, read, weight, whole is not None or not _is_compressed(tensor))

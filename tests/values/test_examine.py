@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import struct
+import subprocess
+import sys
 import tracemalloc
 import warnings
 import zipfile
@@ -261,3 +264,33 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
         finally:
             tracemalloc.stop()
     assert peak < 2 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a process uses of a mapped file is counted otherwise")
+@pytest.mark.parametrize("blanks", [0, 1], ids=["mapped", "copied"])
+def test_a_tensor_takes_less_memory_than_it_has_bytes(blanks, tmp_path):
+    """One of 1.2 GB takes a fraction of that, whether it is mapped or its place in the file does not let it be."""
+    size = 1_200_000_000
+    header = json.dumps({"w": {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}}).encode()
+    header += b" " * (-len(header) % 8 + blanks)
+    with open(tmp_path / "model.safetensors", "wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + size)
+    code = (
+        "import resource, ckptdoctor, torch\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "report = ckptdoctor.check('model.safetensors', deep=True)\n"
+        f"assert report.readings[1].complete and report.readings[1].done == {size}\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 600_000  # kB
+
+
+def test_python_ends_in_peace_after_values_were_read(tmp_path):
+    """No thread still lets go of tensors of torch when the interpreter ends right after an examination."""
+    save_file({"w": torch.zeros(50_000_000)}, tmp_path / "model.safetensors", {"format": "pt"})
+    for _ in range(4):
+        code = "import ckptdoctor, torch; ckptdoctor.check('model.safetensors', deep=True)"
+        done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True)
+        assert (done.returncode, done.stderr) == (0, b"")

@@ -1,9 +1,12 @@
 """Checkpoints that were packed once more: compressed, or put into a zip or tar archive.
 
-The inside is unpacked into a temporary file, from which everything that works on a file works. Only where headers do,
-and stand in front (large safetensors files, compressed), no more is unpacked than these: an archive of torch and a zip
-have their directories at the end, a file of torch before 1.6 tells of storages behind each other's values, and which
-file of a tar archive is meant is known when all its names are.
+The inside is unpacked into a temporary file, from which everything that works on a file works; ``unpacking`` says how
+large that may become. Only of large safetensors files in a compressed file, whose headers stand in front and say where
+everything is, no more is unpacked than these, and values that are read once in the order of the file are not kept.
+Others cannot do so: an archive of torch and a zip have their directories at the end; a file of torch before 1.6 tells
+of storages behind each other's values; the arrays of a pickle lie among its opcodes, any of which may refer to an
+earlier one; and which file of a tar archive is meant is known when all its names are. Zeros, which bombs are made of,
+take no room in the temporary file.
 """
 
 from __future__ import annotations
@@ -19,12 +22,12 @@ from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.recognise.found import shortened
 from ckptdoctor.formats.recognise.members import listed
 from ckptdoctor.formats.registry import built_in
-from ckptdoctor.formats.wrapped.front import front_of
+from ckptdoctor.formats.wrapped.front import Front, front_of
 from ckptdoctor.formats.wrapped.inside import Inside, chosen, insides
 from ckptdoctor.formats.wrapped.streams import STREAMS
 from ckptdoctor.formats.wrapped.unpacking import unpacked
 
-__all__ = ["opened_inside", "split_member"]
+__all__ = ["opened_inside", "passed_by", "split_member"]
 
 # a checkpoint in a compressed file in an archive in an archive
 _DEEPEST = 3
@@ -47,21 +50,26 @@ class _Layer:
 
 @contextmanager
 def opened_inside(
-    source: Source, container: Container, examine: Examine, member: str | None = None, headers: bool = False
+    source: Source,
+    container: Container,
+    examine: Examine,
+    member: str | None = None,
+    headers: bool = False,
+    passed: bool = False,
 ) -> Iterator[tuple[Source, Container]]:
     """The one checkpoint in a packed file, open, with a note on what it is packed in; ``member`` names it.
 
     Where there is none, or no telling which, it is the packed file itself, and its guidance says what is inside.
     ``headers`` promises that no more is read: where they stand in front, the rest is not unpacked, and a note says so.
+    With ``passed``, values are read as well, but only in the passage of a ``Front``, where it is one that is opened.
     """
     if headers and member is None and not source.distant and container.format in STREAMS:
-        front = front_of(source, container.format)
+        front = front_of(source, container, passed)
         if front is not None:
-            inside = examine(front)
+            inside = _in_front(front, examine)
             size = plural(front.size, "byte")
             left = f"all but the header: whether the {size} that it tells of are there, and no more"
-            notes = (_packed_in(inside, (_with_article(container),), None), *inside.notes)
-            yield front, replace(inside, notes=(*notes, Note(NoteKind.NOT_EXAMINED, left)))
+            yield front, replace(inside, notes=(*inside.notes, Note(NoteKind.NOT_EXAMINED, left)))
             return
     if source.distant and source.size > _MOST_DISTANT:
         guidance = f"Download it first: it has to be unpacked. {container.guidance}"
@@ -77,6 +85,19 @@ def opened_inside(
         inside = examine(inner)
         note = _packed_in(inside, found.around, found.member)
         yield inner, replace(inside, notes=(note, *inside.notes))
+
+
+def passed_by(front: Front, size: int, error: DamagedError | None, examine: Examine) -> tuple[Source, Container]:
+    """What was opened, once all of it has passed by: so many bytes, or as many as there were up to an error."""
+    if error is not None:
+        return front.source, _broken(front.packed, front.packed, error)
+    front.ends_at(size)
+    return front, _in_front(front, examine)
+
+
+def _in_front(front: Front, examine: Examine) -> Container:
+    inside = examine(front)
+    return replace(inside, notes=(_packed_in(inside, (_with_article(front.packed),), None), *inside.notes))
 
 
 def _packed_in(inside: Container, around: tuple[str, ...], member: str | None) -> Note:

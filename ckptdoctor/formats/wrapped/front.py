@@ -1,17 +1,18 @@
-"""The beginning of a compressed file, for headers that stand there: the rest is not unpacked until it is asked for."""
+"""A compressed safetensors file whose header stands in front: the rest is not unpacked, or passes by only once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import FileIdentity, NoteKind, Source
+from ckptdoctor.checkpoint import Container, FileIdentity, NoteKind, Source
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.errors import CkptDoctorError, TruncatedError
-from ckptdoctor.formats.safetensors.header import read_header
+from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
+from ckptdoctor.formats.safetensors.header import Header, read_header
 from ckptdoctor.formats.safetensors.reader import remember
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
 from ckptdoctor.formats.wrapped.streams import decompressed
+from ckptdoctor.formats.wrapped.unpacking import within_bounds
 
 # what says that it is no longer is unpacked as a whole, which tells whether it is: that takes a moment
 SMALL = 64 << 20
@@ -27,14 +28,14 @@ class Front:
 
     distant = False
 
-    def __init__(self, source: Source, kind: str) -> None:
+    def __init__(self, source: Source, packed: Container) -> None:
         self.path = source.path
         self.file = ""
         self.size = _UNKNOWN
         self.identity: FileIdentity | None = source.identity
-        self._source = source
-        self._kind = kind
-        self._pieces = decompressed(source, kind)
+        self.source = source
+        self.packed = packed
+        self._pieces = decompressed(source, packed.format)
         self._kept = bytearray()
         self._read = 0
 
@@ -66,8 +67,18 @@ class Front:
     def close(self) -> None:
         """Nothing: whoever opened the packed file closes it."""
 
+    def passage(self, hear: Callable[[int, bytes], None]) -> Passage:
+        """All of it once more, from its first byte to its last one."""
+        return Passage(self, hear)
+
+    def ends_at(self, size: int) -> None:
+        """Somebody has read up to the end: what the header says is held against that."""
+        self.size = size
+        self._read = size
+        remember(self, read_header(self))
+
     def _further(self, offset: int, stop: int) -> bytes:
-        pieces, at, found = decompressed(self._source, self._kind), 0, bytearray()
+        pieces, at, found = decompressed(self.source, self.packed.format), 0, bytearray()
         while at < stop:
             piece = self._next(pieces, at)
             found += piece[max(0, offset - at) : stop - at]
@@ -81,12 +92,73 @@ class Front:
         return piece
 
 
-def front_of(source: Source, kind: str) -> Front | None:
+class Passage:
+    """What a compressed file unpacks to, read forward and never back; ``hear`` gets each piece and where it begins.
+
+    ``at`` is how far it came. Once unpacking has failed, ``error`` says why: then nothing more is to be had.
+    """
+
+    distant = False
+
+    def __init__(self, front: Front, hear: Callable[[int, bytes], None]) -> None:
+        self.path = front.path
+        self.file = front.file
+        self.size = front.size
+        self.identity = front.identity
+        self.at = 0
+        self.error: DamagedError | None = None
+        self._hear = hear
+        self._pieces = within_bounds(decompressed(front.source, front.packed.format), front.packed.size)
+        self._piece = b""  # the last one: it ends at ``at``
+
+    @property
+    def bytes_read(self) -> int:
+        """Unpacked bytes that have passed by so far."""
+        return self.at
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes at ``offset``, not before those read last. Raises TruncatedError, DamagedError."""
+        stop = offset + length
+        begin = self.at - len(self._piece)
+        assert offset >= begin, "a passage goes forward"
+        found = [self._piece[offset - begin : stop - begin]]
+        while self.at < stop:
+            begin = self.at
+            if not self.go_on():
+                raise self.error or TruncatedError(f"What is packed ends after {plural(begin, 'byte')}.", offset=begin)
+            found.append(self._piece[max(0, offset - begin) : max(0, stop - begin)])
+        return b"".join(found)
+
+    def go_on(self) -> bool:
+        """Let the next piece pass by; False where there is none."""
+        if self.error is not None:
+            return False
+        try:
+            piece = next(self._pieces, None)
+        except DamagedError as error:
+            self.error = error
+            return False
+        if piece is None:
+            return False
+        begin, self.at, self._piece = self.at, self.at + len(piece), piece
+        self._hear(begin, piece)
+        return True
+
+    def part(self, file: str) -> Source:
+        """Itself: all bytes are here."""
+        return self
+
+    def close(self) -> None:
+        """Nothing: whoever opened the packed file closes it."""
+
+
+def front_of(source: Source, packed: Container, passed: bool = False) -> Front | None:
     """The inside of a compressed file whose whole contents are told by its beginning: a large safetensors file.
 
-    None for everything else: what is small, what has a broken header, and what has its headers elsewhere.
+    None for everything else: what is small, what has a broken header, and what has its headers elsewhere; where all of
+    it is to be ``passed`` by once, also what has tensors that share bytes.
     """
-    inside = Front(source, kind)
+    inside = Front(source, packed)
     try:
         head = inside.read(0, LENGTH_BYTES + 1)
         if not head.endswith(b"{"):
@@ -96,7 +168,19 @@ def front_of(source: Source, kind: str) -> Front | None:
         return None
     if header.end < SMALL or any(isinstance(each, str) for each in header.entries.values()):
         return None
+    if passed and _overlaps(header):
+        return None
     # that bytes follow its tensors was said of a size that nobody knows
     remember(inside, replace(header, notes=tuple([n for n in header.notes if n.kind is not NoteKind.TRAILING_BYTES])))
     inside.size = header.end
     return inside
+
+
+def _overlaps(header: Header) -> bool:
+    """Whether a byte belongs to two tensors, or a tensor ends before it begins."""
+    at = 0
+    for begin, end in sorted([(each.begin, each.end) for each in header.entries.values() if not isinstance(each, str)]):
+        if begin < at or end < begin:
+            return True
+        at = end
+    return False

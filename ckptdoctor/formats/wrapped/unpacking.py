@@ -25,6 +25,7 @@ _MOST_RATIO = 2_000
 _BEYOND = 1 << 30
 
 _HEAD = 512  # how much tells whether it may be a checkpoint: a header of a tar archive
+_ZEROS = bytes(1 << 20)  # no piece of them is longer
 _LOOK = 64 << 20  # so often the free space is looked at
 _SECONDS = 0.5  # after which, and in which steps, progress is told
 
@@ -60,39 +61,53 @@ def unpacked(source: Source, inside: Inside, packed: int | None = None) -> str |
     return path
 
 
+def within_bounds(pieces: Iterator[bytes], packed: int) -> Iterator[bytes]:
+    """The pieces that so many bytes unpack to. Raises HostileError where these are more than weights can be."""
+    done = 0
+    for piece in pieces:
+        done += len(piece)
+        if done > max(_BEYOND, _MOST_RATIO * packed):
+            raise HostileError(
+                f"Its {packed:,} bytes unpack to more than {_BEYOND:,}, over {_MOST_RATIO:,} times as many: "
+                "it is made to fill disks, and was not unpacked."
+            )
+        yield piece
+
+
 def _may_be_checkpoint(head: bytes) -> bool:
     return head.startswith(_BEGINNINGS) or head[8:9] == b"{" or is_tar(head)
 
 
 def _write(pieces: Iterator[bytes], handle: int, packed: int) -> None:
+    """Write the pieces; those of zeros alone become holes, which take no room on most disks."""
     room = int(shutil.disk_usage(scratch.folder()).free * _SHARE)
-    done, looked = 0, 0
+    done, taken, looked = 0, 0, 0
     with _told() as tell:
-        for piece in pieces:
+        for piece in within_bounds(pieces, packed):
             done += len(piece)
-            if done > max(_BEYOND, _MOST_RATIO * packed):
-                raise HostileError(
-                    f"Its {packed:,} bytes unpack to more than {_BEYOND:,}, over {_MOST_RATIO:,} times as many: "
-                    "it is made to fill disks, and was not unpacked."
-                )
-            if done > room:
+            hole = _ZEROS.startswith(piece)
+            taken += 0 if hole else len(piece)
+            if taken > room:
                 raise RefusedError(
                     f"Unpacking stopped after {done:,} bytes, to leave some room on the disk of {scratch.folder()}: "
                     "unpack it yourself, or let TMPDIR name a folder with more room."
                 )
-            view = memoryview(piece)
+            view = memoryview(b"" if hole else piece)
             try:
                 while view:
                     view = view[os.write(handle, view) :]
+                if hole:
+                    os.ftruncate(handle, done)
+                    os.lseek(handle, done, os.SEEK_SET)
             except OSError as error:
                 raise RefusedError(
                     f"Unpacking stopped in {scratch.folder()}: {error.strerror}. Unpack it yourself, or let TMPDIR "
                     "name a folder with more room."
                 ) from error
             tell(done)
-            if done - looked >= _LOOK:  # others write to the same disk
-                room = min(room, done + int(shutil.disk_usage(scratch.folder()).free * _SHARE))
-                looked = done
+            if taken - looked >= _LOOK:  # others write to the same disk
+                room = min(room, taken + int(shutil.disk_usage(scratch.folder()).free * _SHARE))
+                looked = taken
 
 
 def _like_the_original(source: Source, handle: int) -> None:

@@ -8,6 +8,7 @@ import io
 import lzma
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tarfile
@@ -241,6 +242,43 @@ def test_a_bomb_in_a_packed_file_is_held_against_the_packed_file(tmp_path, monke
     (tmp_path / "m.pt.gz").write_bytes(gzip.compress(inner, mtime=0))
     assert len(inner) * 2_000 > 60_000_000 > 2_000 * (tmp_path / "m.pt.gz").stat().st_size
     assert "made to fill disks" in ckptdoctor.check(tmp_path / "m.pt.gz").findings[0].message
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="holes of files are told otherwise")
+@pytest.mark.parametrize("name", ["m.pt.gz", "m.zip"])
+def test_zeros_take_no_room(name, tmp_path):
+    """Whatever the format, zeros are unpacked to holes; that they were written is not doubted, nor is any byte lost."""
+    weights = {"a": torch.zeros(40_000_000), "b": torch.cat([torch.ones(9), torch.zeros(5_000_000), torch.ones(9)])}
+    torch.save(weights, tmp_path / "m.pt")
+    if name.endswith(".zip"):
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.write(tmp_path / "m.pt", "m.pt")
+    else:
+        (tmp_path / name).write_bytes(gzip.compress((tmp_path / "m.pt").read_bytes(), mtime=0))
+    report = ckptdoctor.check(tmp_path / name)
+    (file,) = [each for each in os.listdir(scratch.folder()) if each != ".lock"]
+    status = os.stat(os.path.join(scratch.folder(), file))
+    assert status.st_size == (tmp_path / "m.pt").stat().st_size and status.st_blocks * 512 < 10_000_000
+    assert {each.code for each in report.findings} == {"C102"}
+    assert {each.code for each in ckptdoctor.check(tmp_path / name, deep=True).findings} <= {
+        each.code for each in ckptdoctor.check(tmp_path / "m.pt", deep=True).findings
+    } | {"C102"}
+    loaded = ckptdoctor.load(tmp_path / name)
+    assert all(torch.equal(loaded[key], weights[key]) for key in weights)
+
+
+def test_holes_of_the_unpacked_file_are_no_damage(tmp_path):
+    """Headers do not say that zeros are missing bytes: only the file that was packed could have lacked them."""
+    weights = torch.cat([torch.ones(1024), torch.zeros(4096 * 1024), torch.ones(1024)])
+    header = b'{"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[4196352],"data_offsets":[0,16785408]}}'
+    header = header.ljust(4088)
+    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", 4088) + header + weights.numpy().tobytes())
+    assert "F010" in {each.code for each in ckptdoctor.check(tmp_path / "m.safetensors", deep=True).findings}
+    with zipfile.ZipFile(tmp_path / "m.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.write(tmp_path / "m.safetensors", "m.safetensors")
+    for path in (tmp_path / "m.zip", tmp_path / "m.zip" / "m.safetensors"):
+        report = ckptdoctor.check(path)
+        assert report.error is None and {each.code for each in report.findings} == {"C102"}
 
 
 def test_a_full_disk_is_left_some_room(tmp_path, monkeypatch):

@@ -50,6 +50,7 @@ def test_what_is_changed(source, changed):
     assert {mutant.applied(source) for mutant in mutate.mutants("x.py", source)} == changed
 
 
+@pytest.mark.slow
 def test_what_no_test_notices_is_listed():
     """The mutants of a line, each with the tests that are named; nothing is changed but in a copy."""
     name = "ckptdoctor/checkpoint/wording.py"

@@ -124,6 +124,7 @@ def test_other_elements_in_the_output_are_found_out(tmp_path: Path, change: Call
         repair(replace(plan, recipe=Recipe(plan.recipe.source, tuple(made))))
 
 
+@pytest.mark.slow
 def test_thousands_of_tensors_are_edited_at_once(tmp_path: Path):
     """Ten thousand fills and a thousand transposes take seconds, not hours."""
     contents = {f"layer{index}.weight": torch.ones(1, 2) for index in range(10_000)}

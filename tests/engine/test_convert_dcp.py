@@ -226,6 +226,7 @@ def test_wrong_elements_are_noticed(tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["model.pt"]
 
 
+@pytest.mark.slow
 def test_the_work_grows_with_the_number_of_keys(tmp_path):
     """Ten times as many tensors are about ten times the work, not a hundred times."""
     reports = {}

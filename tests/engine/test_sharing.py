@@ -188,6 +188,7 @@ def test_the_options_say_what_they_do(tmp_path):
     assert request.named
 
 
+@pytest.mark.slow
 def test_many_equal_keys_are_tied_in_no_time(tmp_path):
     """Experts that begin as copies of one layer: one pass over the bytes, and few over the keys."""
     torch.manual_seed(0)

@@ -126,6 +126,7 @@ def test_programs_are_told_by_their_keys(name: str | None) -> None:
     assert (found.name if found is not None else None) == name
 
 
+@pytest.mark.slow
 def test_the_work_grows_with_the_number_of_keys() -> None:
     """And with the length of one; 50,000 keys and a million dots are about ten times the work of a tenth of them."""
     given = {layers: _wrapped(layers) for layers in (1_250, 12_500)}

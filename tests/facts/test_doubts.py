@@ -95,6 +95,7 @@ def test_a_prefix_to_add_is_one_that_the_target_has():
     assert best_prefix(here, few, 0) is None
 
 
+@pytest.mark.slow
 def test_the_work_grows_with_the_number_of_names_that_are_all_different():
     """Not with its square: ten thousand names of which each is another one are given up on quickly."""
 

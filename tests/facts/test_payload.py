@@ -44,6 +44,7 @@ def test_a_file_without_room_for_it_is_not_looked_through():
     assert payloads(replace(checkpoint({"a": "y" * 100}), size=50), 60) == []
 
 
+@pytest.mark.slow
 def test_the_work_grows_with_the_number_of_keys():
     """And of numbers; not with the square of either."""
     given = {}

@@ -78,6 +78,7 @@ def test_what_lies_in_an_object_is_not_plain():
     assert (leak.path, leak.plain) == (("args", "token"), False)
 
 
+@pytest.mark.slow
 def test_the_work_grows_with_the_length_and_number_of_texts():
     """Not with its square: of what almost fits, two megabytes are about ten times the work of a tenth of them."""
 

@@ -191,6 +191,7 @@ def test_no_key_has_two_causes(here: Contents, there: Contents) -> None:
     assert known_keys.unexpected <= set(cured.unexpected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["width", "fused", "turned"])
 def test_the_work_grows_with_the_number_of_keys(change: str) -> None:
     """Not with its square: 20,000 keys on both sides are about ten times the work of 2,000."""

@@ -31,6 +31,7 @@ def test_every_half_is_read_and_written_as_it_is(dtype: str) -> None:
     assert all(one == other or (isnan(one) and isnan(other)) for one, other in zip(numbers, again, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @given(values=st.lists(st.floats(width=64), max_size=50))
 def test_numbers_are_rounded_once_to_the_nearest(dtype: str, values: list[float]) -> None:

@@ -86,6 +86,7 @@ def test_the_work_grows_with_the_length_of_a_text(start, piece, few):
     assert growth(explained, few, 10 * few, runs=1) < 50
 
 
+@pytest.mark.slow
 def test_a_huge_text_is_read_from_both_ends():
     """Of 40 million characters the beginning and the end are read, and the rest is said to be left out."""
     explained = explain(

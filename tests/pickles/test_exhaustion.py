@@ -62,6 +62,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.slow
 def test_no_stream_exhausts_its_reader(tmp_path):
     """Each attack is answered, and written again where it was read, under 1.5 GB; none takes long.
 

@@ -120,6 +120,7 @@ def test_check_finds_the_cause_with_it(tmp_path):
     assert report.coverage.steps[-1].keys == len(weights)
 
 
+@pytest.mark.slow
 def test_the_work_grows_with_the_number_of_keys(tmp_path):
     """Not with its square: 20,000 keys are about ten times the work of 2,000."""
     names = [f"layers.{i}.mlp.w{j}.weight" for i in range(2_000) for j in range(10)]

@@ -48,6 +48,7 @@ def test_a_killed_launcher_leaves_no_orphan(tmp_path):
     assert saved(complete(out)[-1])["epoch"] == 3
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_arrives_at_the_same_bits(tmp_path):
     """Killed at any moment, in the middle of a save too, a run goes on from its last complete checkpoint."""
     choices = {"network": "resnet", "width": 4, "images": 200, "batch_size": 20, "epochs": 4, "ema": True}
@@ -70,6 +71,7 @@ def test_a_run_that_is_killed_again_and_again_arrives_at_the_same_bits(tmp_path)
     assert same(saved(tmp_path / "whole/epoch-0004"), saved(tmp_path / "out/epoch-0004"))
 
 
+@pytest.mark.slow
 def test_exact_stopped_on_two_ranks_and_resumed_on_four_is_exact(tmp_path):
     """Uninterrupted on one rank, or stopped by Ctrl-C on two and resumed on four: the same weights and momentum."""
     choices = {"strategy": "exact", "network": "vgg", "width": 4, "images": 480, "batch_size": 16, "epochs": 2}

@@ -64,6 +64,7 @@ def test_list(large):
     assert browse(large, "t", "o", "end", look=lambda app: app.screen.query_one(ListView).cursor) == COUNT - 1
 
 
+@pytest.mark.slow
 def test_two_side_by_side(large):
     """Lines of a comparison are made in a thread, with values, sorted and filtered."""
     alike, narrowed, same = walk(

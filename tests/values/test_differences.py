@@ -381,6 +381,7 @@ def test_contents_that_are_looked_for_count(tmp_path):
     assert max(heard) == totals[0]
 
 
+@pytest.mark.slow
 def test_files_are_not_held(tmp_path):
     """The peak of memory does not grow with the files: it is far less than one of them."""
     import subprocess

@@ -188,6 +188,7 @@ def test_loose_files_are_no_checkpoint(tmp_path):
         formats.open_checkpoint(tmp_path)
 
 
+@pytest.mark.slow
 def test_fifty_thousand_keys_in_a_thousand_files(tmp_path):
     """Nothing takes time that grows with keys times files."""
     table = {}

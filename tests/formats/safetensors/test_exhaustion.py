@@ -88,6 +88,7 @@ def test_nesting_of_100_000_is_refused(tmp_path):
     assert word == "refused" and "nested" in message
 
 
+@pytest.mark.slow
 def test_many_tensors_take_no_more_time_than_a_few_times_their_json(tmp_path):
     """50,000 tensors open within eight times what Python's json alone takes for the header."""
     path = tmp_path / "many.safetensors"

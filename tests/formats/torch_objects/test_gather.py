@@ -52,6 +52,7 @@ def test_nothing_is_gathered_from_an_empty_view(shape):
     assert gathered(torch.empty(shape), 64) == (b"", 0, 0)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded_for_a_transposed_matrix():
     """Columns of a matrix that is many blocks long come in chunks of a block, read in pieces of two blocks at most."""
     matrix = torch.arange(512 * 512, dtype=torch.int32).view(512, 512)

@@ -92,6 +92,7 @@ def test_headers_are_read_without_the_rest(way, tmp_path, always):
     assert unpacked() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["gz", "xz", "z"])
 def test_what_lies_behind_the_header_is_not_even_looked_at(way, tmp_path, always):
     """Damage further back changes nothing of what the header says; a deep examination finds it."""

@@ -244,6 +244,7 @@ def test_a_bomb_in_a_packed_file_is_held_against_the_packed_file(tmp_path, monke
     assert "made to fill disks" in ckptdoctor.check(tmp_path / "m.pt.gz").findings[0].message
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="holes of files are told otherwise")
 @pytest.mark.parametrize("name", ["m.pt.gz", "m.zip"])
 def test_zeros_take_no_room(name, tmp_path):

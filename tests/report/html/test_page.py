@@ -190,6 +190,7 @@ def test_odd_values_have_a_page(tmp_path):
     parsed(pages.page(tmp_path / "none.pt"))
 
 
+@pytest.mark.slow
 def test_fifty_thousand_tensors_are_a_few_megabytes():
     """The page of a very large model stays usable: columns of numbers, and 100 rows of markup."""
     from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor

@@ -128,6 +128,7 @@ def test_texts_in_texts_have_an_end(tmp_path):
     assert opened(100) < 1.1 * opened(10)
 
 
+@pytest.mark.slow
 def test_texts_beside_texts_are_each_looked_at_once(tmp_path):
     """Ten times as many pickles beside each other are about ten times the work, not a hundred times."""
     for texts in (10_000, 100_000):

@@ -324,6 +324,7 @@ def test_lost_bytes_are_not_hidden(tmp_path: Path):
         fixed(tmp_path / "b.pt", "P204")
 
 
+@pytest.mark.slow
 def test_a_model_of_thousands_of_layers_takes_its_time_once(tmp_path: Path):
     """Flat lists of modules are looked up once, not once for each of their tensors."""
     model = nn.ModuleList([nn.PReLU() for _ in range(1500)])

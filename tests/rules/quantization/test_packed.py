@@ -202,6 +202,7 @@ def test_int8_for_a_plain_model(tmp_path: Path) -> None:
     assert torch.equal(fixed["fc.weight"], (numbers.double() * scb.double()[:, None] / 127).float())
 
 
+@pytest.mark.slow
 def test_many_layers_take_no_longer_than_they_have_to() -> None:
     """No loop of keys over keys."""
 

@@ -185,6 +185,7 @@ def raising(kind):
     return choose
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 30), st.integers(1, 5), st.integers(1, 40))
 def test_every_test_image_is_seen_once_and_all_ranks_have_as_many_batches(size, world_size, batch_size):

@@ -157,6 +157,7 @@ def test_slurm(tmp_path, port):
         assert (tmp_path / f"total-{rank}").read_text() == f"3 3 [0, 1] {rank} {max(1, CORES // 2)} cpu"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "gone", "what"),
     [("first_killed", 0, "lost its connection"), ("suspended", 1, "waited 1.5 s")],

@@ -156,15 +156,17 @@ def spooled(stream: BinaryIO) -> Iterator[str]:
 
     Raises UnreadableError where there is no room for it.
     """
-    from tempfile import mkstemp
+    from tempfile import gettempdir
 
     from ckptdoctor.writing.interrupts import cleaned_up
 
     with cleaned_up():
-        handle, path = mkstemp(prefix="ckptdoctor-")
+        # named before it is there: a signal may come in the very moment in which it is made
+        path = os.path.join(gettempdir(), f"ckptdoctor-{os.urandom(8).hex()}")
         process.before_leaving(lambda: _removed(path))
         try:
             try:
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
                 with os.fdopen(handle, "wb") as file:
                     while chunk := stream.read(_CHUNK):
                         file.write(chunk)
@@ -175,7 +177,7 @@ def spooled(stream: BinaryIO) -> Iterator[str]:
                 ) from error
             yield path
         finally:
-            os.unlink(path)
+            _removed(path)
 
 
 def _removed(path: str) -> None:

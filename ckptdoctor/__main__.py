@@ -9,6 +9,9 @@ import sys
 from types import FrameType
 
 
+_INTERRUPTED = 130  # cli.exit_status, which is not imported yet
+
+
 def main() -> None:
     """Run the command line and end the process with its exit status.
 
@@ -21,10 +24,14 @@ def main() -> None:
     from ckptdoctor.checkpoint import process
     from ckptdoctor.cli.main import run
 
-    process.take()
-    status = run(sys.argv[1:])
-    sys.stdout.flush()
-    sys.stderr.flush()
+    status = None
+    try:
+        process.take()
+        status = run(sys.argv[1:])
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except KeyboardInterrupt:  # in one of the moments around the command, which deals with all others
+        process.leave(_INTERRUPTED if status is None else status)
     if "ckptdoctor.trainer" in sys.modules:
         sys.exit(status)
     if not process.wants_end():

@@ -148,7 +148,7 @@ READING = {
 WRITING = {
     ("report", "../in/a.pt", "-o", "page.html"): 0,
     ("report", "../in/a.pt", "../in/b.pt", "-o", "page.html"): 0,
-    ("fix", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"): 0,
+    ("fix", "--strip-module", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"): 0,
     ("fix", "--strip-module", "../in/a.pt", "-o", "out.pt"): 0,
     ("convert", "../in/a.pt", "out.safetensors"): 0,
     ("convert", "../in/shards", "out.pt"): 0,

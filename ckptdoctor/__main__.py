@@ -8,7 +8,6 @@ import signal
 import sys
 from types import FrameType
 
-
 _INTERRUPTED = 130  # cli.exit_status, which is not imported yet
 
 

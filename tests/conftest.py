@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -78,6 +79,12 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_collection_finish(session):
+    """Keep the collector from visiting all tests again and again: what is there now stays until the end."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_make_collect_report(collector):
     """Every worker collects all tests: a module that imports what takes seconds by that is an error."""
     before = imported(NEVER_COLLECTED)

@@ -195,9 +195,9 @@ PARTS = [
     (("diff", "--values", "../in/a.pt", "../in/b.pt"), "import|('torch',"),
     (("report", "../in/a.pt", "-o", "page.html"), "import|('torch',"),
     (("report", "../in/a.pt", "-o", "page.html"), "open|ckptdoctor-tmp"),
-    (("fix", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"), "import|('torch',"),
-    (("fix", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"), "open|ckptdoctor-tmp"),
-    (("fix", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"), "fcntl.flock|"),
+    (("fix", "--strip-module", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"), "import|('torch',"),
+    (("fix", "--strip-module", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"), "open|ckptdoctor-tmp"),
+    (("fix", "--strip-module", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"), "fcntl.flock|"),
     (("convert", "../in/a.pt", "folder", "--shard-size", "1MB"), "os.mkdir|ckptdoctor-tmp"),
     (("salvage", "../in/damaged.pt", "-o", "out.pt"), "open|ckptdoctor-tmp"),
 ]

@@ -78,13 +78,13 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.timeout(0))
 
 
-@pytest.hookimpl(wrapper=True)
 def pytest_collection_finish(session):
     """Keep the collector from visiting all tests again and again: what is there now stays until the end."""
     gc.collect()
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     """Every worker collects all tests: a module that imports what takes seconds by that is an error."""
     before = imported(NEVER_COLLECTED)

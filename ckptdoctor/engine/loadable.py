@@ -19,9 +19,10 @@ from ckptdoctor.formats.weights_only import refusal
 
 _ZIP, _LEGACY, _SAFETENSORS = "torch zip", "torch legacy", "safetensors"
 # errors that keep a file from being read: of the file, its container and its pickles, and of devices that are not there
-_BLOCKING = ("C", "F", "P", "M", "D605")
+_BLOCKING = ("C", "F", "P", "M", "D605", "A712")
 _NAME = "C101"  # the name of the file, by which torch.load leaves it to safetensors, and which that does not look at
 _REFUSED = "torch refuses"  # how the notes on an archive word what torch does not read; others are harmless
+_GRADIENTS = "A712"  # torch makes such a tensor, and then may not give it its values
 _UNREADABLE = "C105"  # as an error it says that torch cannot read what torch wrote in its old format
 
 
@@ -40,6 +41,8 @@ def next_step(path: str, checkpoint: Checkpoint, findings: Iterable[Finding], re
     odd = next((message for message in notes if _REFUSED in message), None)
     if odd is not None:
         return NextStep(Loader.OURS, odd)
+    if _GRADIENTS in blocking and not refused:
+        return NextStep(Loader.OURS, "a leaf Variable that requires grad is being used in an in-place operation.")
     if not refused and not blocking:
         away = any(each.device != CPU for each in checkpoint.storages)
         return NextStep(Loader.TORCH_ON_CPU if away else Loader.TORCH)

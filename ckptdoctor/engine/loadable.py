@@ -42,7 +42,7 @@ def next_step(path: str, checkpoint: Checkpoint, findings: Iterable[Finding], re
     if odd is not None:
         return NextStep(Loader.OURS, odd)
     if _GRADIENTS in blocking and not refused:
-        return NextStep(Loader.OURS, "a leaf Variable that requires grad is being used in an in-place operation.")
+        return NextStep(Loader.OURS, "a leaf Variable that requires grad is being used in an in-place operation")
     if not refused and not blocking:
         away = any(each.device != CPU for each in checkpoint.storages)
         return NextStep(Loader.TORCH_ON_CPU if away else Loader.TORCH)

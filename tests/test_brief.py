@@ -22,7 +22,7 @@ from ckptdoctor.errors import CkptDoctorError
 
 LINES, CHARACTERS = 24, 2_000
 LONG = "x" * 1_000_000
-MANY = 5_000
+MANY = 20_000
 
 
 def saved(path, number):

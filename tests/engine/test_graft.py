@@ -31,7 +31,6 @@ from tests.work import growth
 FLIPS = 60
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("make", [network, training])
 def test_a_bit_flipped_anywhere_in_a_storage_comes_back(make, tmp_path):
     """At each of many random places: the output is byte for byte the file that was saved, and no consent is needed."""
@@ -48,7 +47,6 @@ def test_a_bit_flipped_anywhere_in_a_storage_comes_back(make, tmp_path):
         assert report.written and {each.ground for each in report.grafted} == {Ground.CHECKSUM}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".pt", ".pth", ".safetensors"])
 def test_a_bit_flipped_anywhere_in_a_file_gives_no_crash_and_no_wrong_file(suffix, tmp_path):
     """Headers, pickles and directories too: what is written loads as the original, and everything else is refused."""

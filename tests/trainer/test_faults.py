@@ -48,7 +48,6 @@ def test_a_killed_launcher_leaves_no_orphan(tmp_path):
     assert saved(complete(out)[-1])["epoch"] == 3
 
 
-@pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_arrives_at_the_same_bits(tmp_path):
     """Killed at any moment, in the middle of a save too, a run goes on from its last complete checkpoint."""
     choices = {"network": "resnet", "width": 4, "images": 200, "batch_size": 20, "epochs": 4, "ema": True}

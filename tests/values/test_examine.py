@@ -288,7 +288,6 @@ def test_a_tensor_takes_less_memory_than_it_has_bytes(blanks, tmp_path):
     assert int(done.stdout) < 600_000  # kB
 
 
-@pytest.mark.slow
 def test_python_ends_in_peace_after_values_were_read(tmp_path):
     """No thread still lets go of tensors of torch when the interpreter ends right after an examination."""
     save_file({"w": torch.zeros(50_000_000)}, tmp_path / "model.safetensors", {"format": "pt"})

@@ -35,7 +35,7 @@ def _without_magic(head: bytes) -> Found | None:
 
 def _original(head: bytes) -> str:
     """The name that gzip keeps of the file it compressed, as the end of a sentence."""
-    if not head.startswith(b"\x1f\x8b") or not head[3:4] > b"" or not head[3] & _GZIP_NAME:
+    if not head.startswith(b"\x1f\x8b") or len(head) < _GZIP_HEADER or not head[3] & _GZIP_NAME:
         return ""
     name = head[_GZIP_HEADER:].split(b"\0")[0].decode("latin-1")
     return f" (it was called “{shortened(name, 60)}”)" if name.isprintable() and name else ""

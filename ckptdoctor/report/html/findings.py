@@ -20,7 +20,7 @@ _TOLD = 1200  # characters of a sentence
 _SAFETY = {
     Safety.SAFE: "no value changes, and it can be taken back",
     Safety.CONFIRMED: "what it is held against proves it",
-    Safety.UNSAFE: "it changes or drops values, or guesses: look before you trust it",
+    Safety.UNSAFE: "it changes or drops values: look before you trust it",
 }
 
 

@@ -25,7 +25,7 @@ _MOST = 4  # lines of one
 _HEADS = {
     Safety.SAFE: "safe: no value changes",
     Safety.CONFIRMED: "confirmed: what only the target can say",
-    Safety.UNSAFE: "unsafe: changes, drops or guesses",
+    Safety.UNSAFE: "unsafe: changes or drops",
     None: "no repair",
 }
 _LOOKS = {Safety.SAFE: "dim", Safety.CONFIRMED: "accent", Safety.UNSAFE: "warning", None: "dim"}

@@ -109,7 +109,6 @@ def two(tmp_path_factory):
     return path
 
 
-@pytest.mark.slow
 def test_two_processes(two, tmp_path):
     """FSDP2's and other DTensors are put together from the files of both ranks."""
     assert len(list(two.glob("*.distcp"))) == 2

@@ -226,7 +226,6 @@ def test_it_is_not_repaired_but_converted(path):
         rewrite(source, read(source, container), [Drop((("short",),))])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("old", [True, False])
 def test_a_mangled_archive_is_read_or_refused(old, tmp_path):
     """Cut at many bytes, and with many bytes changed."""

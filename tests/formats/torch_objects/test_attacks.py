@@ -223,7 +223,6 @@ def test_deep_nesting_is_cut_off(depth):
     assert got.tree == got.tree
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "tail"),
     [
@@ -245,7 +244,6 @@ def test_deep_calls_are_cut_off(head, tail):
     assert growth(contents, 10_000, 100_000, runs=1) < 40
 
 
-@pytest.mark.slow
 def test_billion_laughs_are_cut_off():
     """Lists that hold the next list ten times over reach the budget, not the memory's end."""
     data = (
@@ -255,7 +253,6 @@ def test_billion_laughs_are_cut_off():
     assert [note.kind for note in got.notes] == [NoteKind.NOT_EXAMINED]
 
 
-@pytest.mark.slow
 def test_shared_wrappers_do_not_multiply_without_end():
     """Wrapper subclasses that each hold the next one ten times over are cut off, too."""
     wrapper = (

@@ -135,7 +135,6 @@ def test_it_is_not_repaired_but_converted(tmp_path):
         rewrite(source, read(source, container), [Drop((("w",),))])
 
 
-@pytest.mark.slow
 def test_a_mangled_archive_is_read_or_refused(tmp_path):
     """Cut at many bytes, and with many bytes changed."""
     endure(tar_bytes({"w": torch.ones(2, 2), "v": torch.ones(3)[1:]}), tmp_path)

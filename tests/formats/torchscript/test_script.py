@@ -158,7 +158,6 @@ def test_it_is_not_repaired_but_converted(path):
         rewrite(source, read(source, container), [Drop((("kept",),))])
 
 
-@pytest.mark.slow
 def test_a_mangled_archive_is_read_or_refused(tmp_path):
     """Cut at many bytes, and with many bytes changed."""
     buffer = io.BytesIO()

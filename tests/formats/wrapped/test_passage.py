@@ -151,7 +151,6 @@ def test_tensors_that_share_bytes_are_unpacked(tmp_path, always):
     assert {each.code for each in report.findings} == {each.code for each in plain.findings} | {"C102"}
 
 
-@pytest.mark.slow
 def test_a_bomb_takes_no_room(tmp_path):
     """Neither on the disk nor in memory, although all of it is read."""
     bomb(tmp_path, 1_000_000_000)
@@ -182,7 +181,6 @@ def test_more_than_weights_unpack_to_is_a_bomb(tmp_path, monkeypatch):
     assert "made to fill disks" in passed["findings"][0][2]
 
 
-@pytest.mark.slow
 def test_stopping_keeps_what_was_read(tmp_path, always):
     """Ctrl-C in the middle of the passage: the headers are judged, and what was not read is said."""
     path = tmp_path / "m.safetensors.gz"

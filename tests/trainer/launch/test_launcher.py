@@ -92,7 +92,6 @@ def test_a_rank_that_exits_is_named(tmp_path):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("trouble", ["suspended", "endless"])
 def test_a_hung_rank_is_named(tmp_path, trouble):
     """A rank that is there and does not answer is named, not the one that gave up waiting for it."""
@@ -103,7 +102,6 @@ def test_a_hung_rank_is_named(tmp_path, trouble):
     assert not any(map(alive, pids(tmp_path)))
 
 
-@pytest.mark.slow
 def test_nothing_outlives_the_launcher(tmp_path, folders):
     """kill -9 of the launcher leaves no process within two seconds: no rank, not even a stopped one, and no child."""
     process = start("with_children", a_config(tmp_path))

@@ -165,7 +165,7 @@ def test_slurm_with_a_lost_rank(tmp_path, port, target, gone, what):
     """Under Slurm the survivor names the one that is gone or hangs, rank 0, which keeps the store, included."""
     tasks = [fork_script(target, a_config(tmp_path, timeout=1.5), **slurm(rank, port)) for rank in (0, 1)]
     try:
-        _, err = tasks[1 - gone].communicate(timeout=60)  # a machine may be slow to notice
+        _, err = tasks[1 - gone].communicate(timeout=20)
     finally:
         tasks[gone].kill()
         tasks[gone].communicate()

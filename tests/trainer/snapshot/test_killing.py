@@ -47,7 +47,6 @@ def test_while_replacing_a_folder_of_the_same_name(tmp_path):
     assert all(end["swept"] == ["epoch-0001"] for end in [*kills, last])
 
 
-@pytest.mark.slow
 def test_at_any_moment(tmp_path):
     """Killed from outside again and again, a run that goes on each time only ever moves forward."""
     ends = killed(tmp_path, "moments")

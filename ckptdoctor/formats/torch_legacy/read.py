@@ -17,6 +17,13 @@ _CUT = "Fetch the file again, or take an earlier checkpoint: it ends before it s
 
 # each source's pickles between examine and read
 _streams: WeakKeyDictionary[Source, Stream] = WeakKeyDictionary()
+# those of sources whose storages are not looked at
+_believed: WeakKeyDictionary[Source, Stream] = WeakKeyDictionary()
+
+
+def believe(source: Source, stream: Stream) -> None:
+    """Read no counts of storages from here on: the pickles say them, and the caller says whether that was checked."""
+    _believed[source] = stream
 
 
 def examine(source: Source, head: bytes) -> Container | None:
@@ -29,7 +36,7 @@ def examine(source: Source, head: bytes) -> Container | None:
     readable, guidance = True, ""
     notes: tuple[Note, ...] = ()
     try:
-        _streams[source] = read_stream(source)
+        _streams[source] = _believed.get(source) or read_stream(source)
     except TruncatedError as error:
         readable, guidance = False, _CUT
         notes = (Note(NoteKind.TRUNCATED, error.message.rstrip("."), offset=error.offset),)
@@ -43,8 +50,9 @@ def read(source: Source, container: Container) -> Checkpoint:
 
     Raises DamagedError or one of its kinds, with the byte, when the pickles cannot be read.
     """
-    stream = _streams.pop(source, None) or read_stream(source)
-    table = LegacyStorages(source, stream)
+    believed = _believed.get(source)
+    stream = believed or _streams.pop(source, None) or read_stream(source)
+    table = LegacyStorages(source, stream, believed is not None)
     contents = interpret(stream.saved, table, "")
     asides = _asides(source, stream, table)
     return Checkpoint(

@@ -29,12 +29,14 @@ class LegacyStorages:
     """The storages of one file by key. ``places`` are those that begin in the file, in file order.
 
     ``end`` is the byte behind the last whole one, and ``notes`` says what is missing or contradicts the pickle.
+    ``believed``: each storage is taken to be as long as the pickle says, and its count is not read.
     torch always writes little-endian values, whatever the system info says of the machine.
     """
 
     id_parts = LEGACY_ID
 
-    def __init__(self, source: Source, stream: Stream) -> None:
+    def __init__(self, source: Source, stream: Stream, believed: bool = False) -> None:
+        self._believed = believed or source.distant  # over a network each count would be a request
         self._path = source.file
         self._size = source.size
         self._claims = claims_of(stream)
@@ -82,8 +84,7 @@ class LegacyStorages:
         if self.end + COUNT_BYTES > self._size:
             self._cut(index, keys)
             return False
-        # over a network each count would be a request: then the file's length, at the end, must do
-        stated = claim.numel if source.distant else None
+        stated = claim.numel if self._believed else None  # the file's length, at the end, must do
         count = int.from_bytes(source.read(self.end, COUNT_BYTES), "little", signed=True) if stated is None else stated
         if count != claim.numel:
             message = (

@@ -1,11 +1,11 @@
 """Checkpoints that were packed once more: compressed, or put into a zip or tar archive.
 
 The inside is unpacked into a temporary file, from which everything that works on a file works; ``unpacking`` says how
-large that may become. Only of large safetensors files in a compressed file, whose headers stand in front and say where
-everything is, no more is unpacked than these, and values that are read once in the order of the file are not kept.
-Others cannot do so: an archive of torch and a zip have their directories at the end; a file of torch before 1.6 tells
-of storages behind each other's values; the arrays of a pickle lie among its opcodes, any of which may refer to an
-earlier one; and which file of a tar archive is meant is known when all its names are. Zeros, which bombs are made of,
+large that may become. Only of large safetensors files and files of torch before 1.6 in a compressed file, whose headers
+stand in front and say where everything is, no more is unpacked than these, and values that are read once in the order
+of the file are not kept (``front``). Others cannot do so: an archive of torch and a zip have their directories at the
+end; the arrays of a pickle lie among its opcodes, any of which may refer to an earlier one, and may be pickles
+themselves; and which file of a tar archive is meant is known when all its names are. Zeros, which bombs are made of,
 take no room in the temporary file.
 """
 

@@ -1,21 +1,27 @@
-"""A compressed safetensors file whose header stands in front: the rest is not unpacked, or passes by only once."""
+"""Compressed files whose beginning says what they hold: the rest is not unpacked, or passes by and is not kept."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Container, FileIdentity, NoteKind, Source
+from ckptdoctor.checkpoint import Checkpoint, Container, FileIdentity, NoteKind, Source
+from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
-from ckptdoctor.formats.safetensors.header import Header, read_header
+from ckptdoctor.formats.safetensors.header import read_header
 from ckptdoctor.formats.safetensors.reader import remember
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
+from ckptdoctor.formats.torch_legacy.read import believe, read
+from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages
+from ckptdoctor.formats.torch_legacy.stream import is_legacy, read_stream
 from ckptdoctor.formats.wrapped.streams import decompressed
 from ckptdoctor.formats.wrapped.unpacking import within_bounds
 
 # what says that it is no longer is unpacked as a whole, which tells whether it is: that takes a moment
 SMALL = 64 << 20
+
+_HEAD = 64  # bytes that tell which of them it is
 
 _UNKNOWN = 1 << 62  # the size while nobody has said how long it is: longer than any
 
@@ -73,9 +79,10 @@ class Front:
 
     def ends_at(self, size: int) -> None:
         """Somebody has read up to the end: what the header says is held against that."""
-        self.size = size
         self._read = size
-        remember(self, read_header(self))
+        if size != self.size:  # a file of torch was counted before
+            self.size = size
+            remember(self, read_header(self))
 
     def _further(self, offset: int, stop: int) -> bytes:
         pieces, at, found = decompressed(self.source, self.packed.format), 0, bytearray()
@@ -153,22 +160,27 @@ class Passage:
 
 
 def front_of(source: Source, packed: Container, passed: bool = False) -> Front | None:
-    """The inside of a compressed file whose whole contents are told by its beginning: a large safetensors file.
+    """The inside of a compressed file whose whole contents are told by its beginning, where it is a large one.
 
-    None for everything else: what is small, what has a broken header, and what has its headers elsewhere; where all of
-    it is to be ``passed`` by once, also what has tensors that share bytes.
+    That is a safetensors file, or one of torch before 1.6. None for everything else: what is small, what is broken in
+    its beginning, and what has its headers elsewhere; where all of it is to be ``passed`` by once, also what has
+    tensors that share bytes.
     """
     inside = Front(source, packed)
     try:
-        head = inside.read(0, LENGTH_BYTES + 1)
-        if not head.endswith(b"{"):
-            return None
-        header = read_header(inside)
+        head = inside.read(0, _HEAD)
+        if head[LENGTH_BYTES : LENGTH_BYTES + 1] == b"{":
+            return _of_safetensors(inside, passed)
+        return _of_legacy(inside, passed) if is_legacy(head) else None
     except CkptDoctorError:  # unpacked as a whole, it is said what is wrong
         return None
+
+
+def _of_safetensors(inside: Front, passed: bool) -> Front | None:
+    header = read_header(inside)
     if header.end < SMALL or any(isinstance(each, str) for each in header.entries.values()):
         return None
-    if passed and _overlaps(header):
+    if passed and _overlaps([(each.begin, each.end) for each in header.entries.values() if not isinstance(each, str)]):
         return None
     # that bytes follow its tensors was said of a size that nobody knows
     remember(inside, replace(header, notes=tuple([n for n in header.notes if n.kind is not NoteKind.TRAILING_BYTES])))
@@ -176,10 +188,51 @@ def front_of(source: Source, packed: Container, passed: bool = False) -> Front |
     return inside
 
 
-def _overlaps(header: Header) -> bool:
+def _of_legacy(inside: Front, passed: bool) -> Front | None:
+    """A file of torch before 1.6: its pickles stand in front, and say how long each storage behind them is.
+
+    Before the values of each stands how many there are. Where all is to be ``passed`` by, it does so once before, to
+    hold these counts and the end against what the pickles say: what contradicts them lies elsewhere.
+    """
+    stream = read_stream(inside)
+    table = LegacyStorages(inside, stream, believed=True)
+    if table.end < SMALL or any(note.kind is not NoteKind.TRAILING_BYTES for note in table.notes):
+        return None
+    inside.size = table.end
+    believe(inside, stream)
+    if passed:
+        checkpoint = read(inside, inside.packed)
+        if not _in_one_passage(checkpoint) or not _as_counted(inside, table):
+            return None
+    return inside
+
+
+def _in_one_passage(checkpoint: Checkpoint) -> bool:
+    """Whether each storage is one tensor, whose values lie one after another: none is read twice."""
+    taken = set()
+    for tensor in checkpoint.tensors:
+        storage = tensor.storage
+        if tensor.parts or tensor.chunks or storage is None or storage.key in taken or not is_contiguous(tensor):
+            return False
+        taken.add(storage.key)
+    return True
+
+
+def _as_counted(inside: Front, table: LegacyStorages) -> bool:
+    passage = inside.passage(lambda at, piece: None)
+    for place in table.places.values():
+        count = passage.read(place.offset - COUNT_BYTES, COUNT_BYTES)
+        if int.from_bytes(count, "little", signed=True) != place.count:
+            return False
+    while passage.go_on():
+        pass  # to where it ends
+    return passage.error is None and passage.at == table.end
+
+
+def _overlaps(places: Iterable[tuple[int, int]]) -> bool:
     """Whether a byte belongs to two tensors, or a tensor ends before it begins."""
     at = 0
-    for begin, end in sorted([(each.begin, each.end) for each in header.entries.values() if not isinstance(each, str)]):
+    for begin, end in sorted(places):
         if begin < at or end < begin:
             return True
         at = end

@@ -1,4 +1,4 @@
-"""Of a large compressed safetensors file, no more is unpacked than its header where headers are all that is wanted."""
+"""Of a large compressed file with its header in front, no more is unpacked where headers are all that is wanted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import zlib
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load, save_file
 
 import ckptdoctor
 from ckptdoctor import formats
@@ -54,6 +54,13 @@ def saved(folder):
     return (folder / "m.safetensors").read_bytes()
 
 
+def saved_before_1_6(folder):
+    """The same values in a file as torch wrote them before 1.6."""
+    weights = load((folder / "m.safetensors").read_bytes() if (folder / "m.safetensors").exists() else saved(folder))
+    torch.save(weights, folder / "m.pt", _use_new_zipfile_serialization=False)
+    return (folder / "m.pt").read_bytes()
+
+
 def unpacked():
     """The names of what lies unpacked."""
     folder = scratch._SCRATCH.folder
@@ -90,6 +97,22 @@ def test_headers_are_read_without_the_rest(way, tmp_path, always):
     checkpoint = ckptdoctor.open(path)
     assert [note.kind for note in checkpoint.notes] == [NoteKind.ARCHIVE_WRAPPED, NoteKind.NOT_EXAMINED]
     assert unpacked() == []
+
+
+@pytest.mark.parametrize("way", ["gz", "xz"])
+def test_pickles_in_front_are_read_without_the_rest(way, tmp_path, always):
+    """A file of torch before 1.6 has its pickles in front, and they say where everything is."""
+    data = saved_before_1_6(tmp_path)
+    path = tmp_path / f"m.pt.{way}"
+    path.write_bytes(WAYS[way](data))
+    plain, report = ckptdoctor.check(tmp_path / "m.pt"), ckptdoctor.check(path)
+    assert unpacked() == []
+    assert {each.code for each in report.findings} == {each.code for each in plain.findings} | {"C102"}
+    shown = [[(t.path, t.shape, t.storage.extent.offset) for t in each.checkpoint.tensors] for each in (plain, report)]
+    assert shown[0] == shown[1] and len(shown[0]) == 40
+    assert (report.checkpoint.size, report.checkpoint.format) == (len(data), "torch legacy")
+    told = [each.what for each in report.skipped]
+    assert f"all but the header: whether the {len(data):,} bytes that it tells of are there, and no more" in told
 
 
 @pytest.mark.slow

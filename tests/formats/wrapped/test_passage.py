@@ -1,8 +1,9 @@
-"""A deep examination of a large compressed safetensors file reads it once, keeps nothing, and finds the same."""
+"""A deep examination of a large compressed file with its header in front keeps nothing, and finds the same."""
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import random
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import save, save_file
+from safetensors.torch import load, save, save_file
 
 import ckptdoctor
 from ckptdoctor.engine import diagnose
@@ -106,6 +107,67 @@ def test_the_same_is_found_as_in_the_unpacked_file(way, seed, tmp_path, always):
     (tmp_path / "m.safetensors").write_bytes(data)
     plain = ckptdoctor.check(tmp_path / "m.safetensors", deep=True)
     assert {each[0] for each in passed["findings"]} == {each.code for each in plain.findings} | {"C102"}
+
+
+def made_before_1_6(seed):
+    """The same tensors in a file of torch before 1.6."""
+    buffer = io.BytesIO()
+    tensors = {key: each.clone() for key, each in load(made(seed)).items()}
+    tensors["large.weight"] = torch.randn(300_000, generator=torch.Generator().manual_seed(seed))  # a file of 1 MB
+    torch.save(tensors, buffer, _use_new_zipfile_serialization=False)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_same_is_found_in_a_file_of_torch_before_1_6(seed, tmp_path, always):
+    """Its storages are found by its pickles; every finding is that of the unpacked file."""
+    path = tmp_path / "m.pt.gz"
+    path.write_bytes(gzip.compress(made_before_1_6(seed), mtime=0))
+    passed, copied = both(path)
+    assert passed == copied
+    assert passed["tensors"]
+
+
+def cut(data):
+    """Without its end."""
+    return data[:-10]
+
+
+def followed(data):
+    """With something behind it."""
+    return data + b"more"
+
+
+def miscounted(data):
+    """With another number of elements before the values of its last storage than the pickles say."""
+    at = data.rindex((100_000).to_bytes(8, "little"))
+    return data[:at] + (99_999).to_bytes(8, "little") + data[at + 8 :]
+
+
+@pytest.mark.parametrize("change", [cut, followed, miscounted])
+def test_what_contradicts_its_pickles_is_unpacked(change, tmp_path, always):
+    """What the pickles of a file of torch before 1.6 do not tell is found in the whole file, as in any other."""
+    weights = {"large.weight": torch.randn(300_000), "last.weight": torch.randn(100_000)}
+    torch.save(weights, tmp_path / "m", _use_new_zipfile_serialization=False)
+    data = change((tmp_path / "m").read_bytes())
+    (tmp_path / "m.pt").write_bytes(data)
+    (tmp_path / "m.pt.gz").write_bytes(gzip.compress(data, mtime=0))
+    report = ckptdoctor.check(tmp_path / "m.pt.gz", deep=True)
+    assert len(unpacked()) == 1
+    plain = ckptdoctor.check(tmp_path / "m.pt", deep=True)
+    assert {each.code for each in report.findings} == {each.code for each in plain.findings} | {"C102"}
+    assert any(each.code.startswith("F") for each in plain.findings)
+
+
+def test_tensors_of_one_storage_are_unpacked(tmp_path, always):
+    """One passage gives no values twice; no other file is kept."""
+    table = torch.randn(20_000, 16)
+    torch.save({"a.weight": table, "b.weight": table[10:]}, tmp_path / "m.pt", _use_new_zipfile_serialization=False)
+    (tmp_path / "m.pt.gz").write_bytes(gzip.compress((tmp_path / "m.pt").read_bytes(), mtime=0))
+    report = ckptdoctor.check(tmp_path / "m.pt.gz", deep=True)
+    assert len(unpacked()) == 1
+    plain = ckptdoctor.check(tmp_path / "m.pt", deep=True)
+    assert {each.code for each in report.findings} == {each.code for each in plain.findings} | {"C102"}
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -130,9 +130,11 @@ def _kept(process):
 
 
 def written(config):
-    """The path of a configuration that another process can read."""
+    """The path of a configuration that another process can read, also while the next one is given the same."""
     path = Path(config.out, "config.json")
-    path.write_text(config.to_json())
+    new = path.with_suffix(".new")
+    new.write_text(config.to_json())
+    new.replace(path)  # whoever reads it meanwhile has it whole
     return path
 
 

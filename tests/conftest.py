@@ -9,6 +9,7 @@ import signal
 # selenium brings trio, which imports hypothesis where a warning of it would be an error
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import providers
 from xdist.scheduler import LoadGroupScheduling
 
 from tests.libraries import MARKED_ONLY, NEVER_COLLECTED, imported, real
@@ -49,9 +50,16 @@ def scale(pytestconfig):
 
 
 def pytest_configure(config):
-    """Try the same examples in every run, so that none fails by chance; and others where all is asked."""
+    """Try the same examples in every run, so that none fails by chance; and others where all is asked.
+
+    Hypothesis also tries what it finds in the source of all modules that a process has loaded by then: others in each
+    process, and seconds of reading. That, too, is left to a run that asks all.
+    """
     if config.getoption("--whole"):
         hypothesis.settings.load_profile("looking further")
+    elif hasattr(providers, "_get_local_constants"):
+        nothing = providers._local_constants
+        providers._get_local_constants = lambda: nothing
 
 
 def pytest_sessionstart(session):

@@ -73,7 +73,7 @@ def _named() -> Iterator[Message]:
 # the last two are for every other byte: of messages at one place the first of the table is meant
 MESSAGES = (
     *_named(),
-    Message("C101", ("invalid load key, '",), _OTHER, (CHECK,), then=r"(?:\\x[0-9a-f]{2}|.)'", also=("F014", "F003")),
+    Message("C101", ("invalid load key, '",), _OTHER, (CHECK,), then=r"(?:\\x[0-9a-f]{2}|.?)'", also=("F014", "F003")),
     Message("C101", ("Unsupported operand",), _OTHER, (CHECK,), then=r"\d{1,3}(?!\d)", also=("F014", "F003", "C104")),
     Message(
         "C101",

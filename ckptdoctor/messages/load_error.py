@@ -98,12 +98,21 @@ _MISMATCHES |= {
     "Cannot load": re.compile(
         rf".{{1,600}}?because(?P<key>{_KEY})expectedshape(?:tensor\(\.\.\.,device='meta',size=)?{_THERE}\)?,butgot{_HERE}"
     ),
+    # megatron/core/dist_checkpointing/strategies/torch.py (0.9 to 0.14), which prints sizes as tuples in parentheses
+    "Global shape mismatch for loaded": re.compile(
+        rf"\(?{_HERE}\)?andexpected\(?{_THERE}\)?tensorforkey(?P<key>[\w./]{{1,1000}})"
+    ),
     "Cannot load ": re.compile(rf"(?P<key>{_KEY})becauseithasshape{_HERE}inthecheckpointbutshape{_THERE}in"),
     # fvcore.common.checkpoint, which detectron2 uses
     "Skip loading parameter": re.compile(
         rf"'(?P<key>{_KEY})'tothemodelduetoincompatibleshapes:{_HERE}inthecheckpointbut{_THERE}inthemodel"
     ),
 }
+_GROUPED_LISTS = {
+    "Some model parameters or buffers are not found in the checkpoint:": True,
+    "The checkpoint state_dict contains keys that are not used by the model:": False,
+}
+_GROUP = re.compile(r"\s{0,20}([\w.\-]{1,500}?\.?)(?:\{([\w, ]{1,500})\})?\s{0,20}")
 _NOT_MATCHING = "because the shapes did not match:"
 _WAS = re.compile(rf"-(?P<key>{_KEY}):foundshape{_HERE}inthecheckpointand{_THERE}inthemodelinstantiated")
 _ROW = re.compile(r"\s{0,80}(\S{1,1000})\s{0,1000}\|\s{0,20}(UNEXPECTED|MISSING|MISMATCH)\s{0,20}\|?(.{0,400})")
@@ -113,7 +122,8 @@ _IN_ROW = re.compile(rf".{{0,200}}?ckpt:{_HERE}vsmodel:{_THERE}")
 def load_error(text: Text) -> LoadError | None:
     """What the text says does not fit a model; None when it says nothing of the kind."""
     found = _Found()
-    for reader in (_lists, _bare_lists, _unused, _single, _stats, _mismatches, _not_matching, _report):
+    readers = (_lists, _bare_lists, _grouped, _unused, _single, _stats, _mismatches, _not_matching, _report)
+    for reader in readers:
         reader(text, found)
     if not found.offsets:
         return None
@@ -173,6 +183,22 @@ def _bare_lists(text: Text, found: _Found) -> None:
             rest = text.lines[number].partition("state_dict:")[2]
             keys = [key.strip() for key in rest.split(",") if key.strip()]
             _add(found, keys, missing, not rest.rstrip().endswith((",", "...", "…")))
+            if keys:
+                found.offsets.append(start)
+
+
+def _grouped(text: Text, found: _Found) -> None:
+    """A module and its leaves on each line: "layer.{bias, weight}" (fvcore.common.checkpoint 0.1, for detectron2)."""
+    for words, missing in _GROUPED_LISTS.items():
+        for start, end in _all(text, words):
+            keys: list[str] = []
+            for line in text.lines[text.line_at(end - 1) + 1 :]:
+                row = _GROUP.fullmatch(line)
+                if row is None:
+                    break
+                leaves = [leaf.strip() for leaf in row[2].split(",")] if row[2] else [""]
+                keys += [f"{row[1]}{leaf}" for leaf in leaves]
+            _add(found, keys, missing, bool(keys))
             if keys:
                 found.offsets.append(start)
 

@@ -143,7 +143,8 @@ def _nested(rest: _Rest) -> Iterator[Cause]:
     """The training checkpoint was given to load_state_dict whole."""
     top = {key for key in rest.unexpected if "." not in key}
     container = next((name for name in _CONTAINERS if name in top), None)
-    if container is None or not (rest.missing or top & _BESIDE):
+    named = container is not None and container.endswith("state_dict")
+    if container is None or not (rest.missing or top & _BESIDE or named):
         return
     rest.without(rest.missing, top)
     meaning = f"the file is a training checkpoint; the weights are one level down, in “{container}”"

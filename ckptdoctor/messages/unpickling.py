@@ -142,6 +142,26 @@ MESSAGES = (
         also=("P201", "P204"),
     ),
     Message(
+        # numpy/random/_pickle.py: one argument up to 1.23, two in 1.24 to 1.26, a generator itself since 2.0
+        "P202",
+        (
+            "__generator_ctor() takes",
+            "__randomstate_ctor() takes",
+            "__bit_generator_ctor() takes",
+            "is not a known BitGenerator module",
+        ),
+        "the file holds a random generator that another version of NumPy pickled, and that this one cannot rebuild",
+        (Way("use the NumPy of the save, or", 'pip install --upgrade "numpy>=2"'), CHECK),
+    ),
+    Message(
+        # inspect.getfile of Python, which torch.serialization asks for the source of each module in a pickle
+        "P204",
+        ("<module '__main__'> is a built-in class", "<module '__main__' (built-in)> is a built-in class"),
+        "the whole model was pickled in a notebook or shell, and torch asks for the source of its class, which is not"
+        " there: save its state dict",
+        (CHECK, Way("take the weights out", "ckptdoctor fix FILE --select P204,P205 --unsafe-fixes")),
+    ),
+    Message(
         "P204",
         ("Can't get attribute", "Can not get attribute"),
         "the file names the class {name} of {module}, which the program that loads it does not have: either the whole"

@@ -120,7 +120,10 @@ WORDINGS = [
     ('Need to initialize default process group using "init_process_group" before loading ShardedTensor', "X811"),
     ("``torch.distributed.tensor`` must be imported to load DTensors", "X810"),
     ("AssertionError: Loading a checkpoint for MP=2 but world size is 1", "X802"),
-    ("OSError: Unable to load weights from pytorch checkpoint file for 'a.bin' at 'a.bin'. If you tried to load", ""),
+    (
+        "OSError: Unable to load weights from pytorch checkpoint file for 'a.bin' at 'a.bin'. If you tried to load",
+        "F014",
+    ),
     ("You seem to have cloned a repository without having git-lfs installed.", "F001"),
     ("[Errno 2] No such file or directory: 'out/model-00002-of-00005.safetensors'", "X801"),
     ("[Errno 2] No such file or directory: 'best.pth'", ""),

@@ -87,6 +87,15 @@ MESSAGES = (
         also=("L909", "L902"),
     ),
     Message(
+        # diffusers 0.30 to 0.35, loaders/lora_conversion_utils.py _convert_kohya_flux_lora_to_diffusers
+        "L905",
+        ("Incompatible keys detected:",),
+        "the adapter has keys such as {key}, which diffusers' converter does not know: it was written by a program"
+        " whose layout is not converted",
+        (_BASE,),
+        then=r"(?P<key>lora_[\w.\-/]{1,300})",
+    ),
+    Message(
         # AUTOMATIC1111 stable-diffusion-webui 1.5 to 1.10, extensions-builtin/Lora/networks.py
         "L905",
         ("that would accept those keys:",),

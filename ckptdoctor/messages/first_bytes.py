@@ -47,7 +47,7 @@ def _foreign(kind: str) -> _Meaning:
 _OF_BYTE: dict[int, _Meaning] = {
     ord("v"): _LFS,
     ord("<"): _PAGE,
-    **dict.fromkeys(map(ord, '{["EIANTU'), _TEXT),
+    **dict.fromkeys(map(ord, '{["EIANTU\n\r\t'), _TEXT),
     0x1F: _archive("gzip", "gzip -dc FILE > unpacked.pt"),
     0x42: _archive("bzip2", "bzip2 -dc FILE > unpacked.pt"),
     0x37: _archive("7-Zip", "7z x FILE"),

@@ -22,7 +22,7 @@ class Leaves:
     both: bool = False
     without: bool = False  # the model does without what is missing
     lonely: bool = False  # only keys of layers whose other keys fit
-    beside: str = ""  # a leaf that the same layer must have in the list
+    beside: tuple[str, ...] = ()  # leaves of which the same layer must have one in the list
 
     def among_missing(self, keys: list[str]) -> list[str]:
         """The missing keys that show it."""
@@ -38,7 +38,7 @@ class Leaves:
         found = [key for key in keys if re.fullmatch(pattern, key) is not None]
         if self.beside:
             there = set(keys)
-            found = [key for key in found if f"{key.rpartition('.')[0]}.{self.beside}" in there]
+            found = [key for key in found if any(f"{key.rpartition('.')[0]}.{leaf}" in there for leaf in self.beside)]
         if not self.lonely:
             return found
         others = {key.rpartition(".")[0] for key in set(keys).difference(found)}
@@ -143,8 +143,16 @@ LEAVES = (
         "the weights are packed by GPTQ or AWQ; a plain model cannot hold them",
         Repair.NONE,
         (CHECK,),
-        missing=_leaf("qweight|qzeros|g_idx|quant_weight"),
         unexpected=_leaf("qweight|qzeros|g_idx|quant_weight"),
+    ),
+    Leaves(
+        "Q953",
+        "the model was built for weights packed by GPTQ or AWQ, and the file lacks what belongs to them: it is not"
+        " quantised, or by another version of the program, which names them in another way; no command packs weights",
+        Repair.NONE,
+        (CHECK,),
+        missing=_leaf("qweight|qzeros|g_idx|quant_weight|scales|zeros"),
+        beside=("qweight", "qzeros", "g_idx", "quant_weight"),
     ),
     Leaves(
         "Q954",
@@ -161,16 +169,16 @@ LEAVES = (
         (CHECK,),
         missing=_leaf("zero_point"),
         unexpected=_leaf("zero_point"),
-        beside="scale",
+        beside=("scale",),
     ),
     Leaves(
         "Q956",
         "the model was built for weights of 8 bits (int8_weight, with a scale), and the file does not hold them: it is"
-        " not quantised, or in another way",
+        " not quantised, or in another way; no command makes them",
         Repair.NONE,
         (CHECK,),
         missing=_leaf("int8_weight|scale"),
-        beside="int8_weight",
+        beside=("int8_weight",),
     ),
     Leaves(
         "Q955",
@@ -206,7 +214,8 @@ LEAVES = (
     Leaves(
         "L906",
         "the model has LoRA layers in it (PEFT, which calls the weights under them base_layer), and the file lacks"
-        " these weights: it holds the adapter alone, or the base model alone, or was saved by PEFT before 0.6",
+        " these weights: it holds the adapter alone, or the base model alone, or was saved by PEFT before 0.6."
+        " If it is the adapter, no command makes a whole model of it",
         Repair.BY_HAND,
         (
             Way("see which of them the file is", "ckptdoctor check FILE"),
@@ -222,6 +231,15 @@ LEAVES = (
         missing=_DERIVED,
         unexpected=_DERIVED,
         without=True,
+    ),
+    Leaves(
+        # mmcv 1.x runner/hooks/ema.py: register_buffer(f"ema_{name.replace('.', '_')}")
+        "N411",
+        "the file also holds averaged weights, as mmcv's EMAHook keeps them beside the others (ema_…, with underscores"
+        " for dots), and the model has no such hook",
+        Repair.BY_HAND,
+        (Way("load the others with", "model.load_state_dict(weights, strict=False)  # and look at what it returns"),),
+        unexpected=r"ema_\w+_(?:weight|bias|running_mean|running_var|num_batches_tracked)",
     ),
     Leaves(
         "N422",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ckptdoctor.messages.text import Text, squeeze
 
@@ -190,10 +191,15 @@ def _bare_lists(text: Text, found: _Found) -> None:
 def _grouped(text: Text, found: _Found) -> None:
     """A module and its leaves on each line: "layer.{bias, weight}" (fvcore.common.checkpoint 0.1, for detectron2)."""
     for words, missing in _GROUPED_LISTS.items():
+        seen = -1
         for start, end in _all(text, words):
+            number, last = text.line_at(end - 1), seen
+            seen = number
+            if number == last:
+                continue
             keys: list[str] = []
-            for line in text.lines[text.line_at(end - 1) + 1 :]:
-                row = _GROUP.fullmatch(line)
+            for line in islice(text.lines, number + 1, None):
+                row = _GROUP.fullmatch(line) if "." in line or "{" in line else None
                 if row is None:
                     break
                 leaves = [leaf.strip() for leaf in row[2].split(",")] if row[2] else [""]

@@ -14,6 +14,7 @@ from functools import cache
 from ckptdoctor.messages import (
     adapters,
     copying,
+    cut_short,
     devices,
     distributed,
     files,
@@ -40,6 +41,7 @@ FAMILIES = {
     "distributed": distributed.MESSAGES,
     "optimizer": optimizer.MESSAGES,
     "copying": copying.MESSAGES,
+    "cut_short": cut_short.MESSAGES,
     "adapters": adapters.MESSAGES,
     "structure": structure.MESSAGES,
     "serving": serving.MESSAGES,

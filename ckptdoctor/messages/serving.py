@@ -58,8 +58,8 @@ _KINDS = (
     _Kind(
         "L906",
         r"[\w.]{0,400}?(?:lora_[AB]|base_layer)[\w.]{0,100}",
-        "the file has layers of an adapter (LoRA) in it ({key}): it was saved from a PEFT model without merging, and the"
-        " program wants a plain model",
+        "the file has layers of an adapter (LoRA) in it ({key}): it was saved from a PEFT model without merging, and"
+        " the program wants a plain model",
         (_MERGE, CHECK),
         ("L901",),
     ),
@@ -116,7 +116,8 @@ def _of_keys() -> Iterator[Message]:
     yield Message(
         "N410",
         ("Can not map tensor '",),
-        "llama.cpp's converter wants keys that begin with “model.”, and the file has {key}: it holds the bare inner model",
+        "llama.cpp's converter wants keys that begin with “model.”, and the file has {key}: it holds the bare inner"
+        " model",
         (Way("repair it", "ckptdoctor fix FILE --add-prefix model."),),
         r"(?P<key>(?:embed_tokens|layers\.\d{1,4}|norm)\.[\w.]{1,200})'",
         ("N409", "R002"),
@@ -124,8 +125,8 @@ def _of_keys() -> Iterator[Message]:
     yield Message(
         "R002",
         ("Can not map tensor '",),
-        "llama.cpp's converter does not know a tensor called {key}: it does not convert models of this kind, or the names"
-        " carry a prefix",
+        "llama.cpp's converter does not know a tensor called {key}: it does not convert models of this kind, or the"
+        " names carry a prefix",
         (CHECK,),
         r"(?P<key>[\w.]{1,300})'",
         ("N409", "N410"),
@@ -180,6 +181,14 @@ MESSAGES = (
         (Way("see what it holds", "ckptdoctor check FILE"),),
         then=r"(?P<key>[\w.]{1,200})'",
         near=("llama", "gguf", "ggml"),
+    ),
+    Message(
+        # src/llama-model-loader.cpp, where a tensor is asked for without being made
+        "",
+        ("check_tensor_dims: tensor '",),
+        f"the GGUF file lacks {{key}}, which llama.cpp expects of a model of this kind; {_GGUF}",
+        (Way("see what it holds", "ckptdoctor check FILE"),),
+        then=r"(?P<key>[\w.]{1,200})'notfound",
     ),
     Message(
         "",

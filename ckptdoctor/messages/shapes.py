@@ -19,6 +19,8 @@ _POSITION = re.compile(
 _HEADS = re.compile(
     r"(?:.*\.)?(?:\w*(?:head|classifier|logits|score|cls|fc)\w*|linear|output|out|last_linear)(?:\.\d+)?"
 )
+# parts of detectors that give a number for each class: "classifier.header", "cls_branches.3", "bbox_head.0.fc_cls"
+_CLASSES = re.compile(r"(?:^|[._])(?:cls|classifier|classification|logits|class_net|class_embed|cls_logits)(?:[._]|$)")
 _ADAPTER = re.compile(r"(?:.*\.)?lora_(?:A|B|embedding_A|embedding_B|down|up)(?:\..*)?")
 # layers that tensor parallelism splits, as Megatron, Meta and transformers call them
 _SPLIT = re.compile(
@@ -45,6 +47,11 @@ def causes(mismatched: list[Mismatch]) -> Iterator[Cause]:
     for each in mismatched:
         groups.setdefault(_kind(each), []).append(each)
     plain = groups.pop("R003", [])
+    vocabularies = {pair for each in groups.get("S502", []) for pair in [(each.checkpoint[0], each.model[0])]}
+    tied = [each for each in plain if _differing(each) in vocabularies]  # a bias of the head, the logits' bias
+    if tied:
+        groups["S502"] += tied
+        plain = [each for each in plain if each not in tied]
     if _is_other(plain, groups):
         plain = [each for each in mismatched if _kind(each) in _OF_ANOTHER]
         groups = {code: found for code, found in groups.items() if code not in _OF_ANOTHER}
@@ -61,22 +68,33 @@ def _of_plain(plain: list[Mismatch]) -> Cause:
         here, there = plain[0].checkpoint[0], plain[0].model[0]
         module = plain[0].key.rpartition(".")[0]
         classes = f"the last layer is for {here:,} classes in the checkpoint and for {there:,} in the model"
+        if len(plain[0].checkpoint) > 2:
+            classes = "the layers that give a number for each class have other sizes: the numbers of classes differ"
         return Cause("S501", f"{classes} ({_shown(plain[0])})", Repair.BY_HAND, _ways("S501", plain, module))
     ranks = _ranks(plain)
     if ranks:
         meaning = (
             f"the file has 1/{ranks} of what the model wants, in one dimension ({_shown(plain[0])}), as the part of one"
-            f" of {ranks} ranks of tensor parallelism has: it has to be put together with the others'"
+            f" of {ranks} ranks of tensor parallelism has: no command makes it whole without the others'"
         )
         return Cause("S512", meaning, Repair.BY_HAND, (CHECK,))
     if _is_other(plain, {}):
         count = f"{len(plain):,} tensors have other sizes" if len(plain) > 1 else "a tensor has another width"
         more = ", …" * (len(plain) > 1)
-        meaning = f"{count} ({_shown(plain[0])}{more}): the model was built larger or smaller, or is another one"
+        meaning = (
+            f"{count} ({_shown(plain[0])}{more}): the model was built larger or smaller, or is another one; no command"
+            " changes it"
+        )
         return Cause("S510", meaning, Repair.BY_HAND, (_SIZES,))
     differs = f"a tensor has another shape in the file than in the model ({_shown(plain[0])})"
     meaning = f"{differs}; no command changes it: build the model as it was for the file"
     return Cause("R003", meaning, Repair.NONE, (_SEE,))
+
+
+def _differing(each: Mismatch) -> tuple[int, int] | None:
+    """The sizes of the only dimension that differs."""
+    pairs = [pair for pair in zip(each.checkpoint, each.model, strict=False) if pair[0] != pair[1]]
+    return pairs[0] if len(pairs) == 1 and len(each.checkpoint) == len(each.model) else None
 
 
 def _is_other(plain: list[Mismatch], groups: dict[str, list[Mismatch]]) -> bool:
@@ -100,10 +118,10 @@ def _ranks(plain: list[Mismatch]) -> int:
     """How many ranks the file is one of, as the shapes of split layers tell; 0 where they do not."""
     ratios = set()
     for each in plain:
-        differ = [(here, there) for here, there in zip(each.checkpoint, each.model, strict=False) if here != there]
-        if not _SPLIT.fullmatch(each.key) or len(each.checkpoint) != len(each.model) or len(differ) != 1:
+        differing = _differing(each)
+        if differing is None or not _SPLIT.fullmatch(each.key):
             return 0
-        here, there = differ[0]
+        here, there = differing
         if not here or there % here:
             return 0
         ratios.add(there // here)
@@ -113,13 +131,15 @@ def _ranks(plain: list[Mismatch]) -> int:
 _MEANINGS = {
     "Q951": "a weight is packed to 4 bits by bitsandbytes on one side only ({}): a plain model cannot hold it",
     "L908": "an adapter's matrix has another size ({}): the rank in adapter_config.json is not the file's, or the"
-    " adapter is for another base model",
-    "L909": "an adapter's matrix is for a layer of another size ({}): the adapter was made for another base model",
-    "N406": "the file has one flat run of numbers where the model has a matrix ({}), as FSDP keeps its parameters when they"
-    " are not gathered; no command makes whole weights of this file alone",
-    "empty model": "the model's parameters are empty ({}): it was made under DeepSpeed ZeRO-3, which keeps a part of each"
-    " on each rank. The file is not to blame, and no command changes it",
-    "S511": "the checkpoint holds empty placeholders ({}): DeepSpeed ZeRO-3 keeps the parameters elsewhere",
+    " adapter is for another base model; no command changes it",
+    "L909": "an adapter's matrix is for a layer of another size ({}): the adapter was made for another base model,"
+    " and no command changes it",
+    "N406": "the file has one flat run of numbers where the model has a matrix ({}), as FSDP keeps its parameters when"
+    " they are not gathered; no command makes whole weights of this file alone",
+    "empty model": "the model's parameters are empty ({}): it was made under DeepSpeed ZeRO-3, which keeps a part of"
+    " each on each rank. The file is not to blame, and no command changes it",
+    "S511": "the checkpoint holds empty placeholders ({}): DeepSpeed ZeRO-3 keeps the parameters in other files, beside"
+    " it if the save was whole; no command makes weights of this file alone",
     "S502": "the vocabularies differ ({}): tokens were added, or the table was padded",
     "S503": "the position embeddings are for another length or resolution ({}); no command of ckptdoctor resizes them",
     "S504": "the first convolution expects another number of input channels ({}); no command of ckptdoctor changes it",
@@ -161,7 +181,7 @@ def _of_sides(here: Shape, there: Shape) -> str:
 
 
 def _is_placeholder(each: Mismatch) -> bool:
-    """Whether the file has nothing there: no element, or (DeepSpeed before 0.5) one in the place of a vector or matrix."""
+    """Whether the file has nothing there: no element, or (DeepSpeed before 0.5) one where there are many."""
     here, there = prod(each.checkpoint), prod(each.model)
     return there > 1 and (here == 0 or (each.checkpoint == (1,) and each.model != (1,) and there > _IMAGES))
 
@@ -177,17 +197,23 @@ def _is_rank(each: Mismatch) -> bool:
 
 def _packed(here: Shape, there: Shape) -> bool:
     """Whether one is the bytes of the other in 4 bits, as bitsandbytes packs them: a column, two values a byte."""
-    return len(here) == 2 and here[1] == 1 and len(there) >= 2 and 2 * here[0] == prod(there)
+    return len(here) == 2 and here[1] == 1 and len(there) >= 2 and there[1] != 1 and 2 * here[0] == prod(there)
 
 
 def _is_head(found: list[Mismatch]) -> bool:
-    """Whether it is one layer, called as heads are, and only the number of its outputs differs."""
+    """Whether it is one layer, called as heads are, or layers for classes, and only the number of outputs differs."""
     modules = {each.key.rpartition(".")[0] for each in found}
-    return len(modules) == 1 and len(found) <= _HEAD and _first_only(found) and bool(_HEADS.fullmatch(modules.pop()))
+    if not _first_only(found):
+        return False
+    if len(modules) == 1 and len(found) <= _HEAD and any(_HEADS.fullmatch(module) for module in modules):
+        return True
+    return all(_CLASSES.search(module) for module in modules)
 
 
 def _ways(code: str, found: list[Mismatch], module: str = "") -> tuple[Way, ...]:
     first = found[0]
+    if code == "S501" and len(first.checkpoint) != 2 and len(found[0].checkpoint) > 1:  # anchors times classes
+        return (Way("build the model with as many classes as the file has; its sizes", "ckptdoctor show FILE"),)
     if code == "S501":
         build = Way("build the model with", f"num_classes={first.checkpoint[0]}")
         if not re.fullmatch(r"[\w.]{1,200}", module):

@@ -115,7 +115,7 @@ MESSAGES = (
     ),
     Message(
         "P202",
-        ("No module named 'numpy._core'", "No module named 'numpy._core.multiarray'", "No module named numpy._core"),
+        ("No module named 'numpy._core", "No module named numpy._core"),
         "the file holds NumPy values pickled by NumPy 2, and this is NumPy 1, where the module has another name",
         (SAFE, Way("or upgrade", 'pip install "numpy>=2"')),
         also=("P201", "P205"),
@@ -152,6 +152,13 @@ MESSAGES = (
         ),
         "the file holds a random generator that another version of NumPy pickled, and that this one cannot rebuild",
         (Way("use the NumPy of the save, or", 'pip install --upgrade "numpy>=2"'), CHECK),
+    ),
+    Message(
+        # a program names its classes in the module __torch__; torch.load of 1.5 does not tell it from other archives
+        "C107",
+        ("No module named '__torch__",),
+        "the file is a program that torch.jit.save wrote, and torch.load of an old torch takes it for a pickle",
+        (Way("load it with", 'torch.jit.load(path, map_location="cpu").state_dict()'),),
     ),
     Message(
         # inspect.getfile of Python, which torch.serialization asks for the source of each module in a pickle

@@ -32,7 +32,10 @@ class Pasted:
     text: str
 
     def verdict(self, hits):
-        """How good an explanation is: "right", "honest", "generic", "silent" or "wrong"."""
+        """How good an explanation is: "right", "honest", "generic", "silent", "wrong", or only "named".
+
+        "named": another rule comes first, and this one among those that the same words may mean (``Hit.also``).
+        """
         code = hits[0].code if hits else None
         if code and code in self.codes:
             return "right"
@@ -40,7 +43,9 @@ class Pasted:
             return "honest"
         if code is None:
             return "silent"
-        return "generic" if code in GENERIC else "wrong"
+        if code in GENERIC:
+            return "generic"
+        return "named" if set(hits[0].also) & set(self.codes) else "wrong"
 
 
 def _entries(path):

@@ -60,4 +60,5 @@ def _digest(pasted):
 
 
 PASTED = sorted([each for path in sorted(FOLDER.glob("*.txt")) for each in _entries(path)], key=_digest)
+LATER = list(_entries(FOLDER / "later" / "all.txt"))  # written down when the others had been mended
 SEEN, UNSEEN = PASTED[:-HELD_OUT], PASTED[-HELD_OUT:]

@@ -29,7 +29,7 @@ class LoadError:
     the model's class as the text calls it, "" where it does not. ``running_stats``: the unexpected keys include
     running statistics that torch refuses by name. ``offset`` is where it begins in the squeezed text, ``words`` its
     first line; ``warning`` says that the loader only warned. ``file`` is where the text was read from ("-": standard
-    input), "" where that is not known.
+    input), "" where that is not known. ``first_only``: torch before 0.4 named the first unexpected key and no other.
     """
 
     missing: tuple[str, ...]
@@ -41,6 +41,7 @@ class LoadError:
     warning: bool = False
     offset: int = 0
     file: str = ""
+    first_only: bool = False
 
 
 @dataclass(slots=True)
@@ -54,6 +55,7 @@ class _Found:
     complete: bool = True
     offsets: list[int] = field(default_factory=list)
     certain: bool = False  # an error, not a warning
+    first_only: bool = False
 
 
 _KEY = r"[^\"'\s:,|]{1,1000}?"
@@ -137,6 +139,7 @@ def load_error(text: Text) -> LoadError | None:
         tuple(found.running_stats),
         not found.certain,
         min(found.offsets),
+        first_only=found.first_only and len(found.unexpected) == 1 and not found.missing,
     )
 
 
@@ -224,6 +227,7 @@ def _single(text: Text, found: _Found) -> None:
         named = _OLD_KEY.match(text.squeezed, end)
         if named is not None:
             _add(found, [named[1]], False, False)
+            found.first_only = True
             found.offsets.append(start)
             found.certain = True
 

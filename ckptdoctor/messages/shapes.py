@@ -21,6 +21,10 @@ _HEADS = re.compile(
 )
 # parts of detectors that give a number for each class: "classifier.header", "cls_branches.3", "bbox_head.0.fc_cls"
 _CLASSES = re.compile(r"(?:^|[._])(?:cls|classifier|classification|logits|class_net|class_embed|cls_logits)(?:[._]|$)")
+# SpatialTransformer of Stable Diffusion: convolutions in version 1, linear layers in 2 and XL
+_PROJECTION = re.compile(
+    r"(?:.*\.)?(?:input_blocks|output_blocks|middle_block|down_blocks|up_blocks|mid_block)\..*\.proj_(?:in|out)\.weight"
+)
 _ADAPTER = re.compile(r"(?:.*\.)?lora_(?:A|B|embedding_A|embedding_B|down|up)(?:\..*)?")
 # layers that tensor parallelism splits, as Megatron, Meta and transformers call them
 _SPLIT = re.compile(
@@ -79,7 +83,7 @@ def _of_plain(plain: list[Mismatch]) -> Cause:
         )
         return Cause("S512", meaning, Repair.BY_HAND, (CHECK,))
     if _is_other(plain, {}):
-        count = f"{len(plain):,} tensors have other sizes" if len(plain) > 1 else "a tensor has another width"
+        count = f"{len(plain):,} tensors have other sizes" if len(plain) > 1 else "a tensor has other sizes"
         more = ", …" * (len(plain) > 1)
         meaning = (
             f"{count} ({_shown(plain[0])}{more}): the model was built larger or smaller, or is another one; no command"
@@ -108,7 +112,9 @@ def _is_other(plain: list[Mismatch], groups: dict[str, list[Mismatch]]) -> bool:
 
 
 def _is_width(each: Mismatch) -> bool:
-    """Whether a table of embeddings has as many rows in both and other columns, or other columns as well as rows."""
+    """Whether a table of embeddings has other columns, or a transformer in a UNet is of another Stable Diffusion."""
+    if _PROJECTION.fullmatch(each.key):
+        return True
     table = _VOCAB.fullmatch(each.key) or _POSITION.fullmatch(each.key)
     here, there = each.checkpoint, each.model
     return bool(table) and len(here) == len(there) >= 2 and here[-1] != there[-1]

@@ -174,7 +174,7 @@ MESSAGES = (
         "the file names the class {name} of {module}, which the program that loads it does not have: either the whole"
         " model was pickled, or an object of the training script lies beside the weights",
         (CHECK, Way("take the weights out", "ckptdoctor fix FILE --select P204,P205 --unsafe-fixes")),
-        then=r"['‘\"](?P<name>[\w.]{1,200})['’\"]on<module['‘\"](?P<module>[\w.]{1,200})",
+        then=r"['‘\"](?P<name>[\w.]{1,200})['’\"]on<?module['‘\"](?P<module>[\w.]{1,200})",
         also=("P205", "P201"),
     ),
     Message(

@@ -167,7 +167,7 @@ WORDINGS = [
     (size("logit_scale", [], [1]), "S506"),
     (size("a.weight", [0], [20, 20]), "S511"),
     (size("layer3.conv.weight", [64, 5], [64, 6]), "R003"),
-    ("KeyError: 'unexpected key \"module.conv1.weight\" in state_dict'", "N401"),
+    ("KeyError: 'unexpected key \"module.conv1.weight\" in state_dict'", "R002"),
     ("KeyError: 'missing keys in state_dict: \"{\\'fc.bias\\', \\'fc.weight\\'}\"'", "R001"),
     (
         "RuntimeError: While copying the parameter named fc.weight, whose dimensions in the model are torch.Size([10,"

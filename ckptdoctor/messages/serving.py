@@ -118,7 +118,7 @@ def _of_keys() -> Iterator[Message]:
         ("Can not map tensor '",),
         "llama.cpp's converter wants keys that begin with “model.”, and the file has {key}: it holds the bare inner"
         " model",
-        (Way("repair it", "ckptdoctor fix FILE --add-prefix model."),),
+        (Way("where all of its keys lack it", "ckptdoctor fix FILE --add-prefix model."), CHECK),
         r"(?P<key>(?:embed_tokens|layers\.\d{1,4}|norm)\.[\w.]{1,200})'",
         ("N409", "R002"),
     )

@@ -9,7 +9,7 @@ _BASE = Way("see which base model and which layers the adapter is for", "ckptdoc
 MESSAGES = (
     Message(
         "L901",
-        ("Found missing adapter keys while loading the checkpoint:",),
+        ("Found missing adapter keys while loading the checkpoint",),
         "the adapter's file has none of these keys, so these layers stay as they were initialised: its keys carry the"
         " adapter's name or begin at another level, or it was made for another base model",
         (CHECK,),
@@ -66,11 +66,11 @@ MESSAGES = (
     ),
     Message(
         "L905",
-        ("lora key not loaded:",),
+        ("lora key not loaded",),  # comfy/lora.py; before February 2024 printed without a colon
         "ComfyUI knows no layer called {key} and leaves it out: the adapter is in a layout that ComfyUI does not read,"
         " or for another base model",
         (_BASE,),
-        then=r"(?P<key>[\w.\-/]{1,300}?)(?=lorakeynotloaded|$|[^\w.\-/])",
+        then=r":?(?P<key>[\w.\-/]{1,300}?)(?=lorakeynotloaded|$|[^\w.\-/])",
         also=("L909", "L902"),
     ),
     Message(
@@ -85,6 +85,24 @@ MESSAGES = (
         " or for another base model",
         (_BASE,),
         also=("L909", "L902"),
+    ),
+    Message(
+        # diffusers 0.30 to 0.35, loaders/lora_conversion_utils.py _convert_kohya_flux_lora_to_diffusers
+        "L905",
+        ("Incompatible keys detected:",),
+        "the adapter has keys such as {key}, which diffusers' converter does not know: it was written by a program"
+        " whose layout is not converted",
+        (_BASE,),
+        then=r"(?P<key>lora_[\w.\-/]{1,300})",
+    ),
+    Message(
+        # AUTOMATIC1111 stable-diffusion-webui 1.5 to 1.10, extensions-builtin/Lora/networks.py
+        "L905",
+        ("that would accept those keys:",),
+        "the web UI knows no kind of adapter with keys such as {key}: the file is in the layout of another program",
+        (_BASE,),
+        then=r"(?P<key>[\w.\-/]{1,300})",
+        near=("Could not find a module type",),
     ),
     Message(
         "L905",

@@ -25,7 +25,7 @@ MESSAGES = (
     ),
     Message(
         "D602",
-        ("Attempting to deserialize object on CUDA device",),
+        ("Attempting to deserialize object on CUDA device", "deserialize object on CUDA device"),
         "the file was saved on cuda:{index} of another machine; GPUs are counted from 0, and this one has {count}",
         (_LOAD, _TO_CPU),
         then=r"(?P<index>\d{1,9})buttorch\.cuda\.device_count\(\)is(?P<count>\d{1,9})",

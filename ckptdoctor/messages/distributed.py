@@ -23,6 +23,20 @@ MESSAGES = (
         then=r"(?P<parts>\d{1,9})butworldsizeis(?P<ranks>\d{1,9})",
     ),
     Message(
+        "N421",
+        ("Missing key in checkpoint state_dict:",),
+        "the folder has no {key}: Transformer Engine keeps an _extra_state beside the weights, and the versions that"
+        " saved and that loads do not keep the same. It holds scales of FP8, and nothing where FP8 is not used",
+        (
+            Way(
+                "leave as it is what the folder lacks",
+                "torch.distributed.checkpoint.load(state, checkpoint_id=path,"
+                " planner=torch.distributed.checkpoint.DefaultLoadPlanner(allow_partial_load=True))",
+            ),
+        ),
+        then=r"(?P<key>[\w.]{1,400}?_extra_state)",
+    ),
+    Message(
         "R001",
         ("Missing key in checkpoint state_dict:",),
         "the folder that torch.distributed.checkpoint wrote lacks a key that the state dict to be filled has: it was"

@@ -49,6 +49,15 @@ MESSAGES = (
         (Way("see whether it does", "ckptdoctor check --deep FILE"),),
     ),
     Message(
+        # openai-whisper 20230314 to 20250625, whisper/__init__.py _download; whisperx/vad.py; OpenAI's clip/clip.py
+        "F012",
+        ("SHA256 checksum does not",),
+        "the downloaded file has another SHA-256 than the program knows for it: the download broke off, a page of an"
+        " error came instead, or the file at that address is a new one, for which the program is too old",
+        (Way("see what came", "ckptdoctor check FILE"), Way("then", "delete it and download it again")),
+        among=("whisper", "clip", "download"),
+    ),
+    Message(
         "",
         ("safetensors is not installed",),
         "the file is in the safetensors format, and the library for it is not installed",

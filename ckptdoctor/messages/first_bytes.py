@@ -47,7 +47,7 @@ def _foreign(kind: str) -> _Meaning:
 _OF_BYTE: dict[int, _Meaning] = {
     ord("v"): _LFS,
     ord("<"): _PAGE,
-    **dict.fromkeys(map(ord, '{["EIANTU'), _TEXT),
+    **dict.fromkeys(map(ord, '{["EIANTU\n\r\t'), _TEXT),
     0x1F: _archive("gzip", "gzip -dc FILE > unpacked.pt"),
     0x42: _archive("bzip2", "bzip2 -dc FILE > unpacked.pt"),
     0x37: _archive("7-Zip", "7z x FILE"),
@@ -73,7 +73,7 @@ def _named() -> Iterator[Message]:
 # the last two are for every other byte: of messages at one place the first of the table is meant
 MESSAGES = (
     *_named(),
-    Message("C101", ("invalid load key, '",), _OTHER, (CHECK,), then=r"(?:\\x[0-9a-f]{2}|.)'", also=("F014", "F003")),
+    Message("C101", ("invalid load key, '",), _OTHER, (CHECK,), then=r"(?:\\x[0-9a-f]{2}|.?)'", also=("F014", "F003")),
     Message("C101", ("Unsupported operand",), _OTHER, (CHECK,), then=r"\d{1,3}(?!\d)", also=("F014", "F003", "C104")),
     Message(
         "C101",

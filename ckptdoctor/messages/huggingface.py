@@ -115,10 +115,11 @@ MESSAGES = (
         (Way("upgrade torch", 'pip install --upgrade "torch>=2.6"'), CHECK),
     ),
     Message(
-        "",
-        ("Unable to load weights from pytorch checkpoint file for", "Unable to load weights from checkpoint file for"),
-        "transformers could not read the weights file; that it might be TensorFlow's is only its guess",
-        (CHECK,),
+        "F014",
+        ("Unable to load weights from pytorch checkpoint file", "Unable to load weights from checkpoint file"),
+        "transformers could not read the weights file: it is damaged, cut short or no weights at all, as after a"
+        " download that broke off. That it might be TensorFlow's is only its guess",
+        (CHECK, Way("then", "download it again")),
         weight=Weight.OUTCOME,
         also=("F001", "F002", "F004", "F005", "F014"),
     ),

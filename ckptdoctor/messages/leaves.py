@@ -22,6 +22,7 @@ class Leaves:
     both: bool = False
     without: bool = False  # the model does without what is missing
     lonely: bool = False  # only keys of layers whose other keys fit
+    beside: tuple[str, ...] = ()  # leaves of which the same layer must have one in the list
 
     def among_missing(self, keys: list[str]) -> list[str]:
         """The missing keys that show it."""
@@ -35,6 +36,9 @@ class Leaves:
         if not pattern:
             return []
         found = [key for key in keys if re.fullmatch(pattern, key) is not None]
+        if self.beside:
+            there = set(keys)
+            found = [key for key in found if any(f"{key.rpartition('.')[0]}.{leaf}" in there for leaf in self.beside)]
         if not self.lonely:
             return found
         others = {key.rpartition(".")[0] for key in set(keys).difference(found)}
@@ -139,23 +143,52 @@ LEAVES = (
         "the weights are packed by GPTQ or AWQ; a plain model cannot hold them",
         Repair.NONE,
         (CHECK,),
-        missing=_leaf("qweight|qzeros|g_idx"),
-        unexpected=_leaf("qweight|qzeros|g_idx"),
+        unexpected=_leaf("qweight|qzeros|g_idx|quant_weight"),
+    ),
+    Leaves(
+        "Q953",
+        "the model was built for weights packed by GPTQ or AWQ, and the file lacks what belongs to them: it is not"
+        " quantised, or by another version of the program, which names them in another way; no command packs weights",
+        Repair.NONE,
+        (CHECK,),
+        missing=_leaf("qweight|qzeros|g_idx|quant_weight|scales|zeros"),
+        beside=("qweight", "qzeros", "g_idx", "quant_weight"),
     ),
     Leaves(
         "Q954",
         "one side is quantised by torch itself (scale, zero_point, packed parameters), the other is not",
         Repair.NONE,
         (CHECK,),
-        missing=_leaf(r"_packed_params\.\w+|zero_point"),
-        unexpected=_leaf(r"_packed_params\.\w+|zero_point"),
+        missing=_leaf(r"_packed_params\.\w+|_packed_params"),
+        unexpected=_leaf(r"_packed_params\.\w+|_packed_params"),
+    ),
+    Leaves(
+        "Q954",
+        "one side is quantised by torch itself (scale, zero_point, packed parameters), the other is not",
+        Repair.NONE,
+        (CHECK,),
+        missing=_leaf("zero_point"),
+        unexpected=_leaf("zero_point"),
+        beside=("scale",),
+    ),
+    Leaves(
+        "Q956",
+        "the model was built for weights of 8 bits (int8_weight, with a scale), and the file does not hold them: it is"
+        " not quantised, or in another way; no command makes them",
+        Repair.NONE,
+        (CHECK,),
+        missing=_leaf("int8_weight|scale"),
+        beside=("int8_weight",),
     ),
     Leaves(
         "Q955",
         "the file has the observers of quantisation-aware training, which a float model has not",
         Repair.NONE,
         (CHECK,),
-        unexpected=_leaf(r"activation_post_process\.\w+|fake_quant_enabled|observer_enabled"),
+        unexpected=_leaf(
+            r"activation_post_process\.\w+|fake_quant_enabled|observer_enabled"
+            r"|_?(?:input|output|weight|act|activation)_quantizer(?:_\w+)?\.\w+"
+        ),
     ),
     Leaves(
         "Q956",
@@ -179,6 +212,18 @@ LEAVES = (
         unexpected=r".*(?:\.base_layer\.|lora_[AB]\.).*",
     ),
     Leaves(
+        "L906",
+        "the model has LoRA layers in it (PEFT, which calls the weights under them base_layer), and the file lacks"
+        " these weights: it holds the adapter alone, or the base model alone, or was saved by PEFT before 0.6."
+        " If it is the adapter, no command makes a whole model of it",
+        Repair.BY_HAND,
+        (
+            Way("see which of them the file is", "ckptdoctor check FILE"),
+            Way("if it is an adapter", "peft.PeftModel.from_pretrained(model, FOLDER)"),
+        ),
+        missing=r"(?:.*\.)?base_layer\..*",
+    ),
+    Leaves(
         "N419",
         "buffers that the model can compute by itself (positions, rotary frequencies, masks) are saved by some versions"
         " of a library and not by others",
@@ -186,6 +231,15 @@ LEAVES = (
         missing=_DERIVED,
         unexpected=_DERIVED,
         without=True,
+    ),
+    Leaves(
+        # mmcv 1.x runner/hooks/ema.py: register_buffer(f"ema_{name.replace('.', '_')}")
+        "N411",
+        "the file also holds averaged weights, as mmcv's EMAHook keeps them beside the others (ema_…, with underscores"
+        " for dots), and the model has no such hook",
+        Repair.BY_HAND,
+        (Way("load the others with", "model.load_state_dict(weights, strict=False)  # and look at what it returns"),),
+        unexpected=r"ema_\w+_(?:weight|bias|running_mean|running_var|num_batches_tracked)",
     ),
     Leaves(
         "N422",

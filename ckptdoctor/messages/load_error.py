@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from ckptdoctor.messages.text import Text, squeeze
 
@@ -28,7 +29,7 @@ class LoadError:
     the model's class as the text calls it, "" where it does not. ``running_stats``: the unexpected keys include
     running statistics that torch refuses by name. ``offset`` is where it begins in the squeezed text, ``words`` its
     first line; ``warning`` says that the loader only warned. ``file`` is where the text was read from ("-": standard
-    input), "" where that is not known.
+    input), "" where that is not known. ``first_only``: torch before 0.4 named the first unexpected key and no other.
     """
 
     missing: tuple[str, ...]
@@ -40,6 +41,7 @@ class LoadError:
     warning: bool = False
     offset: int = 0
     file: str = ""
+    first_only: bool = False
 
 
 @dataclass(slots=True)
@@ -53,6 +55,7 @@ class _Found:
     complete: bool = True
     offsets: list[int] = field(default_factory=list)
     certain: bool = False  # an error, not a warning
+    first_only: bool = False
 
 
 _KEY = r"[^\"'\s:,|]{1,1000}?"
@@ -98,12 +101,21 @@ _MISMATCHES |= {
     "Cannot load": re.compile(
         rf".{{1,600}}?because(?P<key>{_KEY})expectedshape(?:tensor\(\.\.\.,device='meta',size=)?{_THERE}\)?,butgot{_HERE}"
     ),
+    # megatron/core/dist_checkpointing/strategies/torch.py (0.9 to 0.14), which prints sizes as tuples in parentheses
+    "Global shape mismatch for loaded": re.compile(
+        rf"\(?{_HERE}\)?andexpected\(?{_THERE}\)?tensorforkey(?P<key>[\w./]{{1,1000}})"
+    ),
     "Cannot load ": re.compile(rf"(?P<key>{_KEY})becauseithasshape{_HERE}inthecheckpointbutshape{_THERE}in"),
     # fvcore.common.checkpoint, which detectron2 uses
     "Skip loading parameter": re.compile(
         rf"'(?P<key>{_KEY})'tothemodelduetoincompatibleshapes:{_HERE}inthecheckpointbut{_THERE}inthemodel"
     ),
 }
+_GROUPED_LISTS = {
+    "Some model parameters or buffers are not found in the checkpoint:": True,
+    "The checkpoint state_dict contains keys that are not used by the model:": False,
+}
+_GROUP = re.compile(r"\s{0,20}([\w.\-]{1,500}?\.?)(?:\{([\w, ]{1,500})\})?\s{0,20}")
 _NOT_MATCHING = "because the shapes did not match:"
 _WAS = re.compile(rf"-(?P<key>{_KEY}):foundshape{_HERE}inthecheckpointand{_THERE}inthemodelinstantiated")
 _ROW = re.compile(r"\s{0,80}(\S{1,1000})\s{0,1000}\|\s{0,20}(UNEXPECTED|MISSING|MISMATCH)\s{0,20}\|?(.{0,400})")
@@ -113,7 +125,8 @@ _IN_ROW = re.compile(rf".{{0,200}}?ckpt:{_HERE}vsmodel:{_THERE}")
 def load_error(text: Text) -> LoadError | None:
     """What the text says does not fit a model; None when it says nothing of the kind."""
     found = _Found()
-    for reader in (_lists, _bare_lists, _unused, _single, _stats, _mismatches, _not_matching, _report):
+    readers = (_lists, _bare_lists, _grouped, _unused, _single, _stats, _mismatches, _not_matching, _report)
+    for reader in readers:
         reader(text, found)
     if not found.offsets:
         return None
@@ -126,6 +139,7 @@ def load_error(text: Text) -> LoadError | None:
         tuple(found.running_stats),
         not found.certain,
         min(found.offsets),
+        first_only=found.first_only and len(found.unexpected) == 1 and not found.missing,
     )
 
 
@@ -177,6 +191,27 @@ def _bare_lists(text: Text, found: _Found) -> None:
                 found.offsets.append(start)
 
 
+def _grouped(text: Text, found: _Found) -> None:
+    """A module and its leaves on each line: "layer.{bias, weight}" (fvcore.common.checkpoint 0.1, for detectron2)."""
+    for words, missing in _GROUPED_LISTS.items():
+        seen = -1
+        for start, end in _all(text, words):
+            number, last = text.line_at(end - 1), seen
+            seen = number
+            if number == last:
+                continue
+            keys: list[str] = []
+            for line in islice(text.lines, number + 1, None):
+                row = _GROUP.fullmatch(line) if "." in line or "{" in line else None
+                if row is None:
+                    break
+                leaves = [leaf.strip() for leaf in row[2].split(",")] if row[2] else [""]
+                keys += [f"{row[1]}{leaf}" for leaf in leaves]
+            _add(found, keys, missing, bool(keys))
+            if keys:
+                found.offsets.append(start)
+
+
 def _unused(text: Text, found: _Found) -> None:
     for start, end in _all(text, "were not used when initializing"):
         name = _CLASS.match(text.squeezed, end)
@@ -192,6 +227,7 @@ def _single(text: Text, found: _Found) -> None:
         named = _OLD_KEY.match(text.squeezed, end)
         if named is not None:
             _add(found, [named[1]], False, False)
+            found.first_only = True
             found.offsets.append(start)
             found.certain = True
 

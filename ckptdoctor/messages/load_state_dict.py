@@ -10,6 +10,7 @@ from shlex import quote
 from ckptdoctor.messages import shapes
 from ckptdoctor.messages.cause import Cause, Repair
 from ckptdoctor.messages.formats import changes
+from ckptdoctor.messages.in_words import also_of, line_of, some_keys, words_of
 from ckptdoctor.messages.leaves import FUSED, LEAVES, Leaves
 from ckptdoctor.messages.load_error import LoadError, Mismatch
 from ckptdoctor.messages.message import CHECK, Hit, Way, Weight
@@ -18,7 +19,6 @@ from ckptdoctor.messages.pairs import COUNTER, Pairs, bare, cut_pairs, name_pair
 from ckptdoctor.messages.text import Text
 
 _SHOWN = 3
-_QUOTED = 130  # characters of a warning
 _DEPTH = 6  # tokens of a prefix that are tried
 _TOKENS = {
     "_orig_mod": ("N404", "torch.compile"),
@@ -57,11 +57,11 @@ def causes(error: LoadError, text: Text) -> Iterator[Hit]:
     """One hit for each cause, the one that explains most of the error first."""
     rest = _Rest(list(error.missing), list(error.unexpected), list(error.mismatched), error)
     weight = Weight.OUTCOME if error.warning else Weight.CAUSE
-    words = _line(error, text) if error.warning else _words(error)
+    words = line_of(error, text) if error.warning else words_of(error)
     found = list(_causes(rest, error))
     for cause in found:
         ways = _ways(cause, found, error)
-        yield Hit(cause.code, words, cause.meaning, ways, error.offset, _also(cause.code), weight)
+        yield Hit(cause.code, words, cause.meaning, ways, error.offset, also_of(cause.code), weight)
 
 
 def _ways(cause: Cause, all_causes: list[Cause], error: LoadError) -> tuple[Way, ...]:
@@ -93,13 +93,20 @@ def _causes(rest: _Rest, error: LoadError) -> Iterator[Cause]:
         filled = ": the loader gives them random values, which is right only for layers yet to be trained"
         none = "; no command makes up weights: they have to come from another file, or from training"
         meaning = (
-            f"the checkpoint lacks {_keys(rest.missing)} that the model expects{filled if error.warning else none}"
+            f"the checkpoint lacks {some_keys(rest.missing)} that the model expects{filled if error.warning else none}"
         )
         yield Cause("R001", meaning, Repair.NONE)
-    if rest.unexpected:
+    if rest.unexpected and error.first_only and rest.unexpected[0].startswith("module."):
+        meaning = (
+            f"the checkpoint has {rest.unexpected[0]}, which the model does not know. torch before 0.4 names the first"
+            " such key only: either all begin with “module.”, for the file was saved inside DataParallel, or the model"
+            " is inside it, too, and has other names"
+        )
+        yield Cause("R002", meaning, Repair.NONE, (Way("see which", "ckptdoctor check FILE --model MODULE:CLASS"),))
+    elif rest.unexpected:
         alone = not error.missing and not error.mismatched
         none = "" if alone else "; no command knows which of the model's they would be"
-        meaning = f"the checkpoint has {_keys(rest.unexpected)} that the model does not know{none}"
+        meaning = f"the checkpoint has {some_keys(rest.unexpected)} that the model does not know{none}"
         yield Cause("R002", meaning, Repair.LOSS if alone and error.unexpected else Repair.NONE, _leave_out(alone))
 
 
@@ -143,7 +150,8 @@ def _nested(rest: _Rest) -> Iterator[Cause]:
     """The training checkpoint was given to load_state_dict whole."""
     top = {key for key in rest.unexpected if "." not in key}
     container = next((name for name in _CONTAINERS if name in top), None)
-    if container is None or not (rest.missing or top & _BESIDE):
+    named = container is not None and container.endswith("state_dict")
+    if container is None or not (rest.missing or top & _BESIDE or named):
         return
     rest.without(rest.missing, top)
     meaning = f"the file is a training checkpoint; the weights are one level down, in “{container}”"
@@ -208,7 +216,7 @@ def _bare_model(rest: _Rest) -> bool:
     error = rest.error
     if error.model_class.rpartition(".")[2] in _WRAPPED_CLASSES:
         return False
-    return bool(error.missing) or not error.complete
+    return bool(error.missing) or not (error.complete or error.first_only)
 
 
 def _wrapped_model(rest: _Rest) -> Iterator[Cause]:
@@ -373,8 +381,9 @@ def _running_stats(rest: _Rest) -> Iterator[Cause]:
         return
     rest.without((), found)
     meaning = (
-        f"the file holds running statistics of norm layers that keep none in the model ({_keys(found)}): before torch"
-        " 0.4 InstanceNorm saved them without using them; since then only layers made with track_running_stats=True do"
+        f"the file holds running statistics of norm layers that keep none in the model ({some_keys(found)}): before"
+        " torch 0.4 InstanceNorm saved them without using them; since then only layers made with"
+        " track_running_stats=True do"
     )
     drop = "ckptdoctor fix FILE --auto TARGET --unsafe-fixes"
     ways = (Way("leave them out", drop), Way("or build the layers with", "track_running_stats=True"))
@@ -383,42 +392,3 @@ def _running_stats(rest: _Rest) -> Iterator[Cause]:
 
 _NOT_STRICT = "model.load_state_dict(weights, strict=False)  # and look at what it returns"
 _STATISTICS = ("running_mean", "running_var", COUNTER)
-
-
-def _also(code: str) -> tuple[str, ...]:
-    return {
-        "W301": ("W302",),
-        "W304": ("W301",),
-        "N401": ("N404", "N405", "N411"),
-        "N402": ("N403",),
-        "N409": ("N408", "N410"),
-        "N411": ("N409", "N428"),
-        "N423": ("N410", "N424", "N426"),
-        "N424": ("N423",),
-        "L906": ("L901", "L902", "L909"),
-        "A702": ("R005",),
-        "R005": ("A703",),
-    }.get(code, ())
-
-
-def _keys(keys: list[str]) -> str:
-    shown = ", ".join(keys[:_SHOWN])
-    return f"{len(keys):,} key{'s' * (len(keys) != 1)} ({shown}{', …' * (len(keys) > _SHOWN)})"
-
-
-def _line(error: LoadError, text: Text) -> str:
-    """The line of a warning, abridged."""
-    line = " ".join(text.lines[text.line_at(error.offset)].split())
-    return line if len(line) <= _QUOTED else f"{line[:_QUOTED]} …"
-
-
-def _words(error: LoadError) -> str:
-    """The error in one line, in torch's words, abridged."""
-    parts = [
-        f"{name} key(s) in state_dict: {', '.join(keys[:_SHOWN])}{', …' * (len(keys) > _SHOWN)}"
-        for name, keys in (("Missing", error.missing), ("Unexpected", error.unexpected))
-        if keys
-    ]
-    parts += [f"size mismatch for {each.key}" for each in error.mismatched[:1] if not parts]
-    model = f"Error(s) in loading state_dict for {error.model_class}: " if error.model_class else ""
-    return model + "; ".join(parts)

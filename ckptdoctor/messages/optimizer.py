@@ -35,6 +35,14 @@ MESSAGES = (
         (Way("use the class of the save, or", "leave the optimizer's state out"),),
     ),
     Message(
+        "O753",
+        ("KeyError: 'param_groups'", "KeyError('param_groups')"),
+        "what was given to the optimizer has no param_groups, and is no state of an optimizer of torch: a scheduler's"
+        " was saved under that name, or each rank saved a part of it (DeepSpeed)",
+        (Way("see what it holds", "ckptdoctor show FILE"),),
+        also=("O754", "O758", "X808"),
+    ),
+    Message(
         "O754",
         ("KeyError: 'optimizer'", "KeyError: 'optimizer_states'", "KeyError: 'optimizer_state_dict'"),
         "the checkpoint holds no optimizer state: released weights often do not. Training can start from it, not"

@@ -14,6 +14,7 @@ from functools import cache
 from ckptdoctor.messages import (
     adapters,
     copying,
+    cut_short,
     devices,
     distributed,
     files,
@@ -40,6 +41,7 @@ FAMILIES = {
     "distributed": distributed.MESSAGES,
     "optimizer": optimizer.MESSAGES,
     "copying": copying.MESSAGES,
+    "cut_short": cut_short.MESSAGES,
     "adapters": adapters.MESSAGES,
     "structure": structure.MESSAGES,
     "serving": serving.MESSAGES,
@@ -51,6 +53,9 @@ MESSAGES = tuple(message for family in FAMILIES.values() for message in family)
 _TRIES = 1000  # places of one message that are looked at: ranks and retries repeat it
 _MOST = 8  # causes that are explained
 _NEAR = 4000  # squeezed characters on either side that count as near
+_RAISE = 60  # squeezed characters before a message in which a line of source says that it raises it
+# a traceback shows source around the line that failed, and messages in it that were never said
+_IN_SOURCE = re.compile(r"raise[\w.]{1,50}\(f?[\"']$")
 _TRACEBACK = "Traceback(mostrecentcalllast)"
 
 
@@ -63,6 +68,7 @@ class _Place:
     start: int
     end: int
     groups: dict[str, str]
+    weight: Weight
 
 
 def recognise(text: Text) -> list[Hit]:
@@ -92,7 +98,7 @@ def _ordered(found: list[_Place | Hit]) -> list[_Place | Hit]:
 
 
 def _weight(each: _Place | Hit) -> Weight:
-    return each.message.weight if isinstance(each, _Place) else each.weight
+    return each.weight
 
 
 def _places(text: Text) -> Iterator[_Place]:
@@ -100,10 +106,18 @@ def _places(text: Text) -> Iterator[_Place]:
     taken: set[int] = set()
     for message in MESSAGES:
         for says in message.says:
-            place = next((each for each in _wherever(text, message, says) if each.start not in taken), None)
+            place = _first(message, (each for each in _wherever(text, message, says) if each.start not in taken))
             if place is not None:
                 taken.add(place.start)
                 yield place
+
+
+def _first(message: Message, places: Iterator[_Place]) -> _Place | None:
+    """The first place where it was said; where none is, the first in a line of source."""
+    first = next(places, None)
+    if first is None or first.weight is message.weight:
+        return first
+    return next((each for each in places if each.weight is message.weight), first)
 
 
 def _wherever(text: Text, message: Message, says: str) -> Iterator[_Place]:
@@ -117,7 +131,9 @@ def _wherever(text: Text, message: Message, says: str) -> Iterator[_Place]:
         if found is not None and message.holds is not None and not message.holds(found.groupdict()):
             continue
         if found is not None and _belongs(text, message, start):
-            yield _Place(message, says, start, found.end(), found.groupdict())
+            source = _IN_SOURCE.search(text.squeezed, max(start - _RAISE, 0), start) is not None
+            weight = Weight.ECHO if source else message.weight
+            yield _Place(message, says, start, found.end(), found.groupdict(), weight)
 
 
 def _hit(text: Text, place: _Place) -> Hit:

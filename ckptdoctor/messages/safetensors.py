@@ -10,8 +10,9 @@ MESSAGES = (
     Message(
         "F001",
         ("HeaderTooLarge", "header too large"),
-        "the file is not in the safetensors format: most are Git LFS pointers, error pages of a download, or torch"
-        " files under another name",
+        "the first eight bytes are not the length of a header that safetensors reads: the file is not in the format,"
+        " and most such files are Git LFS pointers, error pages of a download, or torch files under another name."
+        " Only a file with about a million tensors has a header that is really longer than 100 MB",
         (CHECK, Way("if it is an LFS pointer", "git lfs pull")),
         also=("F002", "F003", "C101", "C102", "C112"),
     ),

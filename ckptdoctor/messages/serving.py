@@ -2,99 +2,143 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
+
 from ckptdoctor.messages.message import CHECK, Message, Way, Weight
 
-_KEY = r"(?P<key>(?:model\.|language_model\.|transformer\.|visual\.|mtp\.|decoder\.|encoder\.|h\.|blocks\.)*"
-_LOADERS = ("load_weights", "params_dict", "vllm", "sglang")
 _GGUF = "no command of ckptdoctor rewrites GGUF; convert the original again, or use a newer llama.cpp"
 
-MESSAGES = (
-    Message(
+_STRIP = Way("repair it", "ckptdoctor fix FILE --strip-module")
+_MERGE = Way("merge before saving", "model = model.merge_and_unload()")
+_PLACED = "the model that the program built has no place for it"
+_CONFIG = (
+    "the program does not know that the checkpoint is quantised, or not this way (quantization_config in config.json)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a key that a program does not know says of the checkpoint; ``key`` is a pattern of the whole of it."""
+
+    code: str
+    key: str
+    meaning: str
+    ways: tuple[Way, ...] = (CHECK,)
+    also: tuple[str, ...] = ()
+
+
+# of several that fit, the first is meant
+_KINDS = (
+    _Kind(
         "Q956",
-        ("KeyError: '",),
-        "the file has scales of quantised weights ({key}), and the model that the program built has no place for them:"
-        " it does not know that the checkpoint is quantised, or not this way (quantization_config in config.json)",
-        (CHECK,),
-        then=r"(?P<key>[\w.]{0,300}?(?:layers|blocks|h)\.\d{1,4}\.[\w.]{1,300}?(?:weight_scale|weight_scale_inv|input_scale|weight_packed"
-        r"|weight_global_scale|k_scale|v_scale|kv_scale|weight_shape|weight_zero_point))'",
+        r"[\w.]{0,300}?(?:weight_scale|weight_scale_inv|input_scale|weight_scale_2|weight_packed|weight_global_scale"
+        r"|input_global_scale|[kvq]_scale|kv_scale|weight_shape|weight_zero_point|deq_scale|quant_bias|input_offset)",
+        f"the file has scales of quantised weights ({{key}}), and {_PLACED}: {_CONFIG}",
         also=("R002", "Q953"),
     ),
-    Message(
+    _Kind(
         "Q953",
-        ("KeyError: '",),
-        "the file has weights packed by GPTQ or AWQ ({key}), and the model that the program built has no"
-        " place for them:"
-        " it does not know that the checkpoint is quantised (quantization_config in config.json)",
-        (CHECK,),
-        then=r"(?P<key>[\w.]{0,300}?(?:layers|blocks|h)\.\d{1,4}\.[\w.]{1,300}?(?:qweight|qzeros|g_idx|scales))'",
+        r"[\w.]{1,300}?\.(?:qweight|qzeros|g_idx|scales)",
+        f"the file has weights packed by GPTQ or AWQ ({{key}}), and {_PLACED}: {_CONFIG}",
     ),
-    Message(
+    _Kind(
         "Q951",
-        ("KeyError: '",),
+        r"[\w.]{1,300}?\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state[\w.]{0,60})",
         "the file has weights packed to 4 bits by bitsandbytes ({key}), and the program does not know that it is"
         " quantised",
         (Way("with vLLM", "vllm serve FOLDER --load-format bitsandbytes --quantization bitsandbytes"), CHECK),
-        then=r"(?P<key>[\w.]{0,300}?(?:layers|blocks|h)\.\d{1,4}\.[\w.]{1,300}?(?:absmax|quant_map|quant_state[\w.]{0,60}))'",
     ),
-    Message(
+    _Kind(
+        "Q952",
+        r"[\w.]{1,300}?\.(?:SCB|weight_format)",
+        "the file has weights of 8 bits by bitsandbytes ({key}), and the program wants plain ones: load the model in"
+        " full precision, and merge and save it then",
+    ),
+    _Kind(
         "L906",
-        ("KeyError: '",),
-        "the file has layers of an adapter (LoRA) in it ({key}): it was saved from a PEFT model without"
-        " merging, and the"
-        " program wants a plain model",
-        (Way("merge before saving", "model = model.merge_and_unload()"), CHECK),
-        then=r"(?P<key>[\w.]{0,400}?(?:lora_[AB]|base_layer)[\w.]{0,100})'",
-        also=("L901",),
+        r"[\w.]{0,400}?(?:lora_[AB]|base_layer)[\w.]{0,100}",
+        "the file has layers of an adapter (LoRA) in it ({key}): it was saved from a PEFT model without merging, and"
+        " the program wants a plain model",
+        (_MERGE, CHECK),
+        ("L901",),
     ),
-    Message(
-        "R002",
-        ("KeyError: '",),
-        "the file has a tensor, {key}, that the model which the program built does not have: the program is older than"
-        " the model, does not know it, or the names begin with another prefix",
-        (CHECK,),
-        then=r"(?P<key>(?:[\w.]{0,300}\.)?(?:layers|blocks|h)\.\d{1,4}\.[\w.]{1,300})'",
-        also=("N409", "N410", "Q956"),
-    ),
-    Message(
+    _Kind(
         "N404",
-        ("There is no module or parameter named '",),
+        r"[\w.]{0,300}?_orig_mod[\w.]{0,300}",
         "the file was saved from a model inside torch.compile, which put “_orig_mod.” into its keys",
-        (Way("repair it", "ckptdoctor fix FILE --strip-module"),),
-        then=r"[\w.]{0,300}?_orig_mod",
+        (_STRIP,),
     ),
-    Message(
+    _Kind(
         "N401",
-        ("There is no module or parameter named '",),
+        r"module(?:\.[\w.]{0,300})?",
         "the file was saved from a model inside DataParallel or DistributedDataParallel: its keys begin with “module.”",
-        (Way("repair it", "ckptdoctor fix FILE --strip-module"),),
-        then=r"module['.]",
+        (_STRIP,),
     ),
-    Message(
-        "L906",
-        ("There is no module or parameter named '",),
-        "the file holds an adapter (LoRA), or a model with one in it that is not merged; the program wants a"
-        " plain model",
-        (Way("merge before saving", "model = model.merge_and_unload()"), CHECK),
-        then=r"(?:base_model|[\w.]{0,300}?(?:lora_|base_layer))",
+    _Kind(
+        "N414",
+        r"[\w.]{1,300}?\.(?:gamma|beta)",
+        "the file names the parameters of its norms gamma and beta ({key}), as TensorFlow does, and the program wants"
+        " weight and bias",
     ),
-    Message(
-        "Q956",
-        ("There is no module or parameter named '",),
-        "the file has scales of quantised weights ({key}), and the model that the program built has no place for them:"
-        " that layer is not quantised there, or not this way (quantization_config in config.json)",
-        (CHECK,),
-        then=r"(?P<key>[\w.]{1,300}?(?:_scale|_scale_inv|weight_packed|weight_shape|weight_zero_point))'",
-        also=("R002",),
+    _Kind(
+        "N426",
+        r"[\w.]{0,100}?layers\.\d{1,4}\.(?:attention\.w[qkvo]|feed_forward\.w[123]|attention_norm|ffn_norm)\.weight",
+        "the file has the names of Meta's and Mistral's own programs ({key}), as consolidated.safetensors has, and the"
+        " program wants those of transformers: where the folder has both, leave out the consolidated files",
+        also=("C115", "R002"),
     ),
-    Message(
+)
+_OF_LAYER = r"(?:[\w.]{0,300}\.)?(?:layers|blocks|block|h)\.\d{1,4}\.[\w.]{1,300}"
+_OTHER = (
+    "the file has tensors called {key}, which the model that the program built does not have: the program is older than"
+    " the model, does not know it, or the names begin at another level"
+)
+
+
+def _of_keys() -> Iterator[Message]:
+    """Programs that name the first key that they do not know, each in its own words."""
+    quoted = r"(?P<key>{0})'"
+    # vLLM 0.4 to 0.11 models/*.py and SGLang 0.4 srt/models/*.py: params_dict[name]
+    for kind in _KINDS:
+        if kind.code not in ("N401", "N414"):  # KeyError: 'module' is said of much else
+            yield _message(kind, "KeyError: '", quoted.format(kind.key))
+    yield Message("R002", ("KeyError: '",), _OTHER, (CHECK,), quoted.format(_OF_LAYER), ("N409", "N410", "Q956"))
+    # vllm/model_executor/models/utils.py AutoWeightsLoader since 0.6.4
+    named = "There is no module or parameter named '"
+    yield Message("L906", (named,), _KINDS[4].meaning, (_MERGE, CHECK), r"(?P<key>base_model[\w.]{0,300})'")
+    for kind in _KINDS:
+        yield _message(kind, named, quoted.format(kind.key))
+    yield Message("R002", (named,), _OTHER, (CHECK,), r"(?P<key>[\w.]{1,300})'", ("N409", "N410", "Q956"))
+    # llama.cpp convert_hf_to_gguf.py (convert-hf-to-gguf.py before June 2024), Model.map_tensor_name
+    for kind in _KINDS:
+        yield _message(kind, "Can not map tensor '", quoted.format(kind.key))
+    yield Message(
+        "N410",
+        ("Can not map tensor '",),
+        "llama.cpp's converter wants keys that begin with “model.”, and the file has {key}: it holds the bare inner"
+        " model",
+        (Way("where all of its keys lack it", "ckptdoctor fix FILE --add-prefix model."), CHECK),
+        r"(?P<key>(?:embed_tokens|layers\.\d{1,4}|norm)\.[\w.]{1,200})'",
+        ("N409", "R002"),
+    )
+    yield Message(
         "R002",
-        ("There is no module or parameter named '",),
-        "the file has tensors under {key}, which the model that the program built does not have: the program is older"
-        " than the model or does not know it, or the names begin at another level",
+        ("Can not map tensor '",),
+        "llama.cpp's converter does not know a tensor called {key}: it does not convert models of this kind, or the"
+        " names carry a prefix",
         (CHECK,),
-        then=r"(?P<key>[\w.]{1,300})'",
-        also=("N409", "N410", "Q956"),
-    ),
+        r"(?P<key>[\w.]{1,300})'",
+        ("N409", "N410"),
+    )
+
+
+def _message(kind: _Kind, says: str, then: str) -> Message:
+    return Message(kind.code, (says,), kind.meaning, kind.ways, then, kind.also)
+
+
+MESSAGES = (
+    *_of_keys(),
     Message(
         "R003",
         ("Attempted to load weight (",),
@@ -139,6 +183,14 @@ MESSAGES = (
         near=("llama", "gguf", "ggml"),
     ),
     Message(
+        # src/llama-model-loader.cpp, where a tensor is asked for without being made
+        "",
+        ("check_tensor_dims: tensor '",),
+        f"the GGUF file lacks {{key}}, which llama.cpp expects of a model of this kind; {_GGUF}",
+        (Way("see what it holds", "ckptdoctor check FILE"),),
+        then=r"(?P<key>[\w.]{1,200})'notfound",
+    ),
+    Message(
         "",
         ("check_tensor_dims: tensor '",),
         f"{{key}} in the GGUF file has another shape than llama.cpp expects of a model of this kind; {_GGUF}",
@@ -166,15 +218,6 @@ MESSAGES = (
         (CHECK,),
         near=("gguf", "GGUF", "llama"),
         also=("F001", "F002", "F014"),
-    ),
-    Message(
-        "",
-        ("Can not map tensor '",),
-        "llama.cpp's converter does not know a tensor called {key}: the model is of a kind that it does not convert, or"
-        " the names carry a prefix, an adapter or a quantisation",
-        (CHECK,),
-        then=r"(?P<key>[\w.]{1,300})'",
-        also=("N404", "L906", "Q956"),
     ),
     Message(
         "",

@@ -19,9 +19,13 @@ _FROM = re.compile(rf"from_pretrained\(\s{{0,20}}(?P<kind>[rRbBuUfF]{{0,2}}){_NA
 _SAID = (
     re.compile(rf"(?:No such file or directory|Permission denied|Is a directory):\s{{0,4}}(?P<kind>){_NAME}"),
     re.compile(rf"No such file or directory:\s{{0,4}}(?P<path>[^\s\"'][^\n\"']{{0,1000}}?\.{_ENDINGS})(?![\w.])"),
-    re.compile(rf"checkpoint file for (?P<kind>){_NAME}"),
+    re.compile(rf"checkpoint file for ['\"][^'\"\n]{{1,1000}}['\"] at (?P<kind>){_NAME}"),
+    re.compile(rf"checkpoint file for (?P<kind>){_NAME}(?! at )"),
 )
 _ENDING = re.compile(rf"\.{_ENDINGS}(?![\w.])|\.{_ENDINGS}(?=\.?$)")
+_MEMBER = re.compile(r"(?:locating file|file not found:|getRecord\w*)\s{0,4}[\"']?$")  # of an archive, not the archive
+_JOINED = re.compile(r"\+\s{0,4}[\"']$")  # the end of a name that an expression puts together
+_DRIVE = re.compile(r"(?<!\w)[A-Za-z]:$")
 _STOPS = re.compile(r"[\s\"'`=:,;(){}\[\]<>|]")
 
 
@@ -79,8 +83,11 @@ def _by_ending(number: int, line: str) -> Iterator[_Candidate]:
     for found in _ENDING.finditer(line):
         before = line[max(found.start() - 300, 0) : found.start()]
         stem = _STOPS.split(before)[-1]
-        if before[: len(before) - len(stem)].endswith(("}", ")")):  # the rest of an expression
+        rest = before[: len(before) - len(stem)]
+        if rest.endswith(("}", ")")) or _JOINED.search(rest) or _MEMBER.search(rest):
             continue
+        drive = _DRIVE.search(rest) if stem.startswith("\\") else None
+        stem = f"{drive[0]}{stem}" if drive is not None else stem
         if stem.strip("./-*") and not stem.startswith(("http", "//")):
             yield _Candidate(0, number, stem + found[0])
 

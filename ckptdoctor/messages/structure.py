@@ -91,6 +91,13 @@ MESSAGES = (
         then=r"(?P<kind>list|tuple|set|str|NoneType|torch\.Tensor|numpy\.ndarray)'",
     ),
     Message(
+        "C107",
+        ("Expected state_dict to be dict-like, got <class '",),
+        "the file is a program that torch.jit.save wrote, and not a state dict: torch.load gives a module",
+        (Way("load it with", 'model.load_state_dict(torch.jit.load(path, map_location="cpu").state_dict())'),),
+        then=r"torch\.jit\.[\w.]{1,100}ScriptModule'",
+    ),
+    Message(
         "P204",
         ("Expected state_dict to be dict-like, got <class '",),
         "what was given to load_state_dict is an object of the class {kind}, most likely the whole model instead of its"

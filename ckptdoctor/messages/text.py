@@ -72,7 +72,7 @@ class Text:
 _QUOTES = {
     **dict.fromkeys(map(ord, "“”„‟«»″＂❝❞〝〞"), '"'),
     **dict.fromkeys(map(ord, "‘’‚‛‹›′＇❛❜"), "'"),
-    **{ord(wide): narrow for wide, narrow in zip("：；，．（）［］｛｝＜＞＝／＿", ":;,.()[]{}<>=/_", strict=True)},
+    **{ord(wide): narrow for wide, narrow in zip("：；，．。（）［］｛｝＜＞＝／＿", ":;,..()[]{}<>=/_", strict=True)},
     **dict.fromkeys(map(ord, "\u200b\u200c\u200d\u2060\ufeff\u00ad"), None),
 }
 _ENTITIES = {

@@ -115,7 +115,7 @@ MESSAGES = (
     ),
     Message(
         "P202",
-        ("No module named 'numpy._core'", "No module named 'numpy._core.multiarray'", "No module named numpy._core"),
+        ("No module named 'numpy._core", "No module named numpy._core"),
         "the file holds NumPy values pickled by NumPy 2, and this is NumPy 1, where the module has another name",
         (SAFE, Way("or upgrade", 'pip install "numpy>=2"')),
         also=("P201", "P205"),
@@ -142,12 +142,39 @@ MESSAGES = (
         also=("P201", "P204"),
     ),
     Message(
+        # numpy/random/_pickle.py: one argument up to 1.23, two in 1.24 to 1.26, a generator itself since 2.0
+        "P202",
+        (
+            "__generator_ctor() takes",
+            "__randomstate_ctor() takes",
+            "__bit_generator_ctor() takes",
+            "is not a known BitGenerator module",
+        ),
+        "the file holds a random generator that another version of NumPy pickled, and that this one cannot rebuild",
+        (Way("use the NumPy of the save, or", 'pip install --upgrade "numpy>=2"'), CHECK),
+    ),
+    Message(
+        # a program names its classes in the module __torch__; torch.load of 1.5 does not tell it from other archives
+        "C107",
+        ("No module named '__torch__",),
+        "the file is a program that torch.jit.save wrote, and torch.load of an old torch takes it for a pickle",
+        (Way("load it with", 'torch.jit.load(path, map_location="cpu").state_dict()'),),
+    ),
+    Message(
+        # inspect.getfile of Python, which torch.serialization asks for the source of each module in a pickle
+        "P204",
+        ("<module '__main__'> is a built-in class", "<module '__main__' (built-in)> is a built-in class"),
+        "the whole model was pickled in a notebook or shell, and torch asks for the source of its class, which is not"
+        " there: save its state dict",
+        (CHECK, Way("take the weights out", "ckptdoctor fix FILE --select P204,P205 --unsafe-fixes")),
+    ),
+    Message(
         "P204",
         ("Can't get attribute", "Can not get attribute"),
         "the file names the class {name} of {module}, which the program that loads it does not have: either the whole"
         " model was pickled, or an object of the training script lies beside the weights",
         (CHECK, Way("take the weights out", "ckptdoctor fix FILE --select P204,P205 --unsafe-fixes")),
-        then=r"['‘\"](?P<name>[\w.]{1,200})['’\"]on<module['‘\"](?P<module>[\w.]{1,200})",
+        then=r"['‘\"](?P<name>[\w.]{1,200})['’\"]on<?module['‘\"](?P<module>[\w.]{1,200})",
         also=("P205", "P201"),
     ),
     Message(

@@ -153,6 +153,34 @@ _PRUNED = _norm(lambda layer: prune.l1_unstructured(layer, "weight", 0.5))
 _ORTHOGONAL = _norm(parametrizations.orthogonal)
 _WRAPPED = lambda make: lambda: nn.DataParallel(make())  # noqa: E731
 
+
+def _averaged_by_a_hook():
+    """What mmcv's EMAHook leaves: each tensor again, with underscores for dots."""
+    raw = weights(Net())
+    return {**raw, **{f"ema_{key.replace('.', '_')}": value for key, value in raw.items()}}
+
+
+def _holding(*names):
+    layer = nn.Module()
+    for name in names:
+        layer.register_buffer(name, torch.zeros(2))
+    return nn.ModuleDict({"proj": layer})
+
+
+def _wide(width):
+    return nn.Sequential(nn.Linear(3, width), nn.LayerNorm(width), nn.Linear(width, width))
+
+
+def _mlp(width):
+    return nn.ModuleDict({"mlp": nn.ModuleDict({"dense_h_to_4h": nn.Linear(4, width)})})
+
+
+def _adapter(rank, size):
+    return nn.ModuleDict(
+        {"q": nn.ModuleDict({"lora_A": nn.ModuleDict({"default": nn.Linear(size, rank, bias=False)})})}
+    )
+
+
 MISFITS = {
     "in DataParallel": Misfit("N401", Net, _weights_of(_WRAPPED(Net))),
     "a part in DataParallel": Misfit("N401", Net, lambda: wrapped("body").state_dict()),
@@ -212,6 +240,19 @@ MISFITS = {
     "another model": Misfit("R001", Language, Net().state_dict),
     "an adapter inside": Misfit("L906", Language, adapted),
     "an adapter alone": Misfit("L906", Language, lambda: {"base_model.model.layers.0.lora_A.weight": torch.ones(2, 4)}),
+    "a hook's averages": Misfit("N411", Net, _averaged_by_a_hook),
+    "a base without its adapter": Misfit(
+        "L906", lambda: nn.ModuleDict({"q": nn.ModuleDict({"base_layer": nn.Linear(2, 2)})}), dict
+    ),
+    "not packed": Misfit("Q953", lambda: _holding("qweight", "qzeros", "scales"), dict),
+    "not of eight bits": Misfit("Q956", lambda: _holding("int8_weight", "scale"), dict),
+    "a larger model": Misfit("S510", lambda: _wide(8), _wide(4).state_dict),
+    "one rank of four": Misfit("S512", lambda: _mlp(16), _mlp(4).state_dict),
+    "a flat parameter": Misfit("N406", lambda: nn.Linear(8, 8, bias=False), lambda: {"weight": torch.ones(32)}),
+    "a placeholder": Misfit("S511", lambda: nn.Linear(8, 8, bias=False), lambda: {"weight": torch.ones(0)}),
+    "an empty model": Misfit("", lambda: nn.Linear(0, 8, bias=False), lambda: {"weight": torch.ones(8, 8)}),
+    "a smaller rank": Misfit("L908", lambda: _adapter(8, 6), lambda: _adapter(4, 6).state_dict()),
+    "another base": Misfit("L909", lambda: _adapter(4, 6), lambda: _adapter(4, 5).state_dict()),
     "another head": Misfit("S501", lambda: Net(7), Net().state_dict),
     "transposed": Misfit("S505", lambda: nn.Linear(3, 5), lambda: {"weight": torch.ones(3, 5), "bias": torch.ones(5)}),
     "a size of one": Misfit("S506", lambda: nn.Conv2d(3, 5, 1), lambda: nn.Linear(3, 5).state_dict()),

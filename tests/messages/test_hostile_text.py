@@ -68,6 +68,11 @@ REPEATED = [
         "because the shapes did not match:",
         "2026-05-01 ",
     ),
+    *(
+        "Some model parameters or buffers are not found in the checkpoint:\n",
+        "The checkpoint state_dict contains keys that are not used by the model:",
+        "a.{b, c}\n",
+    ),
     *("were not used when initializing X: ['a'", "Traceback (most recent call last)", "LOAD REPORT a | MISMATCH | "),
 ]
 

@@ -27,6 +27,8 @@ NAMED = [
         "OSError: Unable to load weights from pytorch checkpoint file for 'a/pytorch_model.bin' at",
         "a/pytorch_model.bin",
     ),
+    ("OSError: Unable to load weights from pytorch checkpoint file for 'hub/id' at 'a/x.bin'. If", "a/x.bin"),
+    ("loading network C:\\models\\Lora\\x.safetensors: AssertionError", "C:\\models\\Lora\\x.safetensors"),
     ("$ python eval.py --ckpt=runs/best.pth", "runs/best.pth"),
     ("loading runs/best.pth.", "runs/best.pth"),
 ]
@@ -37,6 +39,9 @@ UNNAMED = [
     'AutoModel.from_pretrained("bert-base-uncased")',
     "Error no file named pytorch_model.bin, model.safetensors found in directory out",
     "copied a.pth to b.pth",
+    "torch.load(folder+str(epoch)+'_net.pkl')",
+    "PytorchStreamReader failed locating file constants.pkl: file not found",
+    "file not found: archive/constants.pkl",
     "a sentence. It ends.",
 ]
 

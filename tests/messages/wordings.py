@@ -120,7 +120,10 @@ WORDINGS = [
     ('Need to initialize default process group using "init_process_group" before loading ShardedTensor', "X811"),
     ("``torch.distributed.tensor`` must be imported to load DTensors", "X810"),
     ("AssertionError: Loading a checkpoint for MP=2 but world size is 1", "X802"),
-    ("OSError: Unable to load weights from pytorch checkpoint file for 'a.bin' at 'a.bin'. If you tried to load", ""),
+    (
+        "OSError: Unable to load weights from pytorch checkpoint file for 'a.bin' at 'a.bin'. If you tried to load",
+        "F014",
+    ),
     ("You seem to have cloned a repository without having git-lfs installed.", "F001"),
     ("[Errno 2] No such file or directory: 'out/model-00002-of-00005.safetensors'", "X801"),
     ("[Errno 2] No such file or directory: 'best.pth'", ""),
@@ -164,7 +167,7 @@ WORDINGS = [
     (size("logit_scale", [], [1]), "S506"),
     (size("a.weight", [0], [20, 20]), "S511"),
     (size("layer3.conv.weight", [64, 5], [64, 6]), "R003"),
-    ("KeyError: 'unexpected key \"module.conv1.weight\" in state_dict'", "N401"),
+    ("KeyError: 'unexpected key \"module.conv1.weight\" in state_dict'", "R002"),
     ("KeyError: 'missing keys in state_dict: \"{\\'fc.bias\\', \\'fc.weight\\'}\"'", "R001"),
     (
         "RuntimeError: While copying the parameter named fc.weight, whose dimensions in the model are torch.Size([10,"

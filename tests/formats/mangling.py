@@ -28,6 +28,7 @@ def endure(data: bytes, folder: Path) -> None:
 def attempt(data: bytes, folder: Path) -> bool:
     """Whether the file can be read and loaded."""
     path = folder / "mangled"
+    path.unlink(missing_ok=True)  # a file that is written over waits for the disk
     path.write_bytes(data)
     try:
         with opened(path) as (source, container):

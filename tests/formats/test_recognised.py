@@ -125,6 +125,7 @@ CASES = [(name, data, words) for name, rows in KINDS.items() for data, words in 
 
 def examined(data: bytes, folder: Path, name: str = "thing"):
     path = folder / name
+    path.unlink(missing_ok=True)  # a file that is written over waits for the disk
     path.write_bytes(data)
     with FileSource(path) as source:
         return formats.examine(source)

@@ -101,6 +101,7 @@ ODD_HEADERS = (
 def complaint(data: bytes, folder: Path) -> str:
     """What we say against the file; "" when nothing."""
     path = folder / "odd.safetensors"
+    path.unlink(missing_ok=True)  # a file that is written over waits for the disk
     path.write_bytes(data)
     with FileSource(path) as source:
         container = formats.examine(source)

@@ -6,11 +6,14 @@ by chance, so that whoever goes by order or by shapes is wrong sooner or later.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import torch
 
+from tests.pairs.libraries import LLAMAS, as_saved_by, clip
 from tests.pairs.models import N, State, fresh
 from tests.pairs.pair import FOREIGN, Case, Family, Pair, case, made_up, moved, pair, retold, shuffled, siblings, under
 
@@ -255,10 +258,50 @@ def heads(rng: Random) -> Pair:
     return pair(of, rng, f"{one} and {other}", source, answers=truth, **_formats(rng))
 
 
+def half_a_layout(rng: Random) -> Pair:
+    """Meta's or torchtune's Llama in which something is not as published: then the order of rows is not known."""
+    of, rules = case(rng, "llama", "mistral"), rng.choice(LLAMAS)
+    source = as_saved_by(rules, of.truth)
+    how = rng.choice(("a decoy", "foreign queries", "one less", "larger vocabulary", "another name", "swapped"))
+    answers: tuple[State, ...] = ()
+    if how == "a decoy":
+        key = next(key for key in source if re.search(r"wq|q_proj", key))
+        source = shuffled({**source, key.replace("layers.0", "layers.0.draft"): source[key].clone()}, rng)
+    elif how == "foreign queries":
+        source = retold(source, {"wq": "wk2", "q_proj": "k2_proj"})
+    elif how == "one less":
+        del source[rng.choice([key for key in source if "layers.1" in key])]
+    elif how == "larger vocabulary":
+        source = {key: torch.cat([value, value[:1]]) if key.startswith("output") else value
+                  for key, value in source.items()}  # fmt: skip
+    elif how == "another name":
+        source = retold(source, {rng.choice(("attention_norm", "sa_norm", "feed_forward", "mlp")): "other"})
+        if set(source) == set(as_saved_by(rules, of.truth)):
+            answers = (of.truth,)
+    else:  # queries under the name of keys, and keys under that of queries: nobody can see it, and the names decide
+        source = retold(source, {"wq": "wk", "wk": "wq", "q_proj": "k_proj", "k_proj": "q_proj"})
+        answers = (retold(of.truth, {"q_proj": "k_proj", "k_proj": "q_proj"}),)
+    options = rng.choice(((), ("--heads", "2")))
+    return pair(of, rng, f"{how} {options}", source, answers=answers, options=options, **_formats(rng))
+
+
+def half_a_clip(rng: Random) -> Pair:
+    """OpenAI's CLIP without one of its tensors, or with one too many: what is square is not transposed by half."""
+    whole = clip(rng)
+    source, how = dict(whole.source), rng.choice(("one less", "one more", "another name"))
+    key = rng.choice([key for key in source if key != "logit_scale"])
+    value = source.pop(key)
+    if how == "one more":
+        source |= {key: value, "aux_projection": torch.rand(N, N)}
+    elif how == "another name":
+        source[f"aux_{key}"] = value
+    return replace(whole, what=f"{whole.what}, {how}: {key}", source=source, answers=())
+
+
 TRAPS: dict[str, Family] = {
     f"trap: {each.__name__.replace('_', ' ')}": each
     for each in (
         strangers, projections, quantities, other_parts, flat_rivals, nested_rivals, codes, bare, overlapping, one_less,
-        sorted_names, experts, another_model, missing, pruned, heads,
+        sorted_names, experts, another_model, missing, pruned, heads, half_a_layout, half_a_clip,
     )
 }  # fmt: skip

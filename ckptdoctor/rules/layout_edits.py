@@ -11,8 +11,11 @@ from ckptdoctor.edits import Drop, Edit, Fuse, Rename, Reshape, Split, Transpose
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.published.matching import Conversion, Piece
-from ckptdoctor.facts.published.table import QUERIES, ROTARY, ROWS, STACKED, TURNED
+from ckptdoctor.facts.published.table import DEPTHWISE, KERNEL, QUERIES, ROTARY, ROWS, STACKED, TURNED
 from ckptdoctor.rules.moving import auto_option
+
+# the two dimensions that come first afterwards, counted from the last
+_DIMS = {TURNED: (-1, -2), KERNEL: (-1, -2), DEPTHWISE: (-2, -1)}
 
 
 def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
@@ -44,7 +47,7 @@ def title(found: Conversion) -> str:
     for how, what in (
         (ROTARY, "rows of {} permuted in each head"),
         ((ROWS,), "{} split or fused"),
-        ((TURNED,), "{} transposed"),
+        ((TURNED, KERNEL, DEPTHWISE), "{} transposed"),
         ((STACKED,), "{} of experts"),
     ):
         number = sum(piece.how in how for piece in found.pieces)
@@ -55,7 +58,7 @@ def title(found: Conversion) -> str:
 
 def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
     """One kind of edit after another: those of one kind are carried out together."""
-    of = {how: [piece for piece in found.pieces if piece.how == how] for how in (QUERIES, ROWS, TURNED, STACKED)}
+    of = {how: [piece for piece in found.pieces if piece.how == how] for how in (QUERIES, ROWS, STACKED)}
     size = here[of[QUERIES][0].old[0]].shape[0] // found.heads if found.rotary else 0
     rotary = [here[piece.old[0]] for piece in found.rotary]
     flat = [piece for piece in found.pieces if piece.renamed and here[piece.old[0]].shape != piece.shapes[0]]
@@ -67,10 +70,15 @@ def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
         yield Reshape(here[piece.old[0]].path, piece.shapes[0])
     for tensor in rotary:
         yield Transpose(tensor.path, (0, 2, 1, 3))
-    for piece in of[TURNED]:
-        yield Transpose(here[piece.old[0]].path)
+    for piece in found.pieces:
+        if piece.how in _DIMS:
+            rank = len(here[piece.old[0]].shape)
+            yield Transpose(here[piece.old[0]].path, (*[rank + dim for dim in _DIMS[piece.how]], *range(rank - 2)))
     for tensor in rotary:
         yield Reshape(tensor.path, tensor.shape)
+    for piece in found.pieces:
+        if piece.how == DEPTHWISE:
+            yield Reshape(here[piece.old[0]].path, piece.shapes[0])
     single = [piece for piece in found.pieces if piece.how not in (ROWS, STACKED)]
     pairs = [(here[piece.old[0]].key, piece.new[0]) for piece in single]
     place = next(iter(here.values())).path[:-1]

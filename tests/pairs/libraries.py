@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tests.pairs.models import N, State
-from tests.pairs.pair import Case, Family, Pair, case, made_up, pair
+from tests.pairs.pair import Case, Family, Pair, case, made_up, pair, under
 
 HEADS = 2
 
@@ -201,6 +201,44 @@ def convnext(rng: Random) -> Pair:
     return pair(of, rng, "as first published", source)
 
 
+_NORMS = (
+    {"weight": "gamma", "bias": "beta", "running_mean": "moving_mean", "running_var": "moving_variance"},
+    {"weight": "scale", "bias": "bias", "running_mean": "mean", "running_var": "var"},
+)
+
+
+def as_kernels(tensors: State, rng: Random, flips: str = "") -> State:
+    """What Keras or Flax would save of these layers: kernels with their outputs last, and other names in norms.
+
+    ``flips``: a word in the names of transposed convolutions, which Flax turns by 180°.
+    """
+    keras = rng.random() < 0.5
+    norm, end = _NORMS[0 if keras else 1], rng.choice((":0", "")) if keras else ""
+    found = {}
+    for key, value in tensors.items():
+        layer, _, leaf = key.rpartition(".")
+        if leaf == "num_batches_tracked":
+            continue
+        if f"{layer}.running_mean" in tensors:
+            leaf = norm[leaf]
+        elif value.dim() > 1:
+            if flips and flips in key and not keras and value.dim() > 2:
+                value = value.flip(list(range(2, value.dim()))).transpose(0, 1)
+            leaf, value = "kernel", torch.movedim(value, (0, 1), (-1, -2)).contiguous()
+        found[f"{layer}.{leaf}{end}"] = value
+    return found
+
+
+def kernels(rng: Random) -> Pair:
+    """Keras or Flax → the same layers of torch: most convolutions have as many inputs as outputs."""
+    of = case(rng, "convs", "vgg", "fcs", "attention", "autoencoder", "gan")
+    if of.name == "attention":
+        of = Case("", under("attn.", of.truth), under("attn.", of.target))
+    source = as_kernels(of.truth, rng, flips="main")
+    answer = {key: None if "num_batches" in key else value for key, value in of.truth.items()}
+    return pair(of, rng, f"kernels, such as {next(iter(source))}", source, answers=(answer,))
+
+
 def gpt2(rng: Random) -> Pair:
     """OpenAI's and minGPT's GPT-2: no ``transformer.``, or linear layers, whose square matrices are transposed."""
     of = case(rng, "gpt2")
@@ -264,5 +302,6 @@ LIBRARIES: dict[str, Family] = {
         "OpenAI Whisper": whisper, "OpenAI CLIP": clip, "timm ViT": vit, "other Llama": llama,
         "Meta to torchtune": between, "first ConvNeXt": convnext, "other GPT-2": gpt2, "other attention": fused,
         "interleaved heads": interleaved, "first BERT": bert,
+        "Keras or Flax": kernels,
     }.items()
 }  # fmt: skip

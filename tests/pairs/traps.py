@@ -13,7 +13,7 @@ from random import Random
 
 import torch
 
-from tests.pairs.libraries import LLAMAS, as_saved_by, clip
+from tests.pairs.libraries import LLAMAS, as_kernels, as_saved_by, clip
 from tests.pairs.models import N, State, fresh
 from tests.pairs.pair import FOREIGN, Case, Family, Pair, case, made_up, moved, pair, retold, shuffled, siblings, under
 
@@ -298,10 +298,38 @@ def half_a_clip(rng: Random) -> Pair:
     return replace(whole, what=f"{whole.what}, {how}: {key}", source=source, answers=())
 
 
+def flattened(rng: Random) -> Pair:
+    """A linear layer behind a flattened image: in Keras and Flax the channels come last, so its inputs are permuted."""
+    last, side = rng.choice((2, 4, N)), rng.choice((2, 3, 4))
+    wide = last * side * side
+    middle = rng.choice((wide, N, 2 * N))  # as wide as the flattened image, perhaps
+    of = made_up(rng, {
+        "conv1.weight": (middle, 3, 3, 3), "conv2.weight": (last, middle, 3, 3), "conv3.weight": (last, last, 3, 3),
+        "fc1.weight": (wide, wide), "fc1.bias": (wide,), "fc2.weight": (wide, wide), "fc2.bias": (wide,),
+    }, "flattened")  # fmt: skip
+    channels_last = dict(of.truth)
+    channels_last["fc1.weight"] = of.truth["fc1.weight"].view(wide, last, side, side).permute(0, 2, 3, 1).flatten(1)
+    return pair(of, rng, f"{middle}, {last} × {side}²", as_kernels(channels_last, rng), **_formats(rng))
+
+
+def named_weight(rng: Random) -> Pair:
+    """Kernels with their outputs last that are called weight: where all sizes are equal, nothing tells."""
+    of = case(rng, "convs", "vgg")
+    keys = [key for key in of.truth if key.endswith("weight") and of.truth[key].dim() == 4]
+    square = {f"stem.{key}": torch.movedim(of.truth[key][:, :3, :3, :3][:3], (0, 1), (-1, -2)) for key in keys}
+    truth = {f"stem.{key}": of.truth[key][:, :3, :3, :3][:3] for key in keys}
+    odd = fresh({"last.weight": torch.empty(5, 3, 3, 3)}, rng)
+    source = {**square, "last.weight": torch.movedim(odd["last.weight"], (0, 1), (-1, -2))}
+    truth = {key: value.contiguous() for key, value in {**truth, **odd}.items()}
+    source = {key: value.contiguous() for key, value in source.items()}
+    return pair(Case("", truth, fresh(truth, rng)), rng, "kernels called weight", source, **_formats(rng))
+
+
 TRAPS: dict[str, Family] = {
     f"trap: {each.__name__.replace('_', ' ')}": each
     for each in (
         strangers, projections, quantities, other_parts, flat_rivals, nested_rivals, codes, bare, overlapping, one_less,
         sorted_names, experts, another_model, missing, pruned, heads, half_a_layout, half_a_clip,
+        flattened, named_weight,
     )
 }  # fmt: skip

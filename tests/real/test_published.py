@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from tests.commands import run
 from tests.libraries import real, transformers
@@ -53,7 +54,8 @@ def fixed(folder, source, *words):
     """What the command writes, which must be proven and complete."""
     done = run("fix", source, *words, "-o", f"out{source[source.rindex('.') :]}", cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
-    return torch.load(next(folder.glob("out.*")), weights_only=True)
+    made = next(folder.glob("out.*"))
+    return load_file(made) if made.suffix == ".safetensors" else torch.load(made, weights_only=True)
 
 
 def refused(folder, source, *words):

@@ -17,6 +17,7 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.facts.derived import is_derived
 from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.published.catalogue import WAYS
+from ckptdoctor.facts.published.kernels import KERNELS, kernels
 from ckptdoctor.facts.published.table import ROTARY, ROWS, SAME, STACKED, TURNED, Published
 from ckptdoctor.late import late_dataclass
 
@@ -96,7 +97,17 @@ def conversion(here: Here, reference: Reference) -> Conversion | None:
             made = _by(way, here, reference)
             if made is not None:
                 found.append((sum(key not in wanted for piece in made.pieces for key in piece.new), len(found), made))
-    return min(found)[2] if found else None
+    return min(found)[2] if found else _of_kernels(here, reference)
+
+
+def _of_kernels(here: Here, reference: Reference) -> Conversion | None:
+    """The way from the layers of Keras or Flax to the same layers of torch."""
+    found = kernels(here, reference)
+    if not found:
+        return None
+    pieces = tuple([Piece((old,), (new,), how, (shape,)) for old, new, how, shape in found])
+    names = {piece.old[0]: piece.new[0] for piece in pieces if piece.renamed}
+    return Conversion(KERNELS, pieces, (), (), names)
 
 
 def _leaf(template: str) -> str:

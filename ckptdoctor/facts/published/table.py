@@ -13,6 +13,9 @@ ROWS = "rows"  # one tensor is several, one after another along its first dimens
 # rows of each head: (first half, second half) taken in turn become the first half and then the second one
 QUERIES, KEYS = "queries", "keys"
 STACKED = "stacked"  # an expert's tensors (numbered last) are slices; several of an expert follow along its rows
+# (spatial sizes, inputs, outputs) becomes (outputs, inputs, spatial sizes); and (spatial sizes, channels, multiplier)
+# becomes (channels × multiplier, 1, spatial sizes)
+KERNEL, DEPTHWISE = "kernel", "depthwise"
 
 ROTARY = (QUERIES, KEYS)
 

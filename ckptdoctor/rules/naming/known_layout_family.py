@@ -2,8 +2,9 @@
 
 What it means
     Llama of Meta, torchtune and transformers; CLIP of OpenAI or OpenCLIP and of transformers; OpenAI's Whisper and that
-    of transformers; the first ConvNeXt and timm's; latent diffusion and diffusers; Megatron and GPT-2: both sides hold
-    the same network, saved by code that calls and arranges its parts otherwise.
+    of transformers; the first ConvNeXt and timm's; layers of Keras or Flax and of torch; latent diffusion and
+    diffusers; Megatron and GPT-2: both sides hold the same network, saved by code that calls and arranges its parts
+    otherwise.
 
 Why it matters
     Renaming the keys would load without an error, and the model would talk nonsense: rows are permuted, or matrices
@@ -23,8 +24,12 @@ Repair
     permuted, split, fused or transposed as the library's own converter does it. No value changes, and the reference
     confirms it.
     The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``
-    beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``. Otherwise none by
-    renaming: the converter of that code base is named.
+    beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``.
+    A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in torch's order,
+    also where all of them are equal. Not so where no name tells how values lie: transposed convolutions, which Flax
+    stores turned by 180°, and linear layers that may stand behind a flattened image, whose inputs come in another
+    order.
+    Otherwise none by renaming: the converter of that code base is named.
 """
 
 from __future__ import annotations
@@ -65,11 +70,30 @@ _HF_CLIP: dict[str, object] = {
     "text_projection.weight": T((4, 4)),
     "visual_projection.weight": T((4, 4)),
 }
+_KERAS = {
+    "conv.kernel": T((3, 3, 4, 4)),
+    "conv.bias": T((4,)),
+    "norm.gamma": T((4,)),
+    "norm.beta": T((4,)),
+    "norm.moving_mean": T((4,)),
+    "norm.moving_variance": T((4,)),
+    "fc.kernel": T((4, 4)),
+}
+_TORCH = {
+    "conv.weight": T((4, 4, 3, 3)),
+    "conv.bias": T((4,)),
+    "norm.weight": T((4,)),
+    "norm.bias": T((4,)),
+    "norm.running_mean": T((4,)),
+    "norm.running_var": T((4,)),
+    "fc.weight": T((4, 4)),
+}
 SICK = (
     Example("Meta's file for the model of transformers", _META, like=_HF),
     Example("and the other way round", _HF, like=_META),
     Example("OpenAI's CLIP for the model of transformers", _CLIP, like=_HF_CLIP),
     Example("a CLIP of transformers for OpenAI's code", _HF_CLIP, like=_CLIP),
+    Example("kernels of Keras", _KERAS, like=_TORCH),
 )
 HEALTHY = (
     Example("one code base", _HF, like=_HF),

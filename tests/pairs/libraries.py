@@ -239,6 +239,44 @@ def kernels(rng: Random) -> Pair:
     return pair(of, rng, f"kernels, such as {next(iter(source))}", source, answers=(answer,))
 
 
+def mixtures(rng: Random) -> Pair:
+    """Experts apart, as files of Mixtral and Qwen's mixtures have them, → stacked, as transformers 5 does; and back."""
+    count, width, mixtral = rng.choice((3, 4, 11)), rng.choice((N, 2 * N)), rng.random() < 0.5
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (9, width), "model.norm.weight": (width,)}
+    for layer in range(2):
+        at = f"model.layers.{layer}."
+        shapes |= {at + "self_attn.q_proj.weight": (width, width), at + "mlp.gate.weight": (count, width)}
+        shapes |= {
+            at + "mlp.experts.gate_up_proj": (count, 2 * N, width),
+            at + "mlp.experts.down_proj": (count, width, N),
+        }
+        if not mixtral:
+            shapes |= {at + "mlp.shared_expert.up_proj.weight": (N, width), at + "self_attn.q_norm.weight": (4,)}
+    of = made_up(rng, shapes | {"lm_head.weight": (9, width)}, "mixture of experts")
+    apart = _experts_apart(of.truth, mixtral)
+    if rng.random() < 0.4:
+        return pair(Case("", apart, _experts_apart(of.target, mixtral)), rng, "experts stacked", of.truth)
+    keys = rng.sample(list(apart), len(apart))
+    return pair(of, rng, "experts apart", {key: apart[key] for key in keys})
+
+
+def _experts_apart(stacked: State, mixtral: bool) -> State:
+    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    found = {}
+    for key, value in stacked.items():
+        lead, _, leaf = key.partition(".experts.")
+        lead = lead.replace(".mlp", ".block_sparse_moe") if mixtral else lead
+        for number, each in enumerate(value if leaf else ()):
+            if leaf == "down_proj":
+                found[f"{lead}.experts.{number}.{down}.weight"] = each.clone()
+            else:
+                found[f"{lead}.experts.{number}.{gate}.weight"] = each[: len(each) // 2].clone()
+                found[f"{lead}.experts.{number}.{up}.weight"] = each[len(each) // 2 :].clone()
+        if not leaf:
+            found[lead if not mixtral else key.replace("mlp.gate", "block_sparse_moe.gate")] = value
+    return found
+
+
 def gpt2(rng: Random) -> Pair:
     """OpenAI's and minGPT's GPT-2: no ``transformer.``, or linear layers, whose square matrices are transposed."""
     of = case(rng, "gpt2")
@@ -302,6 +340,6 @@ LIBRARIES: dict[str, Family] = {
         "OpenAI Whisper": whisper, "OpenAI CLIP": clip, "timm ViT": vit, "other Llama": llama,
         "Meta to torchtune": between, "first ConvNeXt": convnext, "other GPT-2": gpt2, "other attention": fused,
         "interleaved heads": interleaved, "first BERT": bert,
-        "Keras or Flax": kernels,
+        "Keras or Flax": kernels, "experts apart": mixtures,
     }.items()
 }  # fmt: skip

@@ -13,7 +13,7 @@ from random import Random
 
 import torch
 
-from tests.pairs.libraries import LLAMAS, as_kernels, as_saved_by, clip
+from tests.pairs.libraries import LLAMAS, as_kernels, as_saved_by, clip, mixtures
 from tests.pairs.models import N, State, fresh
 from tests.pairs.pair import FOREIGN, Case, Family, Pair, case, made_up, moved, pair, retold, shuffled, siblings, under
 
@@ -325,11 +325,34 @@ def named_weight(rng: Random) -> Pair:
     return pair(Case("", truth, fresh(truth, rng)), rng, "kernels called weight", source, **_formats(rng))
 
 
+def odd_experts(rng: Random) -> Pair:
+    """A mixture of which an expert is missing, comes twice, or has a tensor of another name: nothing is stacked."""
+    whole = mixtures(rng)
+    while "apart" not in whole.what:
+        whole = mixtures(rng)
+    source, how = dict(whole.source), rng.choice(("one less", "one more", "from 1", "another name"))
+    keys = [key for key in source if ".experts." in key]
+    if how == "one less":
+        del source[rng.choice(keys)]
+    elif how == "one more":
+        source |= {key.replace("experts.0", "experts.97"): source[key].clone() for key in keys if "experts.0" in key}
+    elif how == "from 1":
+        for key in sorted(keys, key=lambda key: -int(key.split(".experts.")[1].split(".")[0])):
+            lead, _, rest = key.partition(".experts.")
+            number, _, leaf = rest.partition(".")
+            source[f"{lead}.experts.{int(number) + 1}.{leaf}"] = source.pop(key)
+    else:
+        key = rng.choice(keys)
+        source[key.replace(".weight", ".delta")] = source.pop(key)
+    return replace(whole, what=f"{whole.what}, {how}", source=source,
+                   answers=whole.answers if how == "from 1" else ())  # fmt: skip
+
+
 TRAPS: dict[str, Family] = {
     f"trap: {each.__name__.replace('_', ' ')}": each
     for each in (
         strangers, projections, quantities, other_parts, flat_rivals, nested_rivals, codes, bare, overlapping, one_less,
         sorted_names, experts, another_model, missing, pruned, heads, half_a_layout, half_a_clip,
-        flattened, named_weight,
+        flattened, named_weight, odd_experts,
     )
 }  # fmt: skip

@@ -161,3 +161,30 @@ def test_a_layout_counts_only_as_a_whole(tmp_path, change):
     torch.save(llama().state_dict(), tmp_path / "like.pt")
     torch.save(state, tmp_path / "m.pt")
     assert "another code base arranged these values" in refused(tmp_path, "m.pt", "--like", "like.pt", "--heads", "4")
+
+
+def mixtures():
+    """A mixture of transformers whose experts are stacked, and its state as files have it: each expert by itself."""
+    config = {k: v for k, v in LLAMA.items() if k != "architectures"}
+    torch.manual_seed(4)
+    made = transformers.Qwen3MoeConfig(
+        **config, num_experts=11, num_experts_per_tok=2, moe_intermediate_size=12, head_dim=4
+    )
+    return transformers.Qwen3MoeForCausalLM(made).eval()
+
+
+@real
+@pytest.mark.parametrize("back", [False, True], ids=["stacked", "apart"])
+def test_experts_apart_and_stacked_are_those_of_from_pretrained(tmp_path, back):
+    """What transformers itself saves, each expert by itself, becomes what its model holds; and back, bit for bit."""
+    model = mixtures()
+    model.save_pretrained(tmp_path / "hf")
+    apart = load_file(tmp_path / "hf/model.safetensors")
+    stacked = {key: value.clone() for key, value in model.state_dict().items()}
+    assert "model.layers.0.mlp.experts.10.gate_proj.weight" in apart
+    source, wanted = (stacked, apart) if back else (apart, stacked)
+    torch.save(source, tmp_path / "m.pt")
+    torch.save({key: torch.zeros_like(value) for key, value in wanted.items()}, tmp_path / "like.pt")
+    made = fixed(tmp_path, "m.pt", "--like", "like.pt")
+    assert made.keys() == wanted.keys()
+    assert all(torch.equal(value, made[key]) for key, value in wanted.items())

@@ -122,7 +122,7 @@ def _by(way: Published, here: Here, reference: Reference) -> Conversion | None:
     if leads[0] is None or leads[1] is None:
         return None
     groups: dict[tuple[int, tuple[str, ...]], dict[tuple[int, int], str]] = {}
-    dropped = []
+    dropped, pieces = [], []
     for key, tensor in here.items():
         plain = key[len(leads[0]) :] if key.startswith(leads[0]) else None
         found = None if plain is None else _place(plain, _index(way))
@@ -132,16 +132,19 @@ def _by(way: Published, here: Here, reference: Reference) -> Conversion | None:
             apart = each.how == STACKED and _many(each.one, each.other)
             expert, numbers = (int(numbers[-1]), numbers[:-1]) if apart else (0, numbers)
             groups.setdefault((row, numbers), {})[expert, place] = key
+        elif way.rest and key in wanted and wanted[key].shape == tensor.shape:
+            pieces.append(Piece((key,), (key,), SAME, (tensor.shape,)))
         elif plain is not None and (_is_left(plain, way) or is_derived(key, tensor.shape, tensor.dtype)):
             dropped.append(key)
         else:
             return None
-    pieces = []
     for (row, numbers), keys in groups.items():
         piece = _piece(way, row, numbers, keys, leads[1], here, wanted)
         if piece is None:
             return None
         pieces.append(piece)
+    if way.rest and all(piece.renamed for piece in pieces):
+        return None  # what is called alike on both sides is no other layout
     return _whole(way, pieces, dropped, leads[1], reference)
 
 

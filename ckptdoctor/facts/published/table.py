@@ -39,6 +39,7 @@ class Published:
     The key of the first row is one that every checkpoint of it has. ``left`` are keys of either that follow from sizes,
     and that neither asks of the other. ``tied`` are (key, owner) of the second code base where the first has one tensor
     for both. ``back``: the table is read from the second code base to the first, so that rows are put back.
+    ``rest``: a key that is in no row stays as it is, where the target wants it so.
     """
 
     one: str
@@ -48,11 +49,12 @@ class Published:
     left: tuple[str, ...] = ()
     tied: tuple[tuple[str, str], ...] = ()
     back: bool = False
+    rest: bool = False
 
     def backwards(self) -> Published:
         """From the second code base to the first."""
         rows = tuple([Row(row.other, row.one, row.how) for row in self.rows])
-        return Published(self.other, self.one, self.source, rows, self.left, back=not self.back)
+        return Published(self.other, self.one, self.source, rows, self.left, back=not self.back, rest=self.rest)
 
 
 def row(one: str | tuple[str, ...], other: str | tuple[str, ...], how: str = SAME) -> Row:

@@ -86,7 +86,9 @@ def _found(key: str, plain: str, tensor: Tensor, wanted: Mapping[str, Expected],
         return None
     shape, there = tensor.shape, expected.shape
     if leaf not in _KERNELS:
-        return (key, name, SAME, shape) if shape == there and leaf in _LEAVES else None
+        # what stays a weight, such as a table beside kernels, is one where its sizes tell that it is not turned
+        known = leaf in _LEAVES or len(shape) < 2 or shape != shape[::-1]
+        return (key, name, SAME, shape) if shape == there and known else None
     if len(shape) < 2 or (len(shape) > 2 and _TRANSPOSED.search(layer)):
         return None
     turned = (shape[-1], shape[-2], *shape[:-2])

@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 
 # the key of what a module keeps beside its tensors: torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
 EXTRA_STATE = "_extra_state"
+# models of transformers whose keys are Llama's, and whose rotary embeddings turn neighbours of a head, as Meta's code
+# does: the rows of their queries lie as Meta's do, and their number of heads permutes nothing. Source: transformers
+# 5.23, rotate_half() with x[..., 0::2]
+PAIRED = ("ernie4_5", "helium")
 
 
 def is_extra_state(key: str) -> bool:
@@ -42,7 +46,8 @@ class Reference:
     (``Module.set_extra_state``); those that are tensors in the target are among ``tensors`` as well.
     ``parameters`` are what ``Module.parameters()`` gives, in its order, and ``frozen`` those of them that are not
     trained; () where that is not known. ``beside`` is the whole file that the keys were learnt from. ``certain`` says
-    that renames which are only a guess are left out of what is held against it: a repair writes none.
+    that renames which are only a guess are left out of what is held against it: a repair writes none. ``heads`` is how
+    many heads of attention the target has, where a person or its config says so.
     """
 
     source: str
@@ -57,3 +62,4 @@ class Reference:
     frozen: frozenset[str] = frozenset()
     beside: Checkpoint | None = None
     certain: bool = False
+    heads: int | None = None

@@ -53,7 +53,7 @@ from ckptdoctor.findings import RepairReport
 @click.option(
     "--qkv-layout", type=click.Choice(QKV_LAYOUTS), help="With --auto: how fused queries, keys and values lie."
 )
-@click.option("--heads", type=int, metavar="N", help="With --qkv-layout: the number of attention heads.")
+@click.option("--heads", type=int, metavar="N", help="How many heads of attention there are, where no config says it.")
 @click.option("--write-map", metavar="JSON", help="Also write down which key became which, for --map.")
 @click.option("--map", "map_file", metavar="JSON", help="Rename as an earlier repair did, which wrote this.")
 @click.option("--reverse", is_flag=True, help="With --map: the other way round.")

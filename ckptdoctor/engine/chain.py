@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Edit, TakeRoot
 from ckptdoctor.facts.alignment import Comparison, compare, prefix_code
+from ckptdoctor.rules.layout_edits import layout_edits, title
 from ckptdoctor.rules.registry import find_rule
 from ckptdoctor.rules.renames import rename_edits
 
@@ -43,7 +44,7 @@ def next_link(checkpoint: Checkpoint, reference: Reference) -> Link | None:
     if comparison.nested:
         path = comparison.path
         return Link("W301", f"take {show_path(path)} out of the rest", (TakeRoot(path),))
-    return _cure(comparison) or _prefix(comparison) or _move(comparison)
+    return _cure(comparison) or _conversion(comparison) or _prefix(comparison) or _move(comparison)
 
 
 def _cure(comparison: Comparison) -> Link | None:
@@ -51,6 +52,11 @@ def _cure(comparison: Comparison) -> Link | None:
         dropped = () if cure.drops is None else (cure.drops.path,)
         return _link(comparison, cure.code, cure.title, cure.change, dropped)
     return None
+
+
+def _conversion(comparison: Comparison) -> Link | None:
+    edits = layout_edits(comparison)
+    return Link("N426", title(comparison.conversion), edits) if edits and comparison.conversion is not None else None
 
 
 def _prefix(comparison: Comparison) -> Link | None:

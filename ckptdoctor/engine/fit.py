@@ -140,6 +140,8 @@ def _steps(found: Comparison) -> Iterator[FitStep]:
 def _changes(found: Comparison) -> Iterator[tuple[Callable[[str], str], str | None]]:
     for cure in found.cures:
         yield cure.change, cure.drops.key if cure.drops is not None else None
+    if found.conversion is not None:
+        yield found.conversion.change, None
     if found.prefix is not None:
         yield found.prefix.change, None
     for move in found.moves:

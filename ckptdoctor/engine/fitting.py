@@ -22,6 +22,7 @@ from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.stacking import stacks
 from ckptdoctor.facts.weight_norms import computable
+from ckptdoctor.rules.layout_edits import lacking
 
 _SHOWN = 5  # keys that a refusal names
 
@@ -91,7 +92,10 @@ def _why(comparison: Comparison, unsafe: bool) -> str:
         )
     lines += [] if unsafe else _undone(comparison)
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
-    if family is not None:
+    said = lacking(comparison)
+    if said:
+        lines.append(f"  {said}")
+    elif family is not None:
         lines.append(f"  another code base arranged these values: convert it with {family.converter}")
     option = comparison.reference.option or "--like OTHER"
     lines.append(f"  ckptdoctor check FILE {option} says what each of them means")

@@ -232,7 +232,8 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
     if reference is None:
         raise UsageError("--auto needs to know the target: add --like OTHER, or --model MODULE:CLASS.")
     require_one_choice(draft.checkpoint, reference, request)
-    asked, reference = reference, replace(reference, certain=True)
+    heads = reference.heads if request.heads is None else request.heads
+    asked, reference = reference, replace(reference, certain=True, heads=heads)
     for _ in range(_ROUNDS):
         if not (
             _rename_towards(draft, reference)
@@ -240,7 +241,7 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
             or _arrange_attention(draft, request, reference)
         ):
             break
-    require_fit(draft.checkpoint, asked, request.unsafe)
+    require_fit(draft.checkpoint, replace(asked, heads=heads), request.unsafe)
     require_no_others(draft.checkpoint, reference)
 
 

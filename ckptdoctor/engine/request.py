@@ -39,7 +39,8 @@ class FixRequest:
     ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
     the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none; ``error`` is
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
-    ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells.
+    ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells; ``heads``
+    alone serves layouts of which rows are permuted in each head.
     ``name_map`` renames as an earlier repair did, after ``root``. ``remap_optimizer`` numbers the parameters of
     optimizers as ``reference`` does, or else as the weights beside them, after ``auto``, which leaves the weights where
     they are then. ``dtype`` (torch's name) is what the weights are cast to, after everything that was named.

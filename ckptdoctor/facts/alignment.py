@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
 from math import prod
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.coverage import Coverage, CureStep
@@ -18,6 +19,9 @@ from ckptdoctor.facts.moves import Move
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
 from ckptdoctor.facts.twins import twins_of
 from ckptdoctor.late import late_dataclass
+
+if TYPE_CHECKING:
+    from ckptdoctor.facts.published.matching import Conversion
 
 
 @late_dataclass(frozen=True, eq=False)
@@ -61,7 +65,8 @@ class Comparison:
     do in their own file, and nobody asked for it by name. ``rivals`` are other state dicts that fit just as well.
     ``plain`` compares the keys as they are, ``before_prefix`` after ``cures``, ``after_prefix`` after ``prefix`` as
     well, and ``cured`` after ``moves``, the renames that come last. ``cut``: all keys lack their first letters, which
-    is then neither a prefix nor a rename.
+    is then neither a prefix nor a rename. ``conversion`` is the way from the layout of another code base, where one is
+    published: it stands in the place of prefix and moves, and ``cured`` is what it comes to, unless it lacks something.
     """
 
     checkpoint: Checkpoint
@@ -78,6 +83,7 @@ class Comparison:
     moves: tuple[Move, ...]
     steps: tuple[CureStep, ...]
     cut: Cut | None = None
+    conversion: Conversion | None = None
 
     @property
     def path(self) -> KeyPath:
@@ -98,6 +104,8 @@ class Comparison:
         """What a key of the state dict is called after the cures and the prefix."""
         for cure in self.cures:
             key = cure.change(key)
+        if self.conversion is not None:
+            return self.conversion.change(key)
         return self.prefix.change(key) if self.prefix is not None else key
 
     def final_name(self, key: str, upto: Move | None = None) -> str:
@@ -256,8 +264,12 @@ def _compared(
         steps.append(_step(cure.title, cure.code, now))
     before_prefix, target = now, reference
     open_ = now.covered < len(wanted)
-    cut = cut_of(now.here, wanted) if open_ else None
-    prefix = best_prefix(now.here, wanted, len(now.fits)) if open_ and cut is None else None
+    other = _published(now, checkpoint, reference) if open_ else None
+    cut = cut_of(now.here, wanted) if open_ and other is None else None
+    prefix = best_prefix(now.here, wanted, len(now.fits)) if open_ and cut is None and other is None else None
+    if other is not None and not other.lacks:
+        now = hold(other.after(now.here), reference, now.others)
+        steps.append(_step(f"from {other.way.one} to {other.way.other}", "N426", now))
     if prefix is not None:
         if not prefix.added and any(prefix.change(key) == key for key in now.here):
             # a part of the saved model is wanted: what lies outside is no other name of what is inside
@@ -267,6 +279,8 @@ def _compared(
     after_prefix = now
     if cut is not None:
         moves: tuple[Move, ...] = (cut.back,) if cut.back is not None else ()
+    elif other is not None:
+        moves = ()
     else:
         moves = _moves(now, wanted) if _renames_help(now, wanted) else ()
     moves = certain(moves, now.here) if reference.certain else moves
@@ -288,7 +302,16 @@ def _compared(
         moves=moves,
         steps=tuple(steps),
         cut=cut,
+        conversion=other,
     )
+
+
+def _published(now: Alignment, checkpoint: Checkpoint, reference: Reference) -> Conversion | None:
+    from ckptdoctor.facts.published.heads import with_heads  # tables that a check without a target has no use for
+    from ckptdoctor.facts.published.matching import conversion
+
+    found = conversion(now.here, reference)
+    return None if found is None else with_heads(found, now.here, checkpoint, reference)
 
 
 def _moves(now: Alignment, wanted: Mapping[str, Expected]) -> tuple[Move, ...]:

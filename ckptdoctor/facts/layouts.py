@@ -28,10 +28,11 @@ FAMILIES = (
     Family(
         (
             Layout("Meta's Llama", ("tok_embeddings.", ".attention.wq.", ".feed_forward.w1.")),
+            Layout("torchtune's Llama", (".attn.q_proj.", ".attn.output_proj.", ".sa_norm.scale")),
             Layout("transformers' Llama", ("embed_tokens.", ".self_attn.q_proj.", ".mlp.gate_proj.")),
         ),
         "transformers/models/llama/convert_llama_weights_to_hf.py",
-        "the rows of wq and wk lie in another order (rotary halves)",
+        "the rows of queries and keys may lie in another order (rotary halves)",
     ),
     Family(
         (

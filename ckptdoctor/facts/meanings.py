@@ -28,13 +28,18 @@ _OTHERS = {
 }
 _ANY = re.compile("|".join(_OTHERS), re.IGNORECASE)  # few names hold any of them
 
+_KERNEL = "kernel"  # the leaf of layers in Keras and Flax
+
 
 def another_quantity(old: str, new: str, shape: tuple[int, ...]) -> bool:
     """Whether what is called ``old`` cannot become ``new`` by a rename.
 
     A square matrix says nothing of which side is which, so a parameter of another kind of owner (bare, a Keras kernel)
-    is not the weight of a linear layer without a word.
+    is not the weight of a linear layer without a word. A kernel of Keras or Flax has its outputs last, so that it never
+    is the weight of torch, whatever its sizes are.
     """
+    if len(shape) > 1 and (old.endswith(_KERNEL) is not new.endswith(_KERNEL)):
+        return True
     if len(shape) == 2 and shape[0] == shape[1] > 1 and _is_weight(old) != _is_weight(new):
         return True
     return (_ANY.search(old) or _ANY.search(new)) is not None and _others(old) != _others(new)

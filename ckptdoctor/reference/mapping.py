@@ -8,7 +8,7 @@ from typing import Any
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.expectation import EXTRA_STATE, is_extra_state
+from ckptdoctor.checkpoint.expectation import EXTRA_STATE, PAIRED, is_extra_state
 from ckptdoctor.errors import UsageError
 from ckptdoctor.reference import Expected, Reference
 
@@ -49,7 +49,16 @@ def from_module(module: Any, source: str) -> Reference:
         extra=found.extra | extra,
         parameters=tuple(trained),
         frozen=frozenset([key for key, grad in trained.items() if not grad]),
+        heads=_heads(module),
     )
+
+
+def _heads(module: Any) -> int | None:
+    """How many heads its attention has, where the module has the config of a model of transformers."""
+    config = getattr(module, "config", None)
+    heads = getattr(config, "num_attention_heads", None)
+    known = type(heads) is int and heads > 0 and getattr(config, "model_type", None) not in PAIRED
+    return heads if known else None
 
 
 def _extra_states(module: Any) -> Iterator[tuple[str, bool]]:

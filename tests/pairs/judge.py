@@ -68,10 +68,12 @@ def judged(number: int, unsafe: bool = False, folder: str | None = None) -> Judg
     """What comes of this pair; ``folder`` keeps the files."""
     pair, family = pair_of(number), family_of(number)
     with tempfile.TemporaryDirectory() as temporary, _inside(folder or temporary):
-        source = _saved("source", pair.source, pair.source_format)
+        source = _saved(pair.called, pair.source, pair.source_format)
         target = _saved("target", pair.target, pair.target_format)
+        for name, text in pair.beside.items():
+            Path(name).write_text(text, encoding="utf-8")
         output = f"output{Path(source).suffix}"
-        words = ["fix", source, "--auto", "--like", target, "-o", output]
+        words = ["fix", source, "--auto", "--like", target, "-o", output, *pair.options]
         status, said = command([*words, *(["--unsafe-fixes"] if unsafe else [])])
         answers = (*pair.answers, *(pair.with_loss if unsafe else ()))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -24,7 +24,8 @@ class Pair:
 
     ``with_loss`` are answers that give something up, and so want ``--unsafe-fixes``. None for a tensor stands for any
     value, and for one that torch makes anew. ``model`` is the one among ``models`` that must load the output, "" where
-    the target is made up. ``source`` is saved by ``torch.save``, or as safetensors, and so is the target.
+    the target is made up. ``source`` is saved by ``torch.save``, or as safetensors, and so is the target. ``called`` is
+    the name of the source, ``beside`` are texts in its folder by their names, and ``options`` go to the command.
     """
 
     what: str
@@ -35,6 +36,9 @@ class Pair:
     model: str = ""
     source_format: str = "pt"
     target_format: str = "pt"
+    called: str = "source"
+    beside: Mapping[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
 
     @property
     def answerable(self) -> bool:

@@ -6,11 +6,14 @@ by chance, so that whoever goes by order or by shapes is wrong sooner or later.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import torch
 
+from tests.pairs.libraries import LLAMAS, as_kernels, as_saved_by, clip, mixtures
 from tests.pairs.models import N, State, fresh
 from tests.pairs.pair import FOREIGN, Case, Family, Pair, case, made_up, moved, pair, retold, shuffled, siblings, under
 
@@ -255,10 +258,101 @@ def heads(rng: Random) -> Pair:
     return pair(of, rng, f"{one} and {other}", source, answers=truth, **_formats(rng))
 
 
+def half_a_layout(rng: Random) -> Pair:
+    """Meta's or torchtune's Llama in which something is not as published: then the order of rows is not known."""
+    of, rules = case(rng, "llama", "mistral"), rng.choice(LLAMAS)
+    source = as_saved_by(rules, of.truth)
+    how = rng.choice(("a decoy", "foreign queries", "one less", "larger vocabulary", "another name", "swapped"))
+    answers: tuple[State, ...] = ()
+    if how == "a decoy":
+        key = next(key for key in source if re.search(r"wq|q_proj", key))
+        source = shuffled({**source, key.replace("layers.0", "layers.0.draft"): source[key].clone()}, rng)
+    elif how == "foreign queries":
+        source = retold(source, {"wq": "wk2", "q_proj": "k2_proj"})
+    elif how == "one less":
+        del source[rng.choice([key for key in source if "layers.1" in key])]
+    elif how == "larger vocabulary":
+        source = {key: torch.cat([value, value[:1]]) if key.startswith("output") else value
+                  for key, value in source.items()}  # fmt: skip
+    elif how == "another name":
+        source = retold(source, {rng.choice(("attention_norm", "sa_norm", "feed_forward", "mlp")): "other"})
+        if set(source) == set(as_saved_by(rules, of.truth)):
+            answers = (of.truth,)
+    else:  # queries under the name of keys, and keys under that of queries: nobody can see it, and the names decide
+        source = retold(source, {"wq": "wk", "wk": "wq", "q_proj": "k_proj", "k_proj": "q_proj"})
+        answers = (retold(of.truth, {"q_proj": "k_proj", "k_proj": "q_proj"}),)
+    options = rng.choice(((), ("--heads", "2")))
+    return pair(of, rng, f"{how} {options}", source, answers=answers, options=options, **_formats(rng))
+
+
+def half_a_clip(rng: Random) -> Pair:
+    """OpenAI's CLIP without one of its tensors, or with one too many: what is square is not transposed by half."""
+    whole = clip(rng)
+    source, how = dict(whole.source), rng.choice(("one less", "one more", "another name"))
+    key = rng.choice([key for key in source if key != "logit_scale"])
+    value = source.pop(key)
+    if how == "one more":
+        source |= {key: value, "aux_projection": torch.rand(N, N)}
+    elif how == "another name":
+        source[f"aux_{key}"] = value
+    return replace(whole, what=f"{whole.what}, {how}: {key}", source=source, answers=())
+
+
+def flattened(rng: Random) -> Pair:
+    """A linear layer behind a flattened image: in Keras and Flax the channels come last, so its inputs are permuted."""
+    last, side = rng.choice((2, 4, N)), rng.choice((2, 3, 4))
+    wide = last * side * side
+    middle = rng.choice((wide, N, 2 * N))  # as wide as the flattened image, perhaps
+    of = made_up(rng, {
+        "conv1.weight": (middle, 3, 3, 3), "conv2.weight": (last, middle, 3, 3), "conv3.weight": (last, last, 3, 3),
+        "fc1.weight": (wide, wide), "fc1.bias": (wide,), "fc2.weight": (wide, wide), "fc2.bias": (wide,),
+    }, "flattened")  # fmt: skip
+    channels_last = dict(of.truth)
+    channels_last["fc1.weight"] = of.truth["fc1.weight"].view(wide, last, side, side).permute(0, 2, 3, 1).flatten(1)
+    return pair(of, rng, f"{middle}, {last} × {side}²", as_kernels(channels_last, rng), **_formats(rng))
+
+
+def named_weight(rng: Random) -> Pair:
+    """Kernels with their outputs last that are called weight: where all sizes are equal, nothing tells."""
+    of = case(rng, "convs", "vgg")
+    keys = [key for key in of.truth if key.endswith("weight") and of.truth[key].dim() == 4]
+    square = {f"stem.{key}": torch.movedim(of.truth[key][:, :3, :3, :3][:3], (0, 1), (-1, -2)) for key in keys}
+    truth = {f"stem.{key}": of.truth[key][:, :3, :3, :3][:3] for key in keys}
+    odd = fresh({"last.weight": torch.empty(5, 3, 3, 3)}, rng)
+    source = {**square, "last.weight": torch.movedim(odd["last.weight"], (0, 1), (-1, -2))}
+    truth = {key: value.contiguous() for key, value in {**truth, **odd}.items()}
+    source = {key: value.contiguous() for key, value in source.items()}
+    return pair(Case("", truth, fresh(truth, rng)), rng, "kernels called weight", source, **_formats(rng))
+
+
+def odd_experts(rng: Random) -> Pair:
+    """A mixture of which an expert is missing, comes twice, or has a tensor of another name: nothing is stacked."""
+    whole = mixtures(rng)
+    while "apart" not in whole.what:
+        whole = mixtures(rng)
+    source, how = dict(whole.source), rng.choice(("one less", "one more", "from 1", "another name"))
+    keys = [key for key in source if ".experts." in key]
+    if how == "one less":
+        del source[rng.choice(keys)]
+    elif how == "one more":
+        source |= {key.replace("experts.0", "experts.97"): source[key].clone() for key in keys if "experts.0" in key}
+    elif how == "from 1":
+        for key in sorted(keys, key=lambda key: -int(key.split(".experts.")[1].split(".")[0])):
+            lead, _, rest = key.partition(".experts.")
+            number, _, leaf = rest.partition(".")
+            source[f"{lead}.experts.{int(number) + 1}.{leaf}"] = source.pop(key)
+    else:
+        key = rng.choice(keys)
+        source[key.replace(".weight", ".delta")] = source.pop(key)
+    return replace(whole, what=f"{whole.what}, {how}", source=source,
+                   answers=whole.answers if how == "from 1" else ())  # fmt: skip
+
+
 TRAPS: dict[str, Family] = {
     f"trap: {each.__name__.replace('_', ' ')}": each
     for each in (
         strangers, projections, quantities, other_parts, flat_rivals, nested_rivals, codes, bare, overlapping, one_less,
-        sorted_names, experts, another_model, missing, pruned, heads,
+        sorted_names, experts, another_model, missing, pruned, heads, half_a_layout, half_a_clip,
+        flattened, named_weight, odd_experts,
     )
 }  # fmt: skip

@@ -87,7 +87,7 @@ def explained(comparison: Comparison) -> Explained:
 def sweeping(comparison: Comparison) -> bool:
     """Whether the shapes say why so little fits: one cause for all of the model, or nothing left unexplained."""
     found, cured = shapes(comparison), comparison.cured
-    if found.size is not None or found.shards is not None or found.placeholders:
+    if found.size is not None or found.shards is not None or found.placeholders or comparison.conversion is not None:
         return True
     known = explained(comparison)
     return all(

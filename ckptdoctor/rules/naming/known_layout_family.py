@@ -1,8 +1,10 @@
 """The same network in the layout of another code base: names differ, and so do the places of values.
 
 What it means
-    Meta's Llama and that of transformers, latent diffusion and diffusers, OpenAI's CLIP and that of transformers,
-    Megatron and GPT-2: both sides hold the same network, saved by code that calls and arranges its parts otherwise.
+    Llama of Meta, torchtune and transformers; CLIP of OpenAI or OpenCLIP and of transformers; OpenAI's Whisper and that
+    of transformers; the first ConvNeXt and timm's; layers of Keras or Flax and of torch; latent diffusion and
+    diffusers; Megatron and GPT-2: both sides hold the same network, saved by code that calls and arranges its parts
+    otherwise.
 
 Why it matters
     Renaming the keys would load without an error, and the model would talk nonsense: rows are permuted, or matrices
@@ -17,19 +19,32 @@ How it is found
     one of the same network.
 
 Repair
-    None by renaming. The converter of that code base is named.
+    ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, CLIP, Whisper, ConvNeXt, stacked
+    experts) accounts for every key on both sides, and every shape is right afterwards: keys are renamed, and rows
+    permuted, split, fused or transposed as the library's own converter does it. No value changes, and the reference
+    confirms it.
+    The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``
+    beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``.
+    A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in torch's order,
+    also where all of them are equal. Not so where no name tells how values lie: transposed convolutions, which Flax
+    stores turned by 180°, and linear layers that may stand behind a flattened image, whose inputs come in another
+    order.
+    Otherwise none by renaming: the converter of that code base is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.layout_edits import lacking, layout_edits, title
+from ckptdoctor.rules.moving import auto_option
 
 _META = {
     "tok_embeddings.weight": T((9, 4)),
@@ -41,9 +56,44 @@ _HF = {
     "model.layers.0.self_attn.q_proj.weight": T((4, 4)),
     "model.layers.0.mlp.gate_proj.weight": T((6, 4)),
 }
+_CLIP = {
+    "token_embedding.weight": T((9, 4)),
+    "text_projection": T((4, 4)),
+    "transformer.resblocks.0.attn.in_proj_weight": T((12, 4)),
+    "transformer.resblocks.0.ln_1.weight": T((4,)),
+    "visual.proj": T((4, 4)),
+}
+_HF_CLIP: dict[str, object] = {
+    "text_model.embeddings.token_embedding.weight": T((9, 4)),
+    **{f"text_model.encoder.layers.0.self_attn.{part}_proj.weight": T((4, 4)) for part in "qkv"},
+    "text_model.encoder.layers.0.layer_norm1.weight": T((4,)),
+    "text_projection.weight": T((4, 4)),
+    "visual_projection.weight": T((4, 4)),
+}
+_KERAS = {
+    "conv.kernel": T((3, 3, 4, 4)),
+    "conv.bias": T((4,)),
+    "norm.gamma": T((4,)),
+    "norm.beta": T((4,)),
+    "norm.moving_mean": T((4,)),
+    "norm.moving_variance": T((4,)),
+    "fc.kernel": T((4, 4)),
+}
+_TORCH = {
+    "conv.weight": T((4, 4, 3, 3)),
+    "conv.bias": T((4,)),
+    "norm.weight": T((4,)),
+    "norm.bias": T((4,)),
+    "norm.running_mean": T((4,)),
+    "norm.running_var": T((4,)),
+    "fc.weight": T((4, 4)),
+}
 SICK = (
     Example("Meta's file for the model of transformers", _META, like=_HF),
     Example("and the other way round", _HF, like=_META),
+    Example("OpenAI's CLIP for the model of transformers", _CLIP, like=_HF_CLIP),
+    Example("a CLIP of transformers for OpenAI's code", _HF_CLIP, like=_CLIP),
+    Example("kernels of Keras", _KERAS, like=_TORCH),
 )
 HEALTHY = (
     Example("one code base", _HF, like=_HF),
@@ -53,22 +103,39 @@ HEALTHY = (
 
 @rule("N426", "known-layout-family", Severity.ERROR)
 def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
-    """Checkpoint and reference in two layouts of one family."""
+    """Checkpoint and reference in two layouts of one network."""
     here, wanted = comparison.plain.here, comparison.reference.tensors
     if not comparison.plain.missing or not comparison.plain.unexpected:
         return
-    ours, theirs = layout(here), layout(wanted)
-    family = family_of(ours, theirs)
-    if family is None or ours is None or theirs is None:
-        return
+    found = comparison.conversion
+    if found is not None:
+        one, other = found.way.one, found.way.other
+        said = lacking(comparison)
+        advice = f"{said[:1].upper()}{said[1:]}"
+        cause = f"The code bases name and arrange the same tensors differently; how is published: {found.way.source}."
+    else:
+        ours, theirs = layout(here), layout(wanted)
+        family = family_of(ours, theirs)
+        if family is None or ours is None or theirs is None:
+            return
+        one, other = ours.name, theirs.name
+        cause, advice = f"Renaming is not enough: {family.why}.", f"Convert it with {family.converter}."
     yield Problem(
-        message=f"the checkpoint has the layout of {ours.name}, {comparison.reference.source} that of {theirs.name}",
-        cause=f"Renaming is not enough: {family.why}.",
+        message=f"the checkpoint has the layout of {one}, {comparison.reference.source} that of {other}",
+        cause=cause,
         torch_says=(
             wording.missing_keys(comparison.plain.missing),
             wording.unexpected_keys(comparison.plain.unexpected),
         ),
-        advice=f"Convert it with {family.converter}.",
+        advice=advice,
         keys=tuple([here[key].path for key in comparison.plain.unexpected]),
         location=Location(path=comparison.path),
+        fix=_fix(comparison),
     )
+
+
+def _fix(comparison: Comparison) -> Fix | None:
+    edits = layout_edits(comparison)
+    if comparison.conversion is None or not edits:
+        return None
+    return Fix(title(comparison.conversion), edits, Safety.CONFIRMED, auto_option(comparison))

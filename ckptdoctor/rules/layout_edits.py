@@ -1,0 +1,109 @@
+"""The edits that bring a checkpoint from one published layout to another one."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from ckptdoctor.checkpoint import KeyPath, Tensor
+from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.edits import Drop, Edit, Fuse, Rename, Reshape, Split, Transpose
+from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.published.matching import Conversion, Piece
+from ckptdoctor.facts.published.table import DEPTHWISE, KERNEL, QUERIES, ROTARY, ROWS, STACKED, TURNED
+from ckptdoctor.rules.moving import auto_option
+
+# the two dimensions that come first afterwards, counted from the last
+_DIMS = {TURNED: (-1, -2), KERNEL: (-1, -2), DEPTHWISE: (-2, -1)}
+
+
+def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
+    """The edits of the published conversion; none where there is none, or it lacks something."""
+    found = comparison.conversion
+    if found is None or found.lacks:
+        return ()
+    gone = [comparison.before_prefix.here[key].path for key in found.dropped]
+    gone += [cure.drops.path for cure in comparison.cures if cure.drops is not None]
+    edits = tuple(_edits(found, comparison.before_prefix.here))
+    return (Drop(tuple(gone)), *edits) if gone else edits
+
+
+def lacking(comparison: Comparison) -> str:
+    """What has to be said before the conversion can be made, with the command that makes it; "" where nothing has."""
+    found = comparison.conversion
+    if found is None or not found.lacks:
+        return ""
+    path = shlex.quote(comparison.checkpoint.path)
+    return (
+        f"rows of queries and keys are permuted in each head, and {found.lacks}; "
+        f"say how many there are: ckptdoctor fix {path} {auto_option(comparison)} --heads N"
+    )
+
+
+def title(found: Conversion) -> str:
+    """What the edits do, in a few words."""
+    said = []
+    for how, what in (
+        (ROTARY, "rows of {} permuted in each head"),
+        ((ROWS,), "{} split or fused"),
+        ((TURNED, KERNEL, DEPTHWISE), "{} transposed"),
+        ((STACKED,), "{} of experts"),
+    ):
+        number = sum(piece.how in how for piece in found.pieces)
+        said += [what.format(plural(number, "tensor"))] if number else []
+    more = f": {', '.join(said)}" if said else ""
+    return f"from {found.way.one} to {found.way.other}{more}"
+
+
+def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
+    """One kind of edit after another: those of one kind are carried out together."""
+    of = {how: [piece for piece in found.pieces if piece.how == how] for how in (QUERIES, ROWS, STACKED)}
+    size = here[of[QUERIES][0].old[0]].shape[0] // found.heads if found.rotary else 0
+    rotary = [here[piece.old[0]] for piece in found.rotary]
+    flat = [piece for piece in found.pieces if piece.renamed and here[piece.old[0]].shape != piece.shapes[0]]
+    for tensor in rotary:
+        rows, width = tensor.shape
+        inner = (2, size // 2) if found.way.back else (size // 2, 2)
+        yield Reshape(tensor.path, (rows // size, *inner, width))
+    for piece in flat:
+        yield Reshape(here[piece.old[0]].path, piece.shapes[0])
+    for tensor in rotary:
+        yield Transpose(tensor.path, (0, 2, 1, 3))
+    for piece in found.pieces:
+        if piece.how in _DIMS:
+            rank = len(here[piece.old[0]].shape)
+            yield Transpose(here[piece.old[0]].path, (*[rank + dim for dim in _DIMS[piece.how]], *range(rank - 2)))
+    for tensor in rotary:
+        yield Reshape(tensor.path, tensor.shape)
+    for piece in found.pieces:
+        if piece.how == DEPTHWISE:
+            yield Reshape(here[piece.old[0]].path, piece.shapes[0])
+    single = [piece for piece in found.pieces if piece.how not in (ROWS, STACKED)]
+    pairs = [(here[piece.old[0]].key, piece.new[0]) for piece in single]
+    place = next(iter(here.values())).path[:-1]
+    renames = tuple([(old, new) for old, new in pairs if old != new])
+    if renames:
+        yield Rename(place, renames)
+    yield from _cut(place, [*of[ROWS], *of[STACKED]], here)
+    for key, owner in found.tied:
+        yield Tie((*place, owner), key)
+
+
+def _cut(place: KeyPath, pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit]:
+    """What is split, and what is fused; the stacks of experts laid flat before, or set up afterwards."""
+    apart = [piece for piece in pieces if len(piece.old) == 1]
+    for piece in apart:
+        if piece.how == STACKED:
+            experts, rows, *rest = here[piece.old[0]].shape
+            yield Reshape(here[piece.old[0]].path, (experts * rows, *rest))
+    for piece in apart:
+        rows = piece.shapes[0][0]
+        parts = tuple([(key, at * rows, (at + 1) * rows) for at, key in enumerate(piece.new)])
+        yield Split(here[piece.old[0]].path, parts)
+    whole = [piece for piece in pieces if len(piece.old) > 1]
+    for piece in whole:
+        yield Fuse(tuple([here[key].path for key in piece.old]), piece.new[0])
+    for piece in whole:
+        if piece.how == STACKED:
+            yield Reshape((*place, piece.new[0]), piece.shapes[0])

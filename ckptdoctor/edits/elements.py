@@ -84,6 +84,19 @@ class Dequantized:
 
 
 @late_dataclass(frozen=True)
+class Calculated:
+    """What is computed of the parts by a form of ``edits.computing``; ``kinds`` are the dtypes that the edit took."""
+
+    form: str
+    parts: tuple[Elements, ...]
+    kinds: tuple[str, ...]
+    numbers: tuple[float, ...]
+    dtype: str
+    width: int
+    shape: Shape
+
+
+@late_dataclass(frozen=True)
 class Converted:
     """The one part, of the dtype ``kind``, cast to ``dtype``; ``exact``: every value stays what it is."""
 
@@ -109,8 +122,8 @@ class Scattered:
     shape: Shape
 
 
-Elements = Union[View, Joined, Reshaped, Normed, Dequantized, Converted, Scattered]
-_COMPUTED = (Normed, Dequantized, Converted, Scattered)
+Elements = Union[View, Joined, Reshaped, Normed, Dequantized, Calculated, Converted, Scattered]
+_COMPUTED = (Normed, Dequantized, Calculated, Converted, Scattered)
 
 
 def nbytes(elements: Elements) -> int:
@@ -120,7 +133,7 @@ def nbytes(elements: Elements) -> int:
 
 def _width(elements: Elements) -> int:
     """Bytes of one element."""
-    while not isinstance(elements, (View, Dequantized, Converted, Scattered)):
+    while not isinstance(elements, (View, Dequantized, Calculated, Converted, Scattered)):
         elements = elements.inner if isinstance(elements, Reshaped) else elements.parts[0]
     return elements.width
 

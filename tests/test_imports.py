@@ -30,7 +30,7 @@ LAW = {
     "messages": {"findings", "facts"},
     "filters": {"findings"},
     "casting": set(),
-    "computing": {"edits"},
+    "computing": {"edits", "casting"},
     "formats": {"pickles", "writing", "edits", "remote", "casting", "computing"},
     "remote": set(),
     "reference": {"formats", "messages"},

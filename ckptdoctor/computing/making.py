@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from math import prod
 
+from ckptdoctor.casting.cast import one_thread
 from ckptdoctor.computing.rounding import rounded
 from ckptdoctor.computing.streams import PIECE, Read, Stream, data_of, whole
 from ckptdoctor.edits.computing import LOW_RANK, MASKED, SCALED, TURNED
@@ -14,7 +15,8 @@ from ckptdoctor.edits.elements import Calculated
 def calculated(given: Calculated, read: Read) -> Iterator[bytes]:
     """The bytes of the tensor."""
     if prod(given.shape):
-        yield from _FORMS[given.form](given, read)
+        with one_thread(prod(given.shape)):
+            yield from _FORMS[given.form](given, read)
 
 
 def _masked(given: Calculated, read: Read) -> Iterator[bytes]:

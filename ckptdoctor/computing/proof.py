@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from math import prod
 from typing import TYPE_CHECKING
 
+from ckptdoctor.casting.cast import one_thread
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.computing.streams import Read, Stream, bits_of, tensor, whole
 from ckptdoctor.edits.computing import LOW_RANK, MASKED, SCALED, TURNED
@@ -19,7 +20,7 @@ from ckptdoctor.errors import WriteError
 if TYPE_CHECKING:
     import torch
 
-_PIECE = 3 << 17  # numbers that are compared at once: not as many as were computed at once
+_PIECE = 3 << 15  # numbers that are compared at once: not as many as were computed at once
 _SUMS = 2.0**-44  # what sums of float64 may differ by, whatever the order
 
 Written = Callable[[int, int], bytes]  # (first byte, length)
@@ -28,12 +29,13 @@ Written = Callable[[int, int], bytes]  # (first byte, length)
 def insist_on_calculated(given: Calculated, read: Read, written: Written) -> None:
     """Raises WriteError unless ``written`` gives the bytes of the tensor; ``read`` gives those of its parts."""
     at = 0
-    for right, count in _FORMS[given.form](given, read, written) if prod(given.shape) else ():
-        if not right:
-            raise WriteError(
-                f"A number of the output is not what it is computed of ({given.form}); it was thrown away."
-            )
-        at += count
+    with one_thread(prod(given.shape)):
+        for right, count in _FORMS[given.form](given, read, written) if prod(given.shape) else ():
+            if not right:
+                raise WriteError(
+                    f"A number of the output is not what it is computed of ({given.form}); it was thrown away."
+                )
+            at += count
     if at != prod(given.shape):
         raise WriteError("A tensor of the output has not as many numbers as it is computed of; it was thrown away.")
 
@@ -68,13 +70,14 @@ def _low_rank(given: Calculated, read: Read, written: Written) -> Iterator[tuple
     columns = given.parts[2].shape[1]
     right = whole(given.parts[2], right_kind, read).view(rank, columns).flip(0).t().contiguous()
     weight, left = Stream(given.parts[0], given.kinds[0], read), Stream(given.parts[1], left_kind, read)
+    most = right.abs().amax(0, keepdim=True)
     step = max(1, _PIECE // columns)
     for first in range(0, rows, step):
         count = min(step, rows - first)
         factor = left.take(count * rank).double().view(count, rank).flip(1).t().contiguous()
         old = weight.take(count * columns).double().view(count, columns)
         sums = old + given.numbers[0] * (right @ factor).t()
-        sizes = old.abs() + abs(given.numbers[0]) * (right.abs() @ factor.abs()).t()
+        sizes = old.abs() + abs(given.numbers[0]) * (most @ factor.abs()).t()
         there = _there(given, written, first * columns, count * columns).view(count, columns)
         yield _near(sums, there, sizes * _SUMS, given.dtype), count * columns
 
@@ -98,6 +101,8 @@ def _near(found: torch.Tensor, there: torch.Tensor, sums: torch.Tensor, dtype: s
 
     kind, wide = BY_NAME[dtype], there.double()
     least = 2.0 ** (2 - 2 ** (kind.exponent - 1) - kind.mantissa)  # the smallest number above 0
+    if bool(((wide - found).abs_() <= found.abs().mul_(2.0**-kind.mantissa).add_(sums)).all().item()):
+        return True  # the usual case: neither NaN nor infinity, nor anything near 0
     limit = 2.0 ** (2 ** (kind.exponent - 1) - 1) * (2 - 2.0**-kind.mantissa)  # the largest one
     near = (wide - found).abs() <= (found.abs() * 2.0**-kind.mantissa).clamp_min(least) + sums
     over = wide.isinf() & (found.abs() >= limit) & (wide.signbit() == found.signbit())

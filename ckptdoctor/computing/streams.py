@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK = 4 << 20  # bytes that are read at once
-PIECE = 1 << 19  # numbers that are worked on at once
+PIECE = 1 << 17  # numbers that are worked on at once: they stay in the cache
 
 # gives the bytes of elements in C order, some at a time, at most about so many
 Read = Callable[[Elements, int], Iterator[bytes]]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from math import prod
-from typing import Union
+from typing import Protocol, Union
 
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import RefusedError
@@ -17,11 +17,18 @@ from ckptdoctor.late import late_dataclass
 Shape = tuple[int, ...]
 
 
+class Sliced(Protocol):
+    """Bytes that are read when they are asked for."""
+
+    def __getitem__(self, place: slice, /) -> bytes:
+        """The bytes from ``place.start`` up to ``place.stop``."""
+
+
 @late_dataclass(frozen=True)
 class View:
     """Elements of ``width`` bytes of the storage ``source``, the first at byte ``start``; strides count elements.
 
-    ``held`` are the bytes of the source where they are in no file.
+    ``held`` are the bytes of the source where they are in no file, or in another one than the original.
     """
 
     source: str
@@ -29,7 +36,7 @@ class View:
     width: int
     shape: Shape
     stride: Shape
-    held: bytes | memoryview | None = field(default=None, compare=False, repr=False)
+    held: bytes | memoryview | Sliced | None = field(default=None, compare=False, repr=False)
 
     @property
     def contiguous(self) -> bool:

@@ -23,6 +23,7 @@ from ckptdoctor.edits import (
     WriteIndex,
 )
 from ckptdoctor.edits.elements import Elements
+from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
 from ckptdoctor.engine.apply_edits import apply
@@ -207,7 +208,7 @@ def _loses(checkpoint: Checkpoint, edits: tuple[Edit, ...]) -> bool:
     """Whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
     roots = [edit.path for edit in edits if isinstance(edit, TakeRoot)]
     beside = any(True for path in roots for _ in outside_of(checkpoint.tree, path))
-    return beside or any(isinstance(edit, Drop) for edit in edits)
+    return beside or any(isinstance(edit, (Compute, Drop)) for edit in edits)
 
 
 def _cast(draft: _Draft, dtype: str) -> None:

@@ -24,6 +24,7 @@ from ckptdoctor.edits.elements import (
     Normed,
     Reshaped,
     Scattered,
+    Sliced,
     View,
     nbytes,
 )
@@ -52,7 +53,7 @@ class _Axis:
 class _Bytes:
     """Bytes of a file from ``base`` on, or in memory. Reading those of the output is what proving is."""
 
-    def __init__(self, source: FileSource | bytes | memoryview, base: int, *, output: bool = False) -> None:
+    def __init__(self, source: FileSource | bytes | memoryview | Sliced, base: int, *, output: bool = False) -> None:
         self._source = source
         self._base = base
         self._output = output

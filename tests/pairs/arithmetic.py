@@ -6,7 +6,7 @@ from random import Random
 
 import torch
 
-from tests.pairs.models import N, fresh
+from tests.pairs.models import N, State, fresh
 from tests.pairs.pair import Case, Family, Pair, case, made_up, pair, under
 
 MASKS = (torch.float32, torch.bool, torch.uint8, torch.float16)
@@ -61,11 +61,65 @@ def own_parts(rng: Random) -> Pair:
     return pair(aim, rng, "pruned for pruned", under(rng.choice(("", "module.")), source), answers=(source,))
 
 
+def _adapted(rng: Random, of: Case, rank: int, alpha: int, by_root: bool) -> tuple[State, State]:
+    """An adapter on some linear layers, and the model that it is merged into."""
+    found, truth = {}, dict(of.truth)
+    scale = alpha / (rank**0.5 if by_root else rank)
+    linear = [key for key, value in of.truth.items() if value.dim() == 2 and "embed" not in key.lower()]
+    linear = [key for key in linear if sum(each is of.truth[key] for each in of.truth.values()) == 1]
+    for key in [each for each in linear if each.endswith(".weight")]:
+        if rng.random() < 0.6 or not found:
+            value, module = of.truth[key], f"base_model.model.{key.removesuffix('.weight')}"
+            made = fresh({"a": torch.empty(rank, value.shape[1]), "b": torch.empty(value.shape[0], rank)}, rng)
+            found[f"{module}.lora_A.weight"], found[f"{module}.lora_B.weight"] = made["a"], made["b"]
+            truth[key] = (value.double() + scale * (made["b"].double() @ made["a"].double())).to(value.dtype)
+    return found, truth
+
+
+def merged(rng: Random) -> Pair:
+    """An adapter in a folder of its own, for a base that lacks nothing but it."""
+    of = case(rng, "fcs", "attention", "blocks", "llama", "mlp")
+    rank, alpha, by_root = rng.choice((1, 2)), rng.choice((1, 4, 7)), rng.random() < 0.3
+    adapter, truth = _adapted(rng, of, rank, alpha, by_root)
+    prefix = rng.choice(("", "module."))
+    config = {"peft_type": "LORA", "r": rank, "lora_alpha": alpha, "use_rslora": by_root, "fan_in_fan_out": False}
+    beside = {"adapter/adapter_model.safetensors": adapter, "adapter/adapter_config.json": config}
+    options = ("--merge-adapter", "adapter", *(("--strip-prefix", "module") if prefix else ()))
+    return pair(of, rng, f"merged, alpha {alpha}, rank {rank}", under(prefix, of.truth), answers=(truth,),
+                options=options, beside=beside)  # fmt: skip
+
+
+def unmergeable(rng: Random) -> Pair:
+    """Something about the adapter is not as it says, or it is for another model."""
+    of = case(rng, "fcs", "attention", "blocks", "llama", "mlp")
+    adapter, _ = _adapted(rng, of, 2, 4, False)
+    config = {"peft_type": "LORA", "r": 2, "lora_alpha": 4}
+    what = rng.choice(("rank", "alpha", "DoRA", "another layer", "another base", "beginning"))
+    beside = {"adapter/adapter_model.safetensors": adapter, "adapter/adapter_config.json": config}
+    if what == "rank":
+        config["r"] = 3
+    elif what == "alpha":
+        del config["lora_alpha"]
+    elif what == "DoRA":
+        config["use_dora"] = True
+    elif what == "beginning":
+        config["init_lora_weights"] = rng.choice(("pissa", "olora", "loftq"))
+    elif what == "another base":
+        config["base_model_name_or_path"] = "somebody/other"
+        beside["config.json"] = {"_name_or_path": "somebody/base"}
+    else:
+        some = next(iter(adapter.values()))
+        adapter["base_model.model.layers.99.q_proj.lora_A.weight"] = some.clone()
+        adapter["base_model.model.layers.99.q_proj.lora_B.weight"] = some.T.contiguous()
+    return pair(of, rng, f"not merged: {what}", of.truth, answers=(), options=("--merge-adapter", "adapter"),
+                beside=beside)  # fmt: skip
+
+
 ARITHMETIC: dict[str, Family] = {
     f"{kind}{each.__name__.replace('_', ' ')}": each
     for kind, families in {
-        "computed: ": (pruned,),
-        "trap: ": (half_pruned, own_mask, own_parts),
+        "computed: ": (pruned, merged),
+        "trap: ": (half_pruned, own_mask, own_parts, unmergeable),
     }.items()
     for each in families
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -72,7 +73,9 @@ def judged(number: int, unsafe: bool = False, folder: str | None = None) -> Judg
         source = _saved("source", pair.source, pair.source_format)
         target = _saved("target", pair.target, pair.target_format)
         output = f"output{Path(source).suffix}"
-        words = ["fix", source, "--auto", "--like", target, "-o", output]
+        for path, contents in pair.beside.items():
+            _beside(Path(path), contents)
+        words = ["fix", source, "--auto", "--like", target, *pair.options, "-o", output]
         status, said = command([*words, *(["--unsafe-fixes"] if unsafe else [])])
         answers = (*pair.answers, *(pair.with_loss if unsafe else ()))
 
@@ -141,6 +144,15 @@ def _saved(name: str, contents: object, kind: str) -> str:
         return f"{name}.safetensors"
     torch.save(contents, f"{name}.pt")
     return f"{name}.pt"
+
+
+def _beside(path: Path, contents: object) -> None:
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".json":
+        path.write_text(json.dumps(contents))
+    else:
+        assert isinstance(contents, dict)
+        save_file(contents, path)
 
 
 def _loaded(path: str) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -24,7 +24,8 @@ class Pair:
 
     ``with_loss`` are answers that give something up, and so want ``--unsafe-fixes``. None for a tensor stands for any
     value, and for one that torch makes anew. ``model`` is the one among ``models`` that must load the output, "" where
-    the target is made up. ``source`` is saved by ``torch.save``, or as safetensors, and so is the target.
+    the target is made up. ``source`` is saved by ``torch.save``, or as safetensors, and so is the target. ``options``
+    are more words of the command, and ``beside`` more files: state dicts, or what is written as JSON, by their paths.
     """
 
     what: str
@@ -35,6 +36,8 @@ class Pair:
     model: str = ""
     source_format: str = "pt"
     target_format: str = "pt"
+    options: tuple[str, ...] = ()
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def answerable(self) -> bool:

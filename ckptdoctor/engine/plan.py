@@ -12,6 +12,7 @@ from ckptdoctor.edits import (
     Cast,
     Drop,
     Edit,
+    Flatten,
     Rename,
     RenameModules,
     Renumber,
@@ -48,6 +49,7 @@ from ckptdoctor.engine.told import with_target
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.alignment import compare
 from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.nested_parts import parts_for
 from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.late import dataclass
@@ -232,6 +234,7 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
     reference = request.reference
     if reference is None:
         raise UsageError("--auto needs to know the target: add --like OTHER, or --model MODULE:CLASS.")
+    _put_together(draft, reference)
     require_one_choice(draft.checkpoint, reference, request)
     asked, reference = reference, replace(reference, certain=True)
     for _ in range(_ROUNDS):
@@ -243,6 +246,17 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
             break
     require_fit(draft.checkpoint, asked, request.unsafe)
     require_no_others(draft.checkpoint, reference)
+
+
+def _put_together(draft: _Draft, reference: Reference) -> None:
+    """Make one flat state dict of the parts of the target, where they lie in dicts of their own."""
+    parts = parts_for(draft.checkpoint, reference)
+    if parts is not None:
+        title = "put the parts of the model together, by the names on the way"
+        edits: tuple[Edit, ...] = (Flatten(parts.path, parts.tensors),)
+        if parts.path:
+            edits = (TakeRoot(parts.path), Flatten((), parts.tensors))
+        draft.add("W312", "parts-apart", title, Safety.CONFIRMED, edits, reference)
 
 
 def _arrange_attention(draft: _Draft, request: FixRequest, reference: Reference) -> bool:

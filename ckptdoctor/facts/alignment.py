@@ -15,6 +15,7 @@ from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
 from ckptdoctor.facts.cut import Cut, cut_of
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.moves import Move
+from ckptdoctor.facts.nested_parts import Parts, parts_for
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
 from ckptdoctor.facts.twins import twins_of
 from ckptdoctor.late import late_dataclass
@@ -61,7 +62,8 @@ class Comparison:
     do in their own file, and nobody asked for it by name. ``rivals`` are other state dicts that fit just as well.
     ``plain`` compares the keys as they are, ``before_prefix`` after ``cures``, ``after_prefix`` after ``prefix`` as
     well, and ``cured`` after ``moves``, the renames that come last. ``cut``: all keys lack their first letters, which
-    is then neither a prefix nor a rename.
+    is then neither a prefix nor a rename. ``parts`` are those of the target, where they lie in dicts of their own: then
+    there is no state dict yet, and ``before_prefix`` is that of all parts together.
     """
 
     checkpoint: Checkpoint
@@ -78,6 +80,7 @@ class Comparison:
     moves: tuple[Move, ...]
     steps: tuple[CureStep, ...]
     cut: Cut | None = None
+    parts: Parts | None = None
 
     @property
     def path(self) -> KeyPath:
@@ -205,6 +208,9 @@ def compare(checkpoint: Checkpoint, reference: Reference, root: KeyPath | None =
 
     ``root`` says that the state dict was chosen by hand, and where; a Checkpoint with only the chosen ones will do.
     """
+    parts = parts_for(checkpoint, reference) if root is None else None
+    if parts is not None:
+        return _compared(checkpoint, reference, None, root, parts)
     candidates = weights_among(
         [each for each in checkpoint.state_dicts if root is None or each.path[: len(root)] == root]
     )
@@ -236,7 +242,11 @@ def carries(reference: Reference, code: str) -> bool:
 
 
 def _compared(
-    checkpoint: Checkpoint, reference: Reference, state_dict: StateDict | None, root: KeyPath | None
+    checkpoint: Checkpoint,
+    reference: Reference,
+    state_dict: StateDict | None,
+    root: KeyPath | None,
+    parts: Parts | None = None,
 ) -> Comparison:
     wanted = reference.tensors
     here = {tensor.key: tensor for tensor in state_dict.tensors} if state_dict is not None else {}
@@ -244,6 +254,10 @@ def _compared(
     nested = state_dict is not None and root is None and state_dict.path not in (ROOT, reference.root)
     plain = now = hold(here, reference, others)
     steps: list[CureStep] = []
+    if parts is not None:
+        by_path = {tensor.path: tensor for tensor in checkpoint.tensors}
+        now = hold({key: by_path[parts.path + place] for key, place in parts.tensors}, reference)
+        steps.append(_step("put the parts together", "W312", now))
     done: list[NameCure] = []
     if nested and state_dict is not None:
         steps.append(_step(f"take {show_path(state_dict.path)}", "W301", plain))
@@ -288,6 +302,7 @@ def _compared(
         moves=moves,
         steps=tuple(steps),
         cut=cut,
+        parts=parts,
     )
 
 

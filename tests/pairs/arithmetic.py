@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from random import Random
+from typing import Any
 
 import torch
 
@@ -115,11 +116,62 @@ def unmergeable(rng: Random) -> Pair:
                 beside=beside)  # fmt: skip
 
 
+def _tree(tensors: State) -> dict[str, Any]:
+    """A dict for each module, inside each other."""
+    found: dict[str, Any] = {}
+    for key, value in tensors.items():
+        *modules, leaf = key.split(".")
+        node = found
+        for module in modules:
+            node = node.setdefault(module, {})
+        node[leaf] = value
+    return found
+
+
+def _apart(tensors: State, token: str = "") -> dict[str, Any]:
+    """The state dict of each child, those of parameters of the model itself as they are; a child may be wrapped."""
+    found: dict[str, Any] = {}
+    for key, value in tensors.items():
+        child, _, rest = key.partition(".")
+        if rest:
+            found.setdefault(child, {})[f"{token}{rest}"] = value
+        else:
+            found[child] = value
+    return found
+
+
+def put_together(rng: Random) -> Pair:
+    """A tree of dicts, or the children's own state dicts, at the top of the file or beside what training needs."""
+    of = case(rng, "fcs", "attention", "convs", "autoencoder", "bert", "vit", "gan")
+    tree = rng.random() < 0.5
+    source = _tree(of.truth) if tree else _apart(of.truth, rng.choice(("", "", "module.")))
+    if rng.random() < 0.5:
+        source = {"epoch": 3, rng.choice(("params", "model", "state")): source}
+    return pair(of, rng, "a tree" if tree else "children apart", source)
+
+
+def parts_in_doubt(rng: Random) -> Pair:
+    """An average of a part, a part with something more in it, or a part that is not there."""
+    of = case(rng, "autoencoder", "attention", "bert", "gan")
+    source = _apart(of.truth)
+    child = rng.choice([name for name, each in source.items() if isinstance(each, dict)])
+    what = rng.choice(("an average", "something more", "a part less"))
+    if what == "an average":
+        source[f"{child}_ema"] = fresh(source[child], rng)
+    elif what == "something more":
+        source[child]["projector.weight"] = fresh({"": torch.empty(N, N)}, rng)[""]
+    else:
+        source["teacher"] = source.pop(child)
+    # what is dropped is a loss, and asked for; the other two cannot be right
+    return pair(of, rng, f"{what} of {child}", source, answers=(),
+                with_loss=(of.truth,) if what == "something more" else ())  # fmt: skip
+
+
 ARITHMETIC: dict[str, Family] = {
     f"{kind}{each.__name__.replace('_', ' ')}": each
     for kind, families in {
-        "computed: ": (pruned, merged),
-        "trap: ": (half_pruned, own_mask, own_parts, unmergeable),
+        "computed: ": (pruned, merged, put_together),
+        "trap: ": (half_pruned, own_mask, own_parts, unmergeable, parts_in_doubt),
     }.items()
     for each in families
 }

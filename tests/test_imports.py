@@ -30,7 +30,8 @@ LAW = {
     "messages": {"findings", "facts"},
     "filters": {"findings"},
     "casting": set(),
-    "formats": {"pickles", "writing", "edits", "remote", "casting"},
+    "computing": {"edits", "casting"},
+    "formats": {"pickles", "writing", "edits", "remote", "casting", "computing"},
     "remote": set(),
     "reference": {"formats", "messages"},
     "values": {"loading", "facts", "formats", "findings", "differences", "writing"},
@@ -50,6 +51,7 @@ LAW = {
         "differences",
         "values",
         "casting",
+        "computing",
         "filters",
     },
     "report": {"findings", "edits", "messages", "differences", "facts"},
@@ -65,7 +67,7 @@ LAW = {
 
 # only these may import these, and only inside functions
 HEAVY = {
-    "torch": {"loading", "trainer", "reference", "values", "casting"},
+    "torch": {"loading", "trainer", "reference", "values", "casting", "computing"},
     "numpy": {"values"},
     "safetensors": {"trainer"},
     "fsspec": {"remote"},

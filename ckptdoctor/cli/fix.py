@@ -33,6 +33,12 @@ from ckptdoctor.findings import RepairReport
 @click.option("--strip-prefix", "strip_prefixes", multiple=True, metavar="P", help="Strip this prefix from keys.")
 @click.option("--add-prefix", metavar="P", help="Put this prefix before keys.")
 @click.option("--rename", "renames", multiple=True, metavar="REGEX=REPL", help="Substitute in keys.")
+@click.option(
+    "--merge-adapter",
+    metavar="FROM",
+    help="Add a LoRA or IA3 adapter to the weights: its folder or file; or, for one that is in PATH, its "
+    "adapter_config.json or alpha=N.",
+)
 @click.option("--to-cpu", is_flag=True, help="Bring every tensor to the CPU.")
 @click.option("--weights-only-safe", is_flag=True, help="Turn objects that torch.load refuses into plain data.")
 @click.option("--clone-shared", is_flag=True, help="Give tensors that share memory bytes of their own.")
@@ -67,7 +73,7 @@ def command(path: str, diff: bool, style: str, color: str, write_map: str | None
     """Repair a checkpoint without losing anything.
 
     With nothing named, every safe repair of what check finds is applied; with options, just those: first --root, then
-    --map, --drop and --keep, --slim, --strip-module, --strip-prefix, --rename, --add-prefix, --to-cpu,
+    --map, --drop and --keep, --slim, --strip-module, --strip-prefix, --rename, --add-prefix, --merge-adapter, --to-cpu,
     --weights-only-safe, --clone-shared, --tie, --auto, --remap-optimizer, --dtype, and last
     --select. The output is verified before it gets its name, and the original is never touched. Exit status: 0
     repaired and verified, or nothing to repair, and nothing keeps it from being loaded; 1 something asked for was

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 from math import prod
-from typing import Union
+from typing import Protocol, Union
 
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import RefusedError
@@ -17,11 +17,18 @@ from ckptdoctor.late import late_dataclass
 Shape = tuple[int, ...]
 
 
+class Sliced(Protocol):
+    """Bytes that are read when they are asked for."""
+
+    def __getitem__(self, place: slice, /) -> bytes:
+        """The bytes from ``place.start`` up to ``place.stop``."""
+
+
 @late_dataclass(frozen=True)
 class View:
     """Elements of ``width`` bytes of the storage ``source``, the first at byte ``start``; strides count elements.
 
-    ``held`` are the bytes of the source where they are in no file.
+    ``held`` are the bytes of the source where they are in no file, or in another one than the original.
     """
 
     source: str
@@ -29,7 +36,7 @@ class View:
     width: int
     shape: Shape
     stride: Shape
-    held: bytes | memoryview | None = field(default=None, compare=False, repr=False)
+    held: bytes | memoryview | Sliced | None = field(default=None, compare=False, repr=False)
 
     @property
     def contiguous(self) -> bool:
@@ -84,6 +91,19 @@ class Dequantized:
 
 
 @late_dataclass(frozen=True)
+class Calculated:
+    """What is computed of the parts by a form of ``edits.computing``; ``kinds`` are the dtypes that the edit took."""
+
+    form: str
+    parts: tuple[Elements, ...]
+    kinds: tuple[str, ...]
+    numbers: tuple[float, ...]
+    dtype: str
+    width: int
+    shape: Shape
+
+
+@late_dataclass(frozen=True)
 class Converted:
     """The one part, of the dtype ``kind``, cast to ``dtype``; ``exact``: every value stays what it is."""
 
@@ -109,8 +129,8 @@ class Scattered:
     shape: Shape
 
 
-Elements = Union[View, Joined, Reshaped, Normed, Dequantized, Converted, Scattered]
-_COMPUTED = (Normed, Dequantized, Converted, Scattered)
+Elements = Union[View, Joined, Reshaped, Normed, Dequantized, Calculated, Converted, Scattered]
+_COMPUTED = (Normed, Dequantized, Calculated, Converted, Scattered)
 
 
 def nbytes(elements: Elements) -> int:
@@ -120,7 +140,7 @@ def nbytes(elements: Elements) -> int:
 
 def _width(elements: Elements) -> int:
     """Bytes of one element."""
-    while not isinstance(elements, (View, Dequantized, Converted, Scattered)):
+    while not isinstance(elements, (View, Dequantized, Calculated, Converted, Scattered)):
         elements = elements.inner if isinstance(elements, Reshaped) else elements.parts[0]
     return elements.width
 

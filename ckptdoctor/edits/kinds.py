@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Union
 
 from ckptdoctor.checkpoint import KeyPath, Part
+from ckptdoctor.edits.elements import View
 from ckptdoctor.late import dataclass, late_dataclass
 
 
@@ -259,6 +260,24 @@ class Dequantize:
 
 
 @late_dataclass(frozen=True)
+class Compute:
+    """Tensors become the one, ``key`` of the state dict at ``place``, that is computed of them by the ``form``.
+
+    ``paths`` are those that it takes, entries of the state dict or inside one; those entries go. ``beside`` are more,
+    of other files, as dtypes and elements. ``edits.computing`` tells which forms there are, in which order they take
+    their tensors, and what their ``numbers`` are. ``dtype`` is that of the first tensor, and of the result.
+    """
+
+    paths: tuple[KeyPath, ...]
+    key: str
+    form: str
+    dtype: str
+    place: KeyPath = ()
+    numbers: tuple[float, ...] = ()
+    beside: tuple[tuple[str, View], ...] = ()
+
+
+@late_dataclass(frozen=True)
 class Cast:
     """The floating-point tensors at these paths get the dtype ``dtype``, as ``Tensor.to`` gives.
 
@@ -352,6 +371,7 @@ Edit = Union[
     Fuse,
     FuseNorm,
     Dequantize,
+    Compute,
     Tie,
     Cast,
     SetMetadata,

@@ -10,15 +10,16 @@ from typing import Union
 from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import DType, KeyPath, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.edits.computing import calculated
 from ckptdoctor.edits.elements import Elements, View, joined, narrowed, permuted, reshaped, views
-from ckptdoctor.edits.kinds import Dequantize, Edit, Fill, Fuse, FuseNorm, Reshape, Split, Tie, Transpose
+from ckptdoctor.edits.kinds import Compute, Dequantize, Edit, Fill, Fuse, FuseNorm, Reshape, Split, Tie, Transpose
 from ckptdoctor.edits.norms import normed
 from ckptdoctor.edits.quantization import dequantized
 from ckptdoctor.errors import RefusedError
 
-Entering = Union[Fill, Split, Fuse, FuseNorm, Dequantize, Tie]  # what brings new keys
+Entering = Union[Fill, Split, Fuse, FuseNorm, Dequantize, Compute, Tie]  # what brings new keys
 TensorEdit = Union[Reshape, Transpose, Entering]
-ENTERING = (Fill, Split, Fuse, FuseNorm, Dequantize, Tie)
+ENTERING = (Fill, Split, Fuse, FuseNorm, Dequantize, Compute, Tie)
 TENSOR_EDITS = (Reshape, Transpose, *ENTERING)
 
 # dtypes with several elements in a byte, or with one spread over bytes of others
@@ -56,14 +57,14 @@ def _paths(edit: TensorEdit) -> Iterator[KeyPath]:
 
 def sources(edit: TensorEdit) -> tuple[KeyPath, ...]:
     """The tensors that the edit takes."""
-    if isinstance(edit, (Fuse, FuseNorm, Dequantize)):
+    if isinstance(edit, (Fuse, FuseNorm, Dequantize, Compute)):
         return edit.paths
     return () if isinstance(edit, Fill) else (edit.path,)
 
 
 def place_of(edit: Entering) -> KeyPath:
     """The state dict that the edit changes. Raises RefusedError where that cannot be."""
-    if isinstance(edit, Dequantize):
+    if isinstance(edit, (Dequantize, Compute)):
         depth = len(edit.place)
         if not all(path[:depth] == edit.place and isinstance((*path, None)[depth], str) for path in edit.paths):
             raise RefusedError(f"The parts of {edit.key} do not lie in {show_path(edit.place)}.")
@@ -80,7 +81,7 @@ def gone_keys(edit: TensorEdit) -> tuple[str, ...]:
     """The keys that go, each once: those of the tensors, or of what holds them."""
     if isinstance(edit, Tie):
         return ()
-    depth = len(edit.place) if isinstance(edit, Dequantize) else -1
+    depth = len(edit.place) if isinstance(edit, (Dequantize, Compute)) else -1
     return tuple(dict.fromkeys([str(path[depth]) for path in sources(edit)]))
 
 
@@ -88,7 +89,7 @@ def new_keys(edit: Entering) -> tuple[str, ...]:
     """The keys that come, each once."""
     if isinstance(edit, Split):
         return tuple(dict.fromkeys(key for key, _, _ in edit.parts))
-    return (edit.key,) if isinstance(edit, (Fuse, FuseNorm, Dequantize, Tie)) else (str(edit.path[-1]),)
+    return (edit.key,) if isinstance(edit, (Fuse, FuseNorm, Dequantize, Compute, Tie)) else (str(edit.path[-1]),)
 
 
 def made(edit: TensorEdit, given: Sequence[tuple[DType, Elements]]) -> list[Elements]:
@@ -101,6 +102,8 @@ def made(edit: TensorEdit, given: Sequence[tuple[DType, Elements]]) -> list[Elem
         return [given[0][1]]
     if isinstance(edit, Dequantize):
         return [dequantized(edit, given)]
+    if isinstance(edit, Compute):
+        return [calculated(edit, given)]
     for (dtype, _), path in zip(given, sources(edit), strict=True):
         if dtype.bits % 8 or dtype.name in _PACKED or dtype.kind == "quantized":
             raise RefusedError(f"{show_path(path)} is {dtype.name}: its elements cannot be put in another order.")

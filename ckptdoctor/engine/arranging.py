@@ -20,7 +20,7 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose, elements
-from ckptdoctor.edits.kinds import Dequantize, FuseNorm, Tie
+from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.quantization import AFFINE
 from ckptdoctor.edits.tensors import (
     ENTERING,
@@ -45,6 +45,7 @@ _VERBS = {
     Fuse: "fused",
     FuseNorm: "computed",
     Dequantize: "computed",
+    Compute: "computed",
     Tie: "tied",
 }
 
@@ -115,7 +116,7 @@ def _each(checkpoint: Checkpoint, run: Sequence[Edit]) -> Iterator[tuple[TensorE
 
 
 def _insist_on_plain(tensor: Tensor, edit: TensorEdit) -> None:
-    odd = tensor.subclass is not None and isinstance(edit, (Split, Fuse, FuseNorm, Dequantize))
+    odd = tensor.subclass is not None and isinstance(edit, (Split, Fuse, FuseNorm, Dequantize, Compute))
     odd = odd or (bool(tensor.parts) and not (isinstance(edit, Dequantize) and _by_channel(edit, tensor)))
     if tensor.storage is None or tensor.layout != "strided" or odd:
         verb = _VERBS[type(edit)]
@@ -148,8 +149,8 @@ def _results(edit: TensorEdit, given: Sequence[Tensor], format_: str) -> list[Re
     if isinstance(edit, Fill):
         return [_filled(edit, format_)]
     holds = made(edit, [(tensor.dtype, view_of(tensor)) for tensor in given])
-    if isinstance(edit, Dequantize):
-        return [_dequantized(edit, given, holds[0], format_)]
+    if isinstance(edit, (Dequantize, Compute)):
+        return [_computed(edit, given, holds[0], format_)]
     if isinstance(edit, Reshape) and is_contiguous(given[0]):
         return [Result(replace(given[0], shape=edit.shape, stride=contiguous_stride(edit.shape)), None)]
     alike = _COMPUTED if isinstance(edit, FuseNorm) else _ALIKE
@@ -171,12 +172,12 @@ def _results(edit: TensorEdit, given: Sequence[Tensor], format_: str) -> list[Re
     return results
 
 
-def _dequantized(edit: Dequantize, given: Sequence[Tensor], holds: elements.Elements, format_: str) -> Result:
+def _computed(edit: Dequantize | Compute, given: Sequence[Tensor], holds: elements.Elements, format_: str) -> Result:
     sizes = {tensor.storage.key: tensor.storage.nbytes for tensor in given if tensor.storage is not None}
     devices = {tensor.device for tensor in given}
     if len(devices) > 1:
         raise RefusedError(f"The parts of {edit.key} are tagged with different devices; retag them first.")
-    mine = [sizes[view.source] for view in elements.views(holds)]
+    mine = [sizes[view.source] for view in elements.views(holds) if view.held is None]
     path = (*edit.place, edit.key)
     return Result(_fresh(path, BY_NAME[edit.dtype], holds, mine, devices.pop(), format_), holds)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_path
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose
-from ckptdoctor.edits.kinds import Dequantize, FuseNorm, Tie
+from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, new_keys, place_of, sources
 
@@ -18,6 +18,7 @@ _KINDS = {
     Fuse: "fuse",
     FuseNorm: "fuse-norm",
     Dequantize: "dequantize",
+    Compute: "compute",
     Tie: "tie",
 }
 

@@ -108,7 +108,9 @@ def _undone(comparison: Comparison) -> list[str]:
     lines = []
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)
     if adapter is not None and adapter.wrapped and not adapter.copies:
-        lines.append("  there is an adapter in it, which is not merged: --unsafe-fixes leaves it out")
+        lines.append(
+            "  there is an adapter in it, which is not merged: --merge-adapter adds it, --unsafe-fixes leaves it out"
+        )
     if norms:
         what = ", ".join(norms[0].parts)
         lines.append(f"  {norms[0].key} has to be computed of its norm ({what}): add --unsafe-fixes")

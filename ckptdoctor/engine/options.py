@@ -56,6 +56,8 @@ def wishes(request: FixRequest) -> Iterator[Wish]:
         yield _rename_wish(each)
     if request.add_prefix is not None:
         yield _add_wish(request.add_prefix)
+    if request.merge_adapter is not None:
+        yield _merge_wish(request.merge_adapter)
     if request.to_cpu:
         yield Wish("--to-cpu", "bring every tensor to the CPU", _to_cpu)
     if request.weights_only_safe:
@@ -88,6 +90,16 @@ def _pattern_wish(option: str, patterns: tuple[str, ...], find: Callable[..., tu
         return [Drop(paths)] if paths else []  # type: ignore[arg-type]  # both functions give key paths
 
     return Wish(label, "drop what matches" if option == "--drop" else "keep only what matches", edits)
+
+
+def _merge_wish(text: str) -> Wish:
+    def edits(checkpoint: Checkpoint) -> list[Edit]:
+        from ckptdoctor.engine.merging import merge_edits
+
+        return merge_edits(checkpoint, text)
+
+    title = "add the adapter to the weights, rounded once: it cannot be taken out again"
+    return Wish(f"--merge-adapter {text}", title, edits)
 
 
 def _root(checkpoint: Checkpoint, text: str) -> list[Edit]:

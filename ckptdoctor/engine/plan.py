@@ -12,6 +12,7 @@ from ckptdoctor.edits import (
     Cast,
     Drop,
     Edit,
+    Flatten,
     Rename,
     RenameModules,
     Renumber,
@@ -23,6 +24,7 @@ from ckptdoctor.edits import (
     WriteIndex,
 )
 from ckptdoctor.edits.elements import Elements
+from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
 from ckptdoctor.engine.apply_edits import apply
@@ -47,6 +49,7 @@ from ckptdoctor.engine.told import with_target
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.alignment import compare
 from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.nested_parts import parts_for
 from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.late import dataclass
@@ -207,7 +210,7 @@ def _loses(checkpoint: Checkpoint, edits: tuple[Edit, ...]) -> bool:
     """Whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
     roots = [edit.path for edit in edits if isinstance(edit, TakeRoot)]
     beside = any(True for path in roots for _ in outside_of(checkpoint.tree, path))
-    return beside or any(isinstance(edit, Drop) for edit in edits)
+    return beside or any(isinstance(edit, (Compute, Drop)) for edit in edits)
 
 
 def _cast(draft: _Draft, dtype: str) -> None:
@@ -231,6 +234,7 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
     reference = request.reference
     if reference is None:
         raise UsageError("--auto needs to know the target: add --like OTHER, or --model MODULE:CLASS.")
+    _put_together(draft, reference)
     require_one_choice(draft.checkpoint, reference, request)
     heads = reference.heads if request.heads is None else request.heads
     asked, reference = reference, replace(reference, certain=True, heads=heads)
@@ -243,6 +247,17 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
             break
     require_fit(draft.checkpoint, replace(asked, heads=heads), request.unsafe)
     require_no_others(draft.checkpoint, reference)
+
+
+def _put_together(draft: _Draft, reference: Reference) -> None:
+    """Make one flat state dict of the parts of the target, where they lie in dicts of their own."""
+    parts = parts_for(draft.checkpoint, reference)
+    if parts is not None:
+        title = "put the parts of the model together, by the names on the way"
+        edits: tuple[Edit, ...] = (Flatten(parts.path, parts.tensors),)
+        if parts.path:
+            edits = (TakeRoot(parts.path), Flatten((), parts.tensors))
+        draft.add("W312", "parts-apart", title, Safety.CONFIRMED, edits, reference)
 
 
 def _arrange_attention(draft: _Draft, request: FixRequest, reference: Reference) -> bool:

@@ -16,6 +16,7 @@ from typing import Literal, Union
 from ckptdoctor.checkpoint import Extent, FileSource, progress
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.elements import (
+    Calculated,
     Converted,
     Dequantized,
     Elements,
@@ -23,6 +24,7 @@ from ckptdoctor.edits.elements import (
     Normed,
     Reshaped,
     Scattered,
+    Sliced,
     View,
     nbytes,
 )
@@ -51,7 +53,7 @@ class _Axis:
 class _Bytes:
     """Bytes of a file from ``base`` on, or in memory. Reading those of the output is what proving is."""
 
-    def __init__(self, source: FileSource | bytes | memoryview, base: int, *, output: bool = False) -> None:
+    def __init__(self, source: FileSource | bytes | memoryview | Sliced, base: int, *, output: bool = False) -> None:
         self._source = source
         self._base = base
         self._output = output
@@ -85,7 +87,7 @@ def insist_on_elements(elements: Elements, places: Mapping[str, Extent], place: 
                 raise WriteError(f"Elements of storage {view.source} are others in the output; it was thrown away.")
 
 
-_Computed = Union[Normed, Dequantized, Converted, Scattered]
+_Computed = Union[Normed, Dequantized, Calculated, Converted, Scattered]
 
 
 def _bytes(weights: _Computed, start: int) -> int:
@@ -104,6 +106,10 @@ def _insist_on_computed(
 
     if isinstance(weights, Dequantized):
         insist_on_dequantized(weights, pieces, target.read)
+    elif isinstance(weights, Calculated):
+        from ckptdoctor.computing.proof import insist_on_calculated
+
+        insist_on_calculated(weights, lambda part, size: chunks(part, original, min(_BLOCK, size)), target.read)
     elif isinstance(weights, Converted):
         insist_on_cast(weights, pieces, target.read)
     elif isinstance(weights, Scattered):
@@ -123,7 +129,7 @@ def _destinations(
 
     What is computed comes whole: it is made up of whole storages only, so that its place is one in C order.
     """
-    if isinstance(elements, (View, Normed, Dequantized, Converted, Scattered)):
+    if isinstance(elements, (View, Normed, Dequantized, Calculated, Converted, Scattered)):
         yield elements, start, stride
     elif isinstance(elements, Reshaped):  # made up of whole storages only, so that its place is one in C order
         yield from _destinations(elements.inner, start, contiguous_stride(elements.inner.shape))

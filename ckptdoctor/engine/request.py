@@ -34,8 +34,8 @@ class FixRequest:
 
     ``output`` None means beside the original, ``name.fixed.ext``; a directory takes a file of the original's name.
     What is named applies in this order: ``root``, ``drop`` and ``keep``, ``slim``, ``strip_module``,
-    ``strip_prefixes``, ``renames``, ``add_prefix``, ``to_cpu``, ``weights_only_safe``, ``clone_shared``, ``tie``,
-    and last the cures of ``selection``, where that selects rules.
+    ``strip_prefixes``, ``renames``, ``add_prefix``, ``merge_adapter``, ``to_cpu``, ``weights_only_safe``,
+    ``clone_shared``, ``tie``, and last the cures of ``selection``, where that selects rules.
     ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
     the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none; ``error`` is
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
@@ -56,6 +56,7 @@ class FixRequest:
     strip_prefixes: tuple[str, ...] = ()
     renames: tuple[Substitution, ...] = ()
     add_prefix: str | None = None
+    merge_adapter: str | None = None
     to_cpu: bool = False
     weights_only_safe: bool = False
     clone_shared: bool = False
@@ -78,7 +79,7 @@ class FixRequest:
         names = (self.strip_module, self.strip_prefixes, self.renames)
         sharing = (self.clone_shared, self.tie, self.remap_optimizer)
         changes = (self.drop, self.keep, self.slim, *names, self.to_cpu, self.weights_only_safe, *sharing)
-        given = (self.root, self.add_prefix, self.name_map, self.dtype)
+        given = (self.root, self.add_prefix, self.merge_adapter, self.name_map, self.dtype)
         return any(changes) or any(each is not None for each in given)
 
     @property
@@ -91,7 +92,8 @@ def again(request: FixRequest) -> str:
     """The command line that asks for this."""
     words = ["ckptdoctor", "fix", request.path]
     given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
-    for option, value in (*given, ("--error", request.error), ("--qkv-layout", request.qkv_layout)):
+    merged = (("--merge-adapter", request.merge_adapter),)
+    for option, value in (*given, *merged, ("--error", request.error), ("--qkv-layout", request.qkv_layout)):
         words += [] if value is None else [option, value]
     for option, values in (
         ("--drop", request.drop),

@@ -16,6 +16,7 @@ from ckptdoctor.facts.cures import TOKENS, NameCure, name_cures
 from ckptdoctor.facts.cut import Cut, cut_of
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.moves import Move
+from ckptdoctor.facts.nested_parts import Parts, parts_for
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
 from ckptdoctor.facts.twins import twins_of
 from ckptdoctor.late import late_dataclass
@@ -67,6 +68,8 @@ class Comparison:
     well, and ``cured`` after ``moves``, the renames that come last. ``cut``: all keys lack their first letters, which
     is then neither a prefix nor a rename. ``conversion`` is the way from the layout of another code base, where one is
     published: it stands in the place of prefix and moves, and ``cured`` is what it comes to, unless it lacks something.
+    ``parts`` are those of the target, where they lie in dicts of their own: then there is no state dict yet, and
+    ``before_prefix`` is that of all parts together.
     """
 
     checkpoint: Checkpoint
@@ -84,6 +87,7 @@ class Comparison:
     steps: tuple[CureStep, ...]
     cut: Cut | None = None
     conversion: Conversion | None = None
+    parts: Parts | None = None
 
     @property
     def path(self) -> KeyPath:
@@ -213,6 +217,9 @@ def compare(checkpoint: Checkpoint, reference: Reference, root: KeyPath | None =
 
     ``root`` says that the state dict was chosen by hand, and where; a Checkpoint with only the chosen ones will do.
     """
+    parts = parts_for(checkpoint, reference) if root is None else None
+    if parts is not None:
+        return _compared(checkpoint, reference, None, root, parts)
     candidates = weights_among(
         [each for each in checkpoint.state_dicts if root is None or each.path[: len(root)] == root]
     )
@@ -244,7 +251,11 @@ def carries(reference: Reference, code: str) -> bool:
 
 
 def _compared(
-    checkpoint: Checkpoint, reference: Reference, state_dict: StateDict | None, root: KeyPath | None
+    checkpoint: Checkpoint,
+    reference: Reference,
+    state_dict: StateDict | None,
+    root: KeyPath | None,
+    parts: Parts | None = None,
 ) -> Comparison:
     wanted = reference.tensors
     here = {tensor.key: tensor for tensor in state_dict.tensors} if state_dict is not None else {}
@@ -252,6 +263,10 @@ def _compared(
     nested = state_dict is not None and root is None and state_dict.path not in (ROOT, reference.root)
     plain = now = hold(here, reference, others)
     steps: list[CureStep] = []
+    if parts is not None:
+        by_path = {tensor.path: tensor for tensor in checkpoint.tensors}
+        now = hold({key: by_path[parts.path + place] for key, place in parts.tensors}, reference)
+        steps.append(_step("put the parts together", "W312", now))
     done: list[NameCure] = []
     if nested and state_dict is not None:
         steps.append(_step(f"take {show_path(state_dict.path)}", "W301", plain))
@@ -303,6 +318,7 @@ def _compared(
         steps=tuple(steps),
         cut=cut,
         conversion=other,
+        parts=parts,
     )
 
 

@@ -15,6 +15,7 @@ from ckptdoctor.facts.lit_ema import LitEma, lit_ema
 from ckptdoctor.facts.norms import RunningStats
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.profiled import profiler_counters
+from ckptdoctor.facts.pruning import pruned_for
 from ckptdoctor.facts.weight_norms import computable
 from ckptdoctor.late import late_dataclass
 
@@ -61,7 +62,9 @@ def explained(comparison: Comparison) -> Explained:
 
     norms = computable(comparison)
     parts = frozenset([part for each in norms for part in each.parts])
-    known = Explained(frozenset([each.key for each in norms]), parts)
+    masked = pruned_for(comparison)
+    parts = parts.union([part for each in masked for part in each.parts])
+    known = Explained(frozenset([each.key for each in norms] + [each.key for each in masked]), parts)
     return sorting.explained(comparison) | leftovers(comparison).explained | known
 
 

@@ -9,9 +9,11 @@ WEIGHT, SPECTRAL = "weight", "spectral"
 # what follows the weight's name: (v, g) of weight norm, (original, u, v) of spectral norm
 OLD_FORMATS = ((WEIGHT, ("_v", "_g")), (SPECTRAL, ("_orig", "_u", "_v")))
 NEW_FORMATS = ((WEIGHT, (".original1", ".original0")), (SPECTRAL, (".original", ".0._u", ".0._v")))
+# (original, mask) of torch.nn.utils.prune, whose product is the weight (``facts.pruning``)
+_PRUNED = (("pruned", ("_orig", "_mask")),)
 PARAMETRIZATIONS = "parametrizations"
 
-_ENDINGS = tuple([ending for _, endings in (*OLD_FORMATS, *NEW_FORMATS) for ending in endings])
+_ENDINGS = tuple([ending for _, endings in (*OLD_FORMATS, *NEW_FORMATS, *_PRUNED) for ending in endings])
 
 
 def parts_of(key: str) -> list[tuple[str, tuple[str, ...]]]:
@@ -34,7 +36,7 @@ def is_part(key: str, here: Container[str]) -> bool:
     """Whether a key is a part of a weight's norm: the other parts are here as well."""
     if not is_called_part(key):
         return False
-    for formats, new in ((OLD_FORMATS, False), (NEW_FORMATS, True)):
+    for formats, new in ((OLD_FORMATS, False), (NEW_FORMATS, True), (_PRUNED, False)):
         for _, endings in formats:
             for ending in endings:
                 base = key.removesuffix(ending)

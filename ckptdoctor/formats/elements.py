@@ -7,6 +7,7 @@ from math import prod
 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits.elements import (
+    Calculated,
     Converted,
     Dequantized,
     Elements,
@@ -42,6 +43,10 @@ def chunks(elements: Elements, read: Read, block: int = BLOCK) -> Iterator[bytes
         yield from dequantized(elements, lambda part, size: chunks(part, read, min(block, size)))
     elif isinstance(elements, Scattered):
         yield from scattered(elements, lambda part, size: chunks(part, read, min(block, size)))
+    elif isinstance(elements, Calculated):
+        from ckptdoctor.computing.making import calculated
+
+        yield from calculated(elements, lambda part, size: chunks(part, read, min(block, size)))
     elif isinstance(elements, Converted):
         yield from _cast(elements, read, block)
     elif prod(elements.shape[: elements.dim]) == 1:

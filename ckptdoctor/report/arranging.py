@@ -9,7 +9,9 @@ from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.wrapping import abridged
 
-KINDS = frozenset({"reshape", "transpose", "fill", "split", "fuse", "fuse-norm", "dequantize", "tie", "cast"})
+KINDS = frozenset(
+    {"reshape", "transpose", "fill", "split", "fuse", "fuse-norm", "dequantize", "compute", "tie", "cast"}
+)
 
 _NAMES = 80  # characters of the names on either side of the arrow
 _SHAPE = " ["  # where the name ends in "name [2, 3]"
@@ -23,7 +25,7 @@ def arranged(change: Change) -> str:
     before = _listed([old for old, _ in change.pairs if old])
     if change.kind in ("reshape", "transpose", "cast"):
         return f"{change.kind} {before}  →  {_shapes(behind).strip()}"
-    verb = "compute" if change.kind in ("fuse-norm", "dequantize") else change.kind
+    verb = "compute" if change.kind in ("fuse-norm", "dequantize", "compute") else change.kind
     return f"{verb} {before}  →  {_listed(behind)}"
 
 

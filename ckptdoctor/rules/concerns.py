@@ -325,6 +325,7 @@ INSIDE: dict[str, OfCheckpoint] = {
     "naming.mangled_by_naive_replace": _cut_names,
     "naming.module_prefix": _mention("module."),
     "naming.num_batches_tracked_missing": _running_stats,
+    "naming.pruning_masks": _mention("_mask"),
     "naming.profiler_buffers": _mention("total_ops", "total_params"),
     "naming.swa_ema_prefix": _mention("ema", "averaged", "shadow"),
     "naming.wrapper_prefix_other": _mention("_module.", "_forward_module."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import re
 import shlex
@@ -19,13 +20,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ckptdoctor.cli.main import run
+from tests.pairs.arithmetic import ARITHMETIC
 from tests.pairs.libraries import LIBRARIES
 from tests.pairs.models import State
 from tests.pairs.pair import Answer, Pair, loads
 from tests.pairs.traps import TRAPS
 from tests.pairs.ways import WAYS
 
-FAMILIES = {**WAYS, **LIBRARIES, **TRAPS}
+FAMILIES = {**WAYS, **LIBRARIES, **ARITHMETIC, **TRAPS}
 _COMMAND = re.compile(r"(?:^|\s)(ckptdoctor (?:fix|convert|salvage) .+)$", re.MULTILINE)
 _CRASH = re.compile(r"Traceback|internal error|this is a bug", re.IGNORECASE)
 
@@ -70,8 +72,8 @@ def judged(number: int, unsafe: bool = False, folder: str | None = None) -> Judg
     with tempfile.TemporaryDirectory() as temporary, _inside(folder or temporary):
         source = _saved(pair.called, pair.source, pair.source_format)
         target = _saved("target", pair.target, pair.target_format)
-        for name, text in pair.beside.items():
-            Path(name).write_text(text, encoding="utf-8")
+        for path, contents in pair.beside.items():
+            _beside(Path(path), contents)
         output = f"output{Path(source).suffix}"
         words = ["fix", source, "--auto", "--like", target, "-o", output, *pair.options]
         status, said = command([*words, *(["--unsafe-fixes"] if unsafe else [])])
@@ -142,6 +144,15 @@ def _saved(name: str, contents: object, kind: str) -> str:
         return f"{name}.safetensors"
     torch.save(contents, f"{name}.pt")
     return f"{name}.pt"
+
+
+def _beside(path: Path, contents: object) -> None:
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".json":
+        path.write_text(json.dumps(contents))
+    else:
+        assert isinstance(contents, dict)
+        save_file(contents, path)
 
 
 def _loaded(path: str) -> State:

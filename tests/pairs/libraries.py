@@ -6,7 +6,6 @@ torchtune's ``tune_to_hf`` and timm's ``checkpoint_filter_fn`` of ConvNeXt.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from random import Random
@@ -141,10 +140,9 @@ def _heads(rng: Random) -> dict[str, Any]:
     if way == "--heads":
         return {"options": ("--heads", str(HEADS))}
     if way == "params.json":
-        return {"beside": {way: json.dumps({"n_heads": HEADS})}, "called": "consolidated.00", "source_format": "pt"}
+        return {"beside": {way: {"n_heads": HEADS}}, "called": "consolidated.00", "source_format": "pt"}
     if way == "config.json":
-        text = json.dumps({"num_attention_heads": HEADS})
-        return {"beside": {way: text}, "called": "model", "source_format": "safetensors"}
+        return {"beside": {way: {"num_attention_heads": HEADS}}, "called": "model", "source_format": "safetensors"}
     return {}
 
 

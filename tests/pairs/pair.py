@@ -25,7 +25,8 @@ class Pair:
     ``with_loss`` are answers that give something up, and so want ``--unsafe-fixes``. None for a tensor stands for any
     value, and for one that torch makes anew. ``model`` is the one among ``models`` that must load the output, "" where
     the target is made up. ``source`` is saved by ``torch.save``, or as safetensors, and so is the target. ``called`` is
-    the name of the source, ``beside`` are texts in its folder by their names, and ``options`` go to the command.
+    the name of the source, ``options`` are more words of the command, and ``beside`` more files: state dicts, or what
+    is written as JSON, by their paths.
     """
 
     what: str
@@ -37,8 +38,8 @@ class Pair:
     source_format: str = "pt"
     target_format: str = "pt"
     called: str = "source"
-    beside: Mapping[str, str] = field(default_factory=dict)
     options: tuple[str, ...] = ()
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def answerable(self) -> bool:

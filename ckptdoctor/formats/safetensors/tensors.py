@@ -13,7 +13,7 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Cast, Edit, Fill, Reshape
 from ckptdoctor.edits.casts import SOURCES, converted
 from ckptdoctor.edits.elements import Elements, Shape, View, reshaped
-from ckptdoctor.edits.kinds import Dequantize, Tie
+from ckptdoctor.edits.kinds import Compute, Dequantize, Tie
 from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, made, new_keys, place_of, sources, with_new
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.safetensors.header import METADATA
@@ -102,7 +102,7 @@ class _File:
             return
         keys = new_keys(edit) if isinstance(edit, ENTERING) else (given[0].key,)
         new = [self._new(key, given[0], each) for key, each in zip(keys, results, strict=True)]
-        if isinstance(edit, Dequantize):
+        if isinstance(edit, (Dequantize, Compute)):
             new = [replace(each, dtype=BY_NAME[edit.dtype]) for each in new]
             self._recast = True
         if isinstance(edit, Tie):

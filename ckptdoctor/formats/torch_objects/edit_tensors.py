@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose
 from ckptdoctor.edits.elements import Elements
-from ckptdoctor.edits.kinds import Dequantize, FuseNorm, Tie
+from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.quantization import AFFINE
 from ckptdoctor.edits.tensors import (
     ENTERING,
@@ -42,6 +42,7 @@ _VERBS = {
     Fuse: "fused",
     FuseNorm: "computed",
     Dequantize: "computed",
+    Compute: "computed",
     Tie: "tied",
 }
 
@@ -69,8 +70,8 @@ def edit_tensors(graph: GraphEdit, storages: StorageEdits, run: Sequence[Edit]) 
             writer.change(edit)
         elif isinstance(edit, (Split, Fuse, FuseNorm)):
             writer.exchange(edit, changed.setdefault(place_of(edit), _Entries()))
-        elif isinstance(edit, Dequantize):
-            writer.dequantize(edit, changed.setdefault(place_of(edit), _Entries()))
+        elif isinstance(edit, (Dequantize, Compute)):
+            writer.compute(edit, changed.setdefault(place_of(edit), _Entries()))
         elif isinstance(edit, Tie):
             writer.tie(edit, changed.setdefault(place_of(edit), _Entries()))
     fills: dict[KeyPath, list[Fill]] = {}
@@ -137,9 +138,11 @@ class _Writer:
             entries.behind.setdefault(first, []).append((key, slot.value))
         entries.gone.update(dict.fromkeys(old))
 
-    def dequantize(self, edit: Dequantize, entries: _Entries) -> None:
+    def compute(self, edit: Union[Dequantize, Compute], entries: _Entries) -> None:
         """A new tensor, with nothing of the old ones but their place and their device."""
-        views = [part for view in self._given(edit) for part in self._with_channels(view, edit)]
+        views = self._given(edit)
+        if isinstance(edit, Dequantize):
+            views = [part for view in views for part in self._with_channels(view, edit)]
         if len({view.claim.device for view in views}) != 1:
             raise RefusedError(f"The parts of {edit.key} are tagged with different devices; retag them first.")
         ((now, origin),) = self._made(edit, views)

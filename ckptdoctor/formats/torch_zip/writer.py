@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Cast, Edit
-from ckptdoctor.edits.kinds import Dequantize, FuseNorm
+from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.torch_objects import StoragePlan, edit, interpret
 from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
@@ -50,7 +50,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     if table.notes and not directory.salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
     plans = edit(pickle, contents, edits).storages
-    computed = any(isinstance(each, (Cast, Dequantize, FuseNorm)) for each in edits)
+    computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in edits)
     if computed and any(each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes):
         raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
     if any(plan.new for plan in plans) and any(each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes):

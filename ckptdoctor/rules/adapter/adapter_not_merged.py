@@ -24,8 +24,11 @@ Repair
     (``modules_to_save``) are in the file twice: then one of the two has to be chosen first, by the commands that the
     finding gives.
 
-    To keep what was trained, merge: build the model with its adapter (``peft.get_peft_model``), load this file into it,
-    and save ``model.merge_and_unload()``. ``lora_alpha`` is in no tensor, but in ``adapter_config.json``.
+    To keep what was trained, merge: ``ckptdoctor fix FILE --merge-adapter adapter_config.json``. ``lora_alpha`` is in
+    no tensor, but in that file; where it is lost, ``--merge-adapter alpha=16`` says it. The sum is worked out in
+    float64 and rounded once; peft's own ``merge_and_unload`` rounds the product, its multiple and the sum, so that the
+    last digits may differ. The adapter itself is gone then: it cannot be told from the sum again. An adapter in a
+    folder of its own is added to its base likewise: ``ckptdoctor fix BASE --merge-adapter FOLDER``.
 """
 
 from __future__ import annotations
@@ -84,8 +87,8 @@ HEALTHY = (
     Example("the base model", _BASE, like=_BASE),
 )
 _MERGE = (
-    "To keep what was trained, load this file into get_peft_model(model, config) and save model.merge_and_unload(): "
-    "W + lora_alpha / r · B A, with lora_alpha from adapter_config.json."
+    "To keep what was trained, add it to the weights, W + lora_alpha / r · B A: ckptdoctor fix FILE --merge-adapter "
+    "adapter_config.json, or --merge-adapter alpha=N where that file is lost."
 )
 
 

@@ -53,7 +53,7 @@ def test_the_base_model_comes_out(title: str, tmp_path: Path) -> None:
     (finding,) = found(path, CODE)
     assert finding.fix is not None
     assert finding.fix.safety is Safety.UNSAFE
-    assert "merge_and_unload" in finding.advice
+    assert "--merge-adapter" in finding.advice
     out = tmp_path / "base.pt"
     repair(plan(FixRequest(str(path), str(out), selection=Selection((CODE,)), unsafe=True)))
     given = torch.load(out, weights_only=True)

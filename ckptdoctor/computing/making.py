@@ -1,0 +1,72 @@
+"""The values of tensors that are computed of others: what ``edits.computing`` says of each form, as code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+
+from ckptdoctor.casting.cast import one_thread
+from ckptdoctor.computing.rounding import rounded
+from ckptdoctor.computing.streams import PIECE, Read, Stream, data_of, whole
+from ckptdoctor.edits.computing import LOW_RANK, MASKED, SCALED, TURNED
+from ckptdoctor.edits.elements import Calculated
+
+
+def calculated(given: Calculated, read: Read) -> Iterator[bytes]:
+    """The bytes of the tensor."""
+    if prod(given.shape):
+        with one_thread(prod(given.shape)):
+            yield from _FORMS[given.form](given, read)
+
+
+def _masked(given: Calculated, read: Read) -> Iterator[bytes]:
+    """As ``BasePruningMethod.apply_mask`` has it (torch 2.13, nn/utils/prune.py): in the dtype of the original."""
+    original, mask = (Stream(part, kind, read) for part, kind in zip(given.parts, given.kinds, strict=True))
+    left = prod(given.shape)
+    while left:
+        count = min(left, PIECE)
+        numbers = original.take(count)
+        yield data_of(mask.take(count).to(dtype=numbers.dtype) * numbers)
+        left -= count
+
+
+def _low_rank(given: Calculated, read: Read) -> Iterator[bytes]:
+    rows, rank = given.parts[1].shape
+    columns = given.parts[2].shape[1]
+    right = whole(given.parts[2], _kind(given, 2), read).view(rank, columns)
+    weight, left = Stream(given.parts[0], given.kinds[0], read), Stream(given.parts[1], _kind(given, 1), read)
+    step = max(1, PIECE // columns)
+    for first in range(0, rows, step):
+        count = min(step, rows - first)
+        numbers = weight.take(count * columns).double().view(count, columns)
+        numbers.addmm_(left.take(count * rank).double().view(count, rank), right, alpha=given.numbers[0])
+        yield data_of(rounded(numbers, given.dtype))
+
+
+def _kind(given: Calculated, side: int) -> str:
+    """The dtype of the left or right factor: B is the left one (``kinds`` are in the order weight, A, B)."""
+    return given.kinds[3 - side if given.form == LOW_RANK else side]
+
+
+def _scaled(given: Calculated, read: Read) -> Iterator[bytes]:
+    dim, shape = int(given.numbers[0]), given.shape
+    factors = whole(given.parts[1], given.kinds[1], read)
+    weight = Stream(given.parts[0], given.kinds[0], read)
+    row = prod(shape[1:])
+    step = max(1, PIECE // row)
+    for first in range(0, shape[0], step):
+        count = min(step, shape[0] - first)
+        numbers = weight.take(count * row).double()
+        if dim:
+            found = numbers.view(count, shape[1], -1) * factors.view(1, -1, 1)
+        else:
+            found = numbers.view(count, row) * factors[first : first + count].view(-1, 1)
+        yield data_of(rounded(found, given.dtype))
+
+
+_FORMS: dict[str, Callable[[Calculated, Read], Iterator[bytes]]] = {
+    MASKED: _masked,
+    LOW_RANK: _low_rank,
+    TURNED: _low_rank,
+    SCALED: _scaled,
+}

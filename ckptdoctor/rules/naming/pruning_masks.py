@@ -1,0 +1,121 @@
+"""Weights are pruned: kept as an original and a mask, whose product is the weight.
+
+What it means
+    ``torch.nn.utils.prune`` puts ``weight_orig`` and ``weight_mask`` in the place of ``weight``, and likewise for any
+    other parameter (``bias_orig``, ``weight_hh_l0_orig``). The weight itself is computed whenever the module is used.
+
+Why it matters
+    Only a model that was pruned in the same places loads them. ``prune.remove`` makes the pruning permanent, and has to
+    be called before saving.
+
+What you see
+    Missing key(s) in state_dict: "fc.weight".
+    Unexpected key(s) in state_dict: "fc.weight_orig", "fc.weight_mask".
+
+How it is found
+    Both names of a pair, and no parameter of the name that they share. With a reference only where that wants the
+    plain parameter in the shape of the original, and neither of the two: a buffer of its own called ``weight_mask`` is
+    left alone. Where one of the two is missing, or their shapes differ, it is said, and nothing is computed.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER`` writes the product, ``mask.to(original.dtype) * original``, with the
+    very bits that ``prune.remove`` gives. Without a target: ``ckptdoctor fix FILE --select N429 --unsafe-fixes``. What
+    the mask hides is in the original file only, and an optimizer's state for the originals does not fit any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.edits.computing import FLOATS, MASKED, MASKS
+from ckptdoctor.edits.kinds import Compute
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.pruning import Pruned, pruned_for, pruned_in
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import auto_option
+
+_PRUNED = {"fc.weight_orig": T((2, 4)), "fc.weight_mask": T((2, 4)), "fc.bias": T((2,))}
+_PLAIN = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+SICK = (
+    Example("a pruned layer", _PRUNED),
+    Example("a pruned layer in a training checkpoint", {"epoch": 1, "model": _PRUNED}),
+    Example("a pruned layer for a plain one", _PRUNED, like=_PLAIN),
+    Example("a mask of another dtype", {**_PRUNED, "fc.weight_mask": T((2, 4), "bool")}, like=_PLAIN),
+    Example("no mask", {"fc.weight_orig": T((2, 4)), "fc.bias": T((2,))}, like=_PLAIN),
+    Example("a mask of another shape", {**_PRUNED, "fc.weight_mask": T((4,))}, like=_PLAIN),
+)
+HEALTHY = (
+    Example("a plain layer", _PLAIN),
+    Example("the target is pruned alike", _PRUNED, like=_PRUNED),
+    Example("a weight with a mask of its own", {**_PLAIN, "fc.weight_mask": T((2, 4))}),
+    Example(
+        "spectral norm",
+        {"fc.weight_orig": T((2, 4)), "fc.weight_u": T((2,)), "fc.weight_v": T((4,)), "fc.bias": T((2,))},
+    ),
+)
+
+
+@rule("N429", "pruning-masks", Severity.INFO)
+def pruning_masks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Pairs of an original and a mask."""
+    if isinstance(subject, Comparison):
+        found = pruned_for(subject)
+        if found:
+            yield _problem(found, subject.path, Safety.CONFIRMED, auto_option(subject), Severity.ERROR)
+        return
+    for state_dict in subject.state_dicts:
+        found = pruned_in(state_dict) if state_dict.role in WEIGHTS else ()
+        if found:
+            yield _problem(found, state_dict.path, Safety.UNSAFE, "--select N429", Severity.INFO)
+
+
+def _problem(found: tuple[Pruned, ...], place: KeyPath, safety: Safety, option: str, severity: Severity) -> Problem:
+    first, more = found[0], len(found) - 1
+    ready = tuple(_edits(found, place))
+    parts = [part for each in found for part in each.parts]
+    likewise = f"; {wording.count(more, 'more parameter')} likewise" if more else ""
+    verb = "is" if len(first.parts) == 1 else "are"
+    title = f"multiply {wording.count(len(ready), 'pruned parameter')} by the mask, and leave out what it hides"
+    return Problem(
+        message=f"{wording.listed(list(first.parts))} {verb} here instead of {first.key}{likewise}",
+        cause="Saved from a model pruned with torch.nn.utils.prune, which computes each parameter from an original and "
+        "a mask; a model that was not pruned knows neither name.",
+        torch_says=(wording.missing_keys([each.key for each in found]), wording.unexpected_keys(parts)),
+        advice=_advice(found),
+        keys=tuple([each.path for one in found for each in (one.original, one.mask) if each is not None]),
+        location=Location(path=place),
+        fix=Fix(title, ready, safety, option) if ready else None,
+        severity=severity,
+    )
+
+
+def _edits(found: Iterable[Pruned], place: KeyPath) -> Iterator[Compute]:
+    for each in found:
+        if _ready(each) and each.original is not None and each.mask is not None:
+            paths = (each.original.path, each.mask.path)
+            yield Compute(paths, each.key, MASKED, each.original.dtype.name, place)
+
+
+def _ready(each: Pruned) -> bool:
+    """Whether both parts are there, and torch multiplies such ones."""
+    kinds = (each.original.dtype.name, each.mask.dtype.name) if each.original and each.mask else ("", "")
+    return each.fits and kinds[0] in FLOATS and kinds[1] in MASKS
+
+
+def _advice(found: Iterable[Pruned]) -> str:
+    """Why one of them is not computed."""
+    odd = next((each for each in found if not _ready(each)), None)
+    if odd is None:
+        return ""
+    if odd.original is None:
+        return f"The values of {odd.key} are not here, only its mask: no repair exists. Look for {odd.key}_orig."
+    if odd.mask is None:
+        return f"What of {odd.key} was pruned only its mask tells, which is not here: no repair exists."
+    kinds = " and ".join(f"{each.dtype.name} {wording.shape(each.shape)}" for each in (odd.original, odd.mask))
+    return f"The parts of {odd.key} are {kinds}: torch keeps none like that, and nothing is computed of them."

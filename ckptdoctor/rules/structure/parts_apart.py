@@ -1,0 +1,87 @@
+"""The parts of one model lie in dicts of their own.
+
+What it means
+    Somebody saved ``{"encoder": encoder.state_dict(), "decoder": decoder.state_dict()}``, or a tree of dicts with a
+    tensor at each end (``{"encoder": {"weight": …}}``), as Flax and Haiku keep parameters. The model that it is for
+    has all of it under names with dots: ``encoder.weight``.
+
+Why it matters
+    ``load_state_dict`` wants one flat dict. Each part loads into its own module, and none into the whole model.
+
+What you see
+    Missing key(s) in state_dict: "encoder.weight", "decoder.weight".
+    Unexpected key(s) in state_dict: "encoder", "decoder".
+
+How it is found
+    Only with a reference, of which every key must be there in its shape once the names on the way are joined by dots,
+    and nothing else in the same parts. Where a second set has the keys and shapes of a part (an average, a teacher), or
+    more than one dict would do, nothing is put together.
+
+Repair
+    ``ckptdoctor fix FILE --auto --like OTHER`` makes one flat state dict of them. No value changes; what lies beside
+    the parts (an epoch, an optimizer) is left out, as with ``--root``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Mapping
+from ckptdoctor.edits import Fix, Flatten, Safety
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.moving import auto_option
+
+_ENCODER = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+_DECODER = {"out.weight": T((4, 2))}
+_WHOLE = {"encoder.fc.weight": T((2, 4)), "encoder.fc.bias": T((2,)), "decoder.out.weight": T((4, 2))}
+SICK = (
+    Example("an encoder and a decoder for a model of both", {"encoder": _ENCODER, "decoder": _DECODER}, like=_WHOLE),
+    Example("beside what training needs", {"epoch": 3, "encoder": _ENCODER, "decoder": _DECODER}, like=_WHOLE),
+    Example(
+        "a tree of dicts",
+        {"encoder": {"fc": {"weight": T((2, 4)), "bias": T((2,))}}, "decoder": {"out": {"weight": T((4, 2))}}},
+        like=_WHOLE,
+    ),
+)
+HEALTHY = (
+    Example("the flat dict", _WHOLE, like=_WHOLE),
+    Example("a target that is one of the parts", {"encoder": _ENCODER, "decoder": _DECODER}, like=_ENCODER),
+    Example(
+        "an average beside them",
+        {"encoder": _ENCODER, "decoder": _DECODER, "encoder_ema": _ENCODER},
+        like=_WHOLE,
+    ),
+)
+
+
+@rule("W312", "parts-apart", Severity.ERROR)
+def parts_apart(comparison: Comparison) -> Iterator[Problem]:
+    """All parts of the target, in dicts of their own."""
+    found = comparison.parts
+    if found is None:
+        return
+    tree = comparison.checkpoint.tree
+    assert isinstance(tree, Mapping)
+    listed = wording.listed([f'"{name}"' for name in found.names[:4]])
+    more = f" and {len(found.names) - 4:,} more" if len(found.names) > 4 else ""
+    total = len(comparison.reference.tensors)
+    yield Problem(
+        message=f"the parts of {comparison.reference.source} lie in dicts of their own: {listed}{more}",
+        cause="Joined by dots, the names on the way are those of the model, which wants one flat dict.",
+        torch_says=(
+            wording.missing_keys([key for key, _ in found.tensors]),
+            wording.unexpected_keys([str(part) for part, _ in tree.entries]),
+        ),
+        keys=tuple([(*found.path, *place) for _, place in found.tensors]),
+        location=Location(path=found.path),
+        fix=Fix(
+            f"put {wording.count(total, 'tensor')} under one roof, by the names on the way",
+            (Flatten(found.path, found.tensors),),
+            Safety.CONFIRMED,
+            auto_option(comparison),
+        ),
+    )

@@ -35,8 +35,16 @@ def another_quantity(old: str, new: str, shape: tuple[int, ...]) -> bool:
     A square matrix says nothing of which side is which, so a parameter of another kind of owner (bare, a Keras kernel)
     is not the weight of a linear layer without a word.
     """
-    if len(shape) == 2 and shape[0] == shape[1] > 1 and _is_weight(old) != _is_weight(new):
-        return True
+    return another_owner(old, new, shape) or another_thing(old, new)
+
+
+def another_owner(old: str, new: str, shape: tuple[int, ...]) -> bool:
+    """Whether a square matrix would change the kind of its owner: which of its sides is which, nothing tells then."""
+    return len(shape) == 2 and shape[0] == shape[1] > 1 and _is_weight(old) != _is_weight(new)
+
+
+def another_thing(old: str, new: str) -> bool:
+    """Whether one of the names says that it is another thing made of the other: its average, say, or its gradient."""
     return (_ANY.search(old) or _ANY.search(new)) is not None and _others(old) != _others(new)
 
 

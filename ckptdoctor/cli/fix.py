@@ -60,8 +60,8 @@ from ckptdoctor.findings import RepairReport
     "--qkv-layout", type=click.Choice(QKV_LAYOUTS), help="With --auto: how fused queries, keys and values lie."
 )
 @click.option("--heads", type=int, metavar="N", help="How many heads of attention there are, where no config says it.")
-@click.option("--write-map", metavar="JSON", help="Also write down which key became which, for --map.")
-@click.option("--map", "map_file", metavar="JSON", help="Rename as an earlier repair did, which wrote this.")
+@click.option("--write-map", metavar="JSON", help="Write down for --map which key became which; or what is uncertain.")
+@click.option("--map", "map_file", metavar="JSON", help="Rename as this says, which --write-map wrote.")
 @click.option("--reverse", is_flag=True, help="With --map: the other way round.")
 @codes("--select", "Only the repairs of these rules: codes, names or prefixes, separated by commas.")
 @click.option("--unsafe-fixes", "unsafe", is_flag=True, help="Also repairs that change or drop something.")
@@ -69,7 +69,7 @@ from ckptdoctor.findings import RepairReport
 @click.option("--force", is_flag=True, help="Replace an existing output, even the original itself.")
 @as_json
 @color
-def command(path: str, diff: bool, style: str, color: str, write_map: str | None, **asked: Any) -> ExitStatus:
+def command(path: str, diff: bool, style: str, color: str, **asked: Any) -> ExitStatus:
     """Repair a checkpoint without losing anything.
 
     With nothing named, every safe repair of what check finds is applied; with options, just those: first --root, then
@@ -83,7 +83,7 @@ def command(path: str, diff: bool, style: str, color: str, write_map: str | None
     request = _request(path, **asked)
     try:
         with drawn(NOTHING_WRITTEN):
-            report = _carried_out(request, diff, write_map)
+            report = _carried_out(request, diff)
     except KeyboardInterrupt as interrupt:
         voice.refuse_json(str(interrupt))
         raise
@@ -138,23 +138,30 @@ def read_map(path: str | None, reverse: bool) -> NameMap | None:
         if reverse:
             raise UsageError("--reverse turns a map round: add --map JSON.")
         return None
-    from ckptdoctor.engine import name_map
+    from ckptdoctor.engine import map_file
 
-    found = name_map.read(path)
+    found = map_file.read(path)
     return found.reversed() if reverse else found
 
 
-def _carried_out(request: FixRequest, diff: bool, write_map: str | None) -> RepairReport:
-    from ckptdoctor.engine import name_map
+def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
+    from ckptdoctor.engine import map_file, name_map
+    from ckptdoctor.engine.fitting import UnfitError
     from ckptdoctor.engine.plan import plan
     from ckptdoctor.engine.repair import preview, repair
 
-    planned = plan(request)
-    if write_map is not None:
-        name_map.require_room(write_map)
+    try:
+        planned = plan(request)
+    except UnfitError as error:
+        if request.write_map is not None and error.draft is not None:
+            map_file.require_room(request.write_map, force=request.force)
+            map_file.write(request.write_map, error.draft)
+        raise
+    if request.write_map is not None:
+        map_file.require_room(request.write_map)
     report = preview(planned) if diff else repair(planned).report
-    if write_map is not None:
-        name_map.write(write_map, name_map.of_steps(planned.original, planned.steps))
+    if request.write_map is not None:
+        map_file.write(request.write_map, name_map.of_steps(planned.steps))
     return report
 
 

@@ -12,11 +12,9 @@ from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Edit, Fuse, Split, Transpose
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.alignment import Comparison, compare
-from ckptdoctor.facts.qkv import Ranges, fuse_order, rows, split_parts
+from ckptdoctor.facts.qkv import HEAD_BY_HEAD, Ranges, fuse_order, rows, split_parts
 from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.facts.shapes.sorting import shapes
-
-_HEAD_BY_HEAD = ("per-head", "grouped")  # layouts in which the size of a head matters
 
 
 def attention_edits(checkpoint: Checkpoint, reference: Reference, layout: str, heads: int | None) -> tuple[Edit, ...]:
@@ -35,7 +33,7 @@ def attention_edits(checkpoint: Checkpoint, reference: Reference, layout: str, h
 def _ranges(found: Fused, layout: str, heads: int | None) -> dict[str, Ranges]:
     queries, keys = found.part_shapes[0][0], found.part_shapes[1][0]
     if heads is None:
-        if layout in _HEAD_BY_HEAD:
+        if layout in HEAD_BY_HEAD:
             raise UsageError(f"--qkv-layout {layout} goes head by head: say how many there are with --heads N.")
         size = gcd(queries, keys)
         return rows(layout, queries // size, keys // size, size)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from glob import escape
+from shlex import quote
 
-from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.engine.finishing import Try, ways, without_an_answer
+from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.request import FixRequest, again
+from ckptdoctor.engine.witness import decided, parted, under
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import foreign
 from ckptdoctor.facts.alignment import Alignment, Comparison, compare
@@ -27,10 +31,11 @@ from ckptdoctor.rules.layout_edits import lacking
 _SHOWN = 5  # keys that a refusal names
 
 
-def require_one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest) -> None:
-    """Raise RefusedError where several state dicts, or parts of one, fit a target equally well: raw and averaged, say.
+def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source) -> KeyPath | None:
+    """The set of weights that values choose among several that fit equally well; None where there is nothing to choose.
 
-    Which of them is wanted only a person can know.
+    Raises RefusedError where several state dicts, or parts of one, fit a target and values do not decide: raw and
+    averaged weights, say. Which of them is wanted only a person can know.
     """
     total = plural(len(reference.tensors), "key")
     whole = [each for each in weights_among(checkpoint.state_dicts) if each.path]
@@ -38,29 +43,62 @@ def require_one_choice(checkpoint: Checkpoint, reference: Reference, request: Fi
         fits = {each.path: len(compare(checkpoint, reference, each.path).cured.fits) for each in whole}
         best = [path for path, keys in fits.items() if keys and keys == max(fits.values())]
         if len(best) > 1:
+            sets = {show_path(path): path for path in best}
+            chosen = decided(
+                source, [(name, under(path, checkpoint, reference)) for name, path in sets.items()], reference
+            )
+            if chosen is not None:
+                return sets[chosen]
             lines = [f"more than one set of weights fits {reference.source}: choose one."]
-            for path in best:
-                name = show_path(path)
+            for name, path in sets.items():
                 lines.append(f"  {name}, {fits[path]:,} of {total}: {again(replace(request, root=name))}")
             raise RefusedError("\n".join(lines))
     state_dict = compare(checkpoint, reference).state_dict
-    parts = rival_parts({each.key: each for each in state_dict.tensors}, reference) if state_dict is not None else ()
+    here = {each.key: each for each in state_dict.tensors} if state_dict is not None else {}
+    parts = rival_parts(here, reference)
     if parts:
+        chosen = decided(source, [(part, parted(here, part)) for part in parts], reference)
         lines = [f"more than one part fits {reference.source}: choose one."]
         for part in parts:
             command = again(replace(request, keep=(*request.keep, f"{escape(part)}*")))
-            lines.append(f"  {part.removesuffix('.')}, {total}: {command}")
+            bytes_ = ", the bytes of the target" if part == chosen else ""
+            lines.append(f"  {part.removesuffix('.')}, {total}{bytes_}: {command}")
         raise RefusedError("\n".join(lines))
+    return None
 
 
-def require_fit(checkpoint: Checkpoint, reference: Reference, unsafe: bool = False) -> None:
-    """Raise RefusedError unless ``load_state_dict(strict=True)`` of the target would take these contents.
+class UnfitError(RefusedError):
+    """What is there does not fit its target, nor does anything that no guess makes of it.
 
-    The sentence says how much fits, what is in the way, and how to decide it.
+    ``missing`` are the wanted keys that it lacks or has in another shape.
+    """
+
+    def __init__(self, message: str, missing: tuple[str, ...] = (), draft: NameMap | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing
+        self.draft = draft
+
+
+def require_fit(checkpoint: Checkpoint, reference: Reference) -> None:
+    """Raise UnfitError unless ``load_state_dict(strict=True)`` of the target would take these contents.
+
+    The sentence says how much fits, and what is in the way.
     """
     comparison = compare(checkpoint, reference)
     if not fits(comparison):
-        raise RefusedError(_why(comparison, unsafe))
+        lacking = (*comparison.plain.missing, *comparison.plain.mismatched)
+        raise UnfitError(_why(comparison), lacking)
+
+
+def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attempt: Try) -> UnfitError:
+    """The refusal with the commands that would finish, or with the sentence that says that there is none."""
+    assert request.reference is not None
+    why = attempt(replace(request, unsafe=False)).why if request.unsafe else ""  # before anything was left out
+    lines, found = [why or error.message], ways(original, request, attempt)
+    told = f" {request.target}" if request.target else ""
+    lines += [f"  ckptdoctor check {quote(request.path)}{told} says what each of them means"] if told else []
+    lines += found.lines or [without_an_answer(request.reference, error.missing)]
+    return UnfitError("\n".join(lines), error.missing, found.draft)
 
 
 def fits(comparison: Comparison) -> bool:
@@ -77,7 +115,7 @@ def codes(plain: Alignment, wanted: Mapping[str, Expected]) -> tuple[str, ...]:
     return tuple([key for key in plain.fits if is_code(plain.here[key], wanted[key])])
 
 
-def _why(comparison: Comparison, unsafe: bool) -> str:
+def _why(comparison: Comparison) -> str:
     plain, source = comparison.plain, comparison.reference.source
     total = len(comparison.reference.tensors)
     lines = [
@@ -87,37 +125,31 @@ def _why(comparison: Comparison, unsafe: bool) -> str:
     lines += _lines("another shape", plain.mismatched)
     lines += _lines("integers, which are no weights without their scale", codes(plain, comparison.reference.tensors))
     if comparison.moves:
-        lines.append(
-            "  some names can only be guessed from their order, and no guess is written: say them with --rename"
-        )
-    lines += [] if unsafe else _undone(comparison)
+        lines.append("  some names can only be guessed from their order, and no guess is written")
+    lines += _undone(comparison)
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
     said = lacking(comparison)
     if said:
         lines.append(f"  {said}")
     elif family is not None:
         lines.append(f"  another code base arranged these values: convert it with {family.converter}")
-    option = comparison.reference.option or "--like OTHER"
-    lines.append(f"  ckptdoctor check FILE {option} says what each of them means")
     return "\n".join(lines)
 
 
 def _undone(comparison: Comparison) -> list[str]:
-    """What --unsafe-fixes does, where nothing else keeps it from being done."""
+    """What only --unsafe-fixes does."""
     norms, found = computable(comparison), shapes(comparison)
     lines = []
     adapter = foreign(comparison.state_dict, comparison.reference.tensors)
     if adapter is not None and adapter.wrapped and not adapter.copies:
-        lines.append(
-            "  there is an adapter in it, which is not merged: --merge-adapter adds it, --unsafe-fixes leaves it out"
-        )
+        lines.append("  there is an adapter in it, which is not merged: --merge-adapter adds it")
     if norms:
         what = ", ".join(norms[0].parts)
-        lines.append(f"  {norms[0].key} has to be computed of its norm ({what}): add --unsafe-fixes")
+        lines.append(f"  {norms[0].key} has to be computed of its norm ({what})")
     if any(spelled(each) for each in found.gates):
-        lines.append("  the order of gate and up projection is told by their name alone: --unsafe-fixes trusts it")
+        lines.append("  the order of gate and up projection is told by their name alone")
     if any(stacks(comparison, each) for each in found.experts):
-        lines.append("  the slices of stacked experts may be transposed: --unsafe-fixes goes by their shapes")
+        lines.append("  the slices of stacked experts may be transposed: only their shapes tell")
     return lines
 
 

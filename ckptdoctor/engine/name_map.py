@@ -1,100 +1,134 @@
-"""The renames of a repair as a file: to use again on checkpoints of the same kind, forwards or backwards.
+"""The renames of a repair as data: to use again on checkpoints of the same kind, and to be confirmed before that.
 
-``{"format": "ckptdoctor map 1", "root": …, "names": {old: new}, "dropped": [old, …]}``: ``root`` is where the state
-dict was ("" at the top), the names are those of tensors in it, and what was dropped is gone.
+``engine.map_file`` says how it is written down.
 """
 
 from __future__ import annotations
 
-import json
-import os
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.keypath import KeyPath
-from ckptdoctor.edits import Drop, Edit, Rename, TakeRoot
+from ckptdoctor.edits import Drop, Edit, Rename, TakeRoot, Transpose
+from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.weights import weights
-from ckptdoctor.errors import RefusedError, UnreadableError, UsageError, WriteError
+from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 
-FORMAT = "ckptdoctor map 1"
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What becomes of a key: its new name, several for one tensor under each of them, () where it is left out."""
+
+    to: tuple[str, ...] = ()
+    transposed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A pair that a person has to confirm: what is proposed, why it is not certain, and what else it may be."""
+
+    given: Given
+    why: str
+    rivals: tuple[Given, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NameMap:
-    """Where the state dict was, what its keys became, and which of them went."""
+    """Where the state dict was, what its keys became, and which of them went.
+
+    ``ties`` are further names of tensors and ``turned`` the tensors that are transposed, by their old keys. ``marks``
+    are the pairs that wait for a person: as long as there is one, nothing is renamed. ``towards`` is the option that
+    names the target of a draft, against which it is checked. ``file`` is where the map was read from.
+    """
 
     root: str
     names: dict[str, str]
     dropped: tuple[str, ...] = ()
+    ties: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    turned: tuple[str, ...] = ()
+    marks: dict[str, Mark] = field(default_factory=dict)
+    towards: str = ""
+    file: str = ""
 
     def reversed(self) -> NameMap:
-        """The way back, for files that have gone this way. What was dropped does not come back."""
-        return NameMap("", {new: old for old, new in self.names.items()})
+        """The way back, for files that have gone this way. What was dropped does not come back.
+
+        Raises RefusedError for a map with marks.
+        """
+        if self.marks:
+            raise RefusedError(f"{self.file} has pairs that nobody has confirmed: it has no way back yet.")
+        back = {new: old for old, new in self.names.items()}
+        more = tuple([name for each in self.ties.values() for name in each])
+        return NameMap("", back, more, turned=tuple([self.names.get(old, old) for old in self.turned]), file=self.file)
 
 
-def of_steps(original: Checkpoint, steps: tuple[Step, ...]) -> NameMap:
+def resolved(draft: NameMap) -> NameMap:
+    """The map with every mark confirmed as it is proposed."""
+    found, dropped, ties, turned = dict(draft.names), list(draft.dropped), dict(draft.ties), list(draft.turned)
+    for old, mark in draft.marks.items():
+        add(old, mark.given, found, dropped, ties, turned)
+    return NameMap(draft.root, found, tuple(dropped), ties, tuple(turned), towards=draft.towards, file=draft.file)
+
+
+def add(
+    old: str,
+    given: Given,
+    found: dict[str, str],
+    dropped: list[str],
+    ties: dict[str, tuple[str, ...]],
+    turned: list[str],
+) -> None:
+    """Note what becomes of a key."""
+    if not given.to:
+        dropped.append(old)
+        return
+    found[old] = given.to[0]
+    if len(given.to) > 1:
+        ties[old] = given.to[1:]
+    if given.transposed:
+        turned.append(old)
+
+
+def of_steps(steps: tuple[Step, ...]) -> NameMap:
     """What the steps of a repair did to the keys of the one state dict that they left."""
     root: KeyPath = ()
     names: dict[str, str] = {}
     dropped: list[str] = []
+    turned: list[str] = []
     for edit in [edit for step in steps for edit in step.edits]:
+        before = {new: old for old, new in names.items()}
         if isinstance(edit, TakeRoot):
             root = (*root, *edit.path)
         elif isinstance(edit, Rename):
-            before = {new: old for old, new in names.items()}
             names.update({before.get(old, old): new for old, new in edit.pairs})
         elif isinstance(edit, Drop):
-            before = {new: old for old, new in names.items()}
             dropped += [before.get(str(path[-1]), str(path[-1])) for path in edit.paths]
+        elif isinstance(edit, Transpose):
+            turned.append(before.get(str(edit.path[-1]), str(edit.path[-1])))
     gone = set(dropped)
-    return NameMap(show_path(root) if root else "", {k: v for k, v in names.items() if k not in gone}, tuple(dropped))
-
-
-def require_room(path: str) -> None:
-    """Raises WriteError where the map could not be written in the end."""
-    folder = os.path.dirname(path) or "."
-    why = "No such file or directory" if not os.path.isdir(folder) else "Is a directory" if os.path.isdir(path) else ""
-    if not why and not os.access(path if os.path.exists(path) else folder, os.W_OK):
-        why = "Permission denied"
-    if why:
-        raise WriteError(f"The map {path} could not be written: {why}. Nothing was repaired.")
-
-
-def write(path: str, name_map: NameMap) -> None:
-    """Write the map. Raises WriteError."""
-    text = json.dumps(
-        {"format": FORMAT, "root": name_map.root, "names": name_map.names, "dropped": list(name_map.dropped)}, indent=1
-    )
-    try:
-        Path(path).write_text(text + "\n", encoding="utf-8")
-    except OSError as error:
-        raise WriteError(f"The map {path} could not be written: {error.strerror}. All else was done.") from error
-
-
-def read(path: str) -> NameMap:
-    """The map in a file. Raises UnreadableError, or UsageError for a file that is none."""
-    try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UnreadableError(f"The map {path} cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise UsageError(f"{path} is no map of names: {error}.") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        raise UsageError(f"{path} is no map of names: --write-map writes one.")
-    root, pairs, dropped = found.get("root", ""), found.get("names"), found.get("dropped", [])
-    if not isinstance(root, str) or not isinstance(pairs, dict) or not isinstance(dropped, list):
-        raise UsageError(f"{path} is no map of names: it wants a root, names and what was dropped.")
-    return NameMap(root, {str(old): str(new) for old, new in pairs.items()}, tuple(map(str, dropped)))
+    kept = {old: new for old, new in names.items() if old not in gone}
+    return NameMap(show_path(root) if root else "", kept, tuple(dropped), turned=tuple(turned))
 
 
 def root_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
     """Take the state dict out of the rest, where the map was made from a nested one."""
     path = find_root(checkpoint.tree, name_map.root) if name_map.root else ()
     return [TakeRoot(path)] if path else []
+
+
+def turn_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
+    """Transpose what the map says. Raises RefusedError for what is no matrix."""
+    found: list[Edit] = []
+    wanted = set(name_map.turned)
+    for state_dict in weights(checkpoint) if wanted else ():
+        for tensor in state_dict.tensors:
+            if tensor.key in wanted and len(tensor.shape) != 2:
+                raise RefusedError(f"--map would transpose {tensor.key}, which is no matrix: {list(tensor.shape)}.")
+            found += [Transpose(tensor.path)] if tensor.key in wanted else []
+    return found
 
 
 def name_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
@@ -105,14 +139,24 @@ def name_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
         known = [key for key in keys if key in name_map.names or key in name_map.dropped]
         if 2 * len(known) < len(name_map.names):
             continue
-        dropped = [(*state_dict.path, key) for key in keys if key in name_map.dropped]
-        rest = [key for key in (*keys, *state_dict.others) if key not in name_map.dropped]
+        gone = set(name_map.dropped)
+        dropped = [(*state_dict.path, key) for key in keys if key in gone]
+        rest = [key for key in (*keys, *state_dict.others) if key not in gone]
         renaming = names.renaming(rest, lambda key: name_map.names.get(key, key))
         if renaming.collision is not None:
             one, other, name = renaming.collision
             raise RefusedError(f"--map would give two keys one name: {one} and {other} would both become {name}.")
         found += [Drop(tuple(dropped))] if dropped else []
         found += [Rename(state_dict.path, renaming.pairs)] if renaming.pairs else []
-    if not found:
+        here = set(keys)
+        for old, more in name_map.ties.items():
+            path = (*state_dict.path, name_map.names.get(old, old))
+            found += [Tie(path, name) for name in more] if old in here else []
+    if not found and not _known(checkpoint, name_map):
         raise RefusedError("--map names keys that this file does not have: it belongs to other checkpoints.")
     return found
+
+
+def _known(checkpoint: Checkpoint, name_map: NameMap) -> bool:
+    """Whether the map speaks of keys that are here, though it changes none of them."""
+    return any(key in name_map.names for state_dict in weights(checkpoint) for key in state_dict.keys)

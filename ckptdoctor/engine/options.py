@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, at
 from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, TakeRoot
 from ckptdoctor.engine.matching import dropped_paths, kept_paths
 from ckptdoctor.engine.moving import moved_tensors
-from ckptdoctor.engine.name_map import name_edits, root_edits
+from ckptdoctor.engine.name_map import name_edits, root_edits, turn_edits
 from ckptdoctor.engine.request import FixRequest, Substitution
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.sharing import clone_edits, tie_edits
@@ -41,6 +41,7 @@ def wishes(request: FixRequest) -> Iterator[Wish]:
     if request.name_map is not None:
         wanted = request.name_map
         yield Wish("--map", "take the state dict out of the rest", lambda checkpoint: root_edits(checkpoint, wanted))
+        yield Wish("--map", "transpose as the map says", lambda checkpoint: turn_edits(checkpoint, wanted))
         yield Wish("--map", "rename as the map says", lambda checkpoint: name_edits(checkpoint, wanted))
     if request.drop:
         yield _pattern_wish("--drop", request.drop, dropped_paths)

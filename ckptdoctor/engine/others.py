@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference, is_extra_state
-from ckptdoctor.errors import RefusedError
+from ckptdoctor.engine.fitting import UnfitError
 from ckptdoctor.facts.alignment import compare
 
 _SHOWN = 5  # keys that a refusal names
 
 
 def require_no_others(checkpoint: Checkpoint, reference: Reference) -> None:
-    """Raise RefusedError for values among the weights that ``load_state_dict(strict=True)`` would not take.
+    """Raise UnfitError for values among the weights that ``load_state_dict(strict=True)`` would not take.
 
     ``require_fit`` judges the tensors. Source: ``torch.nn.Module.load_state_dict``.
     """
@@ -24,8 +24,7 @@ def require_no_others(checkpoint: Checkpoint, reference: Reference) -> None:
     lines = _lines("missing", found.extra_missing) + _lines("left over", (*found.extra_unexpected, *strange))
     if lines:
         first = f"all tensors fit {reference.source}, but not what is no tensor beside them."
-        option = reference.option or "--like OTHER"
-        raise RefusedError("\n".join([first, *lines, f"  ckptdoctor check FILE {option} says what each of them means"]))
+        raise UnfitError("\n".join([first, *lines]))
 
 
 def _lines(what: str, keys: tuple[str, ...]) -> list[str]:

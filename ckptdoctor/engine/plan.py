@@ -6,7 +6,7 @@ from dataclasses import field, replace
 from time import perf_counter
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import (
     Cast,
@@ -36,7 +36,8 @@ from ckptdoctor.engine.convert_choosing import outside as outside_of
 from ckptdoctor.engine.convert_request import asked_for
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
 from ckptdoctor.engine.diagnose import findings_of, possible
-from ckptdoctor.engine.fitting import require_fit, require_one_choice
+from ckptdoctor.engine.finishing import Attempt
+from ckptdoctor.engine.fitting import UnfitError, answered, one_choice, require_fit
 from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.origins import Origins
@@ -45,8 +46,9 @@ from ckptdoctor.engine.remapping import in_its_place, remap_edits
 from ckptdoctor.engine.request import FixRequest, index_path, output_path, require_local
 from ckptdoctor.engine.sharing import insist_on_twins
 from ckptdoctor.engine.steps import changes, without_returning
-from ckptdoctor.engine.told import with_target
-from ckptdoctor.errors import UsageError
+from ckptdoctor.engine.told import require_confirmed, with_target
+from ckptdoctor.engine.witness import witnessed
+from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.alignment import compare
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.nested_parts import parts_for
@@ -55,6 +57,7 @@ from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.late import dataclass
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.renames import rename_edits
 from ckptdoctor.writing import Recipe
 
 # Rounds of diagnosis and cure: far more than wrappers are ever nested; a rule whose cure does not heal ends here
@@ -111,17 +114,15 @@ def plan(request: FixRequest) -> Plan:
     with formats.opened(request.path) as (source, container):
         original = formats.read(source, container)
         request = with_target(request, original)
+        require_confirmed(request)
         draft = _Draft(original, request.unsafe)
         for finding, fix in values_cures(original, source, rules) if request.selection.select is not None else ():
             draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits)
-        for wish in wishes(request):
-            edits = tuple(wish.edits(draft.checkpoint))
-            safety = Safety.UNSAFE if _loses(draft.checkpoint, edits) else Safety.SAFE
-            draft.add(wish.label, "", wish.title, safety, edits)
+        _wish(draft, request)
         if request.remap_optimizer and request.reference is not None:
             request = replace(request, reference=in_its_place(request.reference, draft.checkpoint))
         if request.auto:
-            fit_to_reference(draft, request, rules)
+            _fit_or_say(draft, source, request, rules)
         if request.remap_optimizer:
             edits = tuple(remap_edits(draft.checkpoint, request.reference, request.unsafe))
             draft.add("--remap-optimizer", "", "number the parameters of optimizers anew", Safety.SAFE, edits)
@@ -158,6 +159,33 @@ def plan(request: FixRequest) -> Plan:
     )
 
 
+def _wish(draft: _Draft, request: FixRequest) -> None:
+    """Add the steps of the options."""
+    for wish in wishes(request):
+        edits = tuple(wish.edits(draft.checkpoint))
+        safety = Safety.UNSAFE if _loses(draft.checkpoint, edits) else Safety.SAFE
+        draft.add(wish.label, "", wish.title, safety, edits)
+
+
+def _fit_or_say(draft: _Draft, source: Source, request: FixRequest, rules: tuple[Rule, ...]) -> None:
+    """Fit the target, or raise the refusal with what would finish, each way of which is planned here."""
+    original = draft.original
+
+    def attempt(wanted: FixRequest) -> Attempt:
+        tried = _Draft(original, wanted.unsafe)
+        try:
+            _wish(tried, wanted)
+            fit_to_reference(tried, source, wanted, rules)
+        except (RefusedError, UsageError) as error:
+            return Attempt(tried.checkpoint, tuple(tried.steps), False, error.message)
+        return Attempt(tried.checkpoint, tuple(tried.steps), fits=True)
+
+    try:
+        fit_to_reference(draft, source, request, rules)
+    except UnfitError as error:
+        raise answered(error, original, request, attempt) from None
+
+
 def _wrong(checkpoint: Checkpoint, container: Container, request: FixRequest) -> list[Finding]:
     """The errors in a file in which nothing is to be repaired: a target may want what is wrong by itself."""
     contents = findings_of(checkpoint, all_rules(), request.reference if request.auto else None)
@@ -172,7 +200,7 @@ class _Draft:
         self.checkpoint = checkpoint
         self.steps: list[Step] = []
         self.origins = Origins()
-        self._original = checkpoint
+        self.original = checkpoint
         self._unsafe = unsafe
 
     @property
@@ -198,7 +226,7 @@ class _Draft:
             said += changes(self.checkpoint, run, after)
             self.checkpoint = after
             if isinstance(run[0], Cast):
-                loss = lost(self._original, after, self.origins.remade, run[0], self._unsafe)
+                loss = lost(self.original, after, self.origins.remade, run[0], self._unsafe)
                 said += [] if loss is None else [loss_change(loss)]
                 safety = Safety.UNSAFE if loss is not None and loss.changed else safety
         if edits:
@@ -226,7 +254,7 @@ def _fit(checkpoint: Checkpoint, reference: Reference | None) -> tuple[int, int]
     return coverage.keys, coverage.total_keys
 
 
-def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]) -> None:
+def fit_to_reference(draft: _Draft, source: Source, request: FixRequest, rules: tuple[Rule, ...]) -> None:
     """Add the steps that make the contents fit the target.
 
     Raises UsageError without a target, and RefusedError where they do not fit in the end: what is left, and why.
@@ -235,17 +263,21 @@ def fit_to_reference(draft: _Draft, request: FixRequest, rules: tuple[Rule, ...]
     if reference is None:
         raise UsageError("--auto needs to know the target: add --like OTHER, or --model MODULE:CLASS.")
     _put_together(draft, reference)
-    require_one_choice(draft.checkpoint, reference, request)
+    chosen = one_choice(draft.checkpoint, reference, request, source)
+    if chosen is not None:
+        title = f"take {show_path(chosen)}, which has the same bytes as the others or the target"
+        draft.add("W301", "nested-state-dict", title, Safety.SAFE, (TakeRoot(chosen),))
     heads = reference.heads if request.heads is None else request.heads
     asked, reference = reference, replace(reference, certain=True, heads=heads)
     for _ in range(_ROUNDS):
         if not (
             _rename_towards(draft, reference)
+            or _go_by_values(draft, source, reference)
             or _confirm(draft, request, reference, rules)
             or _arrange_attention(draft, request, reference)
         ):
             break
-    require_fit(draft.checkpoint, replace(asked, heads=heads), request.unsafe)
+    require_fit(draft.checkpoint, replace(asked, heads=heads))
     require_no_others(draft.checkpoint, reference)
 
 
@@ -267,6 +299,20 @@ def _arrange_attention(draft: _Draft, request: FixRequest, reference: Reference)
     edits = attention_edits(draft.checkpoint, reference, request.qkv_layout, request.heads)
     title = f"queries, keys and values as {request.qkv_layout}"
     draft.add("S507", "fused-qkv", title, Safety.UNSAFE, edits, reference)
+    return bool(edits)
+
+
+def _go_by_values(draft: _Draft, source: Source, reference: Reference) -> bool:
+    """Rename what names do not tell, and what has the very bytes of one tensor of the target; whether there was any."""
+    if reference.beside is None:
+        return False
+    comparison = compare(draft.checkpoint, reference)
+    pairs = witnessed(source, comparison)
+    if comparison.state_dict is None or all(old == new for old, new in pairs.items()):
+        return False
+    edits, _ = rename_edits(comparison.state_dict, lambda key: pairs.get(key, key))
+    if edits:
+        draft.add("values", "", "rename what has the same bytes in the target", Safety.SAFE, edits, reference)
     return bool(edits)
 
 

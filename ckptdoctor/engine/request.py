@@ -15,6 +15,7 @@ from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.qkv import LAYOUTS
 from ckptdoctor.late import dataclass
+from ckptdoctor.reference.target import ARGUMENTS
 
 QKV_LAYOUTS = LAYOUTS
 
@@ -41,9 +42,10 @@ class FixRequest:
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
     ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells; ``heads``
     alone serves layouts of which rows are permuted in each head.
-    ``name_map`` renames as an earlier repair did, after ``root``. ``remap_optimizer`` numbers the parameters of
-    optimizers as ``reference`` does, or else as the weights beside them, after ``auto``, which leaves the weights where
-    they are then. ``dtype`` (torch's name) is what the weights are cast to, after everything that was named.
+    ``name_map`` renames as an earlier repair did, after ``root``, and ``write_map`` is the file that the renames are
+    written to, or the draft of them. ``remap_optimizer`` numbers the parameters of optimizers as ``reference`` does, or
+    else as the weights beside them, after ``auto``, which leaves the weights where they are then. ``dtype`` (torch's
+    name) is what the weights are cast to, after everything that was named.
     """
 
     path: str
@@ -70,6 +72,7 @@ class FixRequest:
     reference: Reference | None = None
     error: str | None = None
     name_map: NameMap | None = None
+    write_map: str | None = None
     qkv_layout: str | None = None
     heads: int | None = None
 
@@ -81,6 +84,13 @@ class FixRequest:
         changes = (self.drop, self.keep, self.slim, *names, self.to_cpu, self.weights_only_safe, *sharing)
         given = (self.root, self.add_prefix, self.merge_adapter, self.name_map, self.dtype)
         return any(changes) or any(each is not None for each in given)
+
+    @property
+    def target(self) -> str:
+        """The option that names the target; "" where none was named on a command line."""
+        if self.error is not None:
+            return f"--error {shlex.quote(self.error)}"
+        return self.reference.option if self.reference is not None else ""
 
     @property
     def cures(self) -> bool:
@@ -107,11 +117,15 @@ def again(request: FixRequest) -> str:
     more = (("--weights-only-safe", request.weights_only_safe), ("--clone-shared", request.clone_shared))
     last = (("--tie", request.tie), ("--remap-optimizer", request.remap_optimizer), ("--unsafe-fixes", request.unsafe))
     words += [option for option, wanted in (*asked, *more, *last, ("--force", request.force)) if wanted]
+    words += [] if request.name_map is None or not request.name_map.file else ["--map", request.name_map.file]
+    words += [] if request.write_map is None else ["--write-map", request.write_map]
     words += ["--auto"] if request.auto else []
     line = shlex.join(words)
-    if request.error is None and request.reference is not None:
-        line += f" {request.reference.option or '--like OTHER'}"
-    return line if request.output is None else f"{line} -o {shlex.quote(request.output)}"
+    if request.error is None and request.target:
+        line += f" {request.target}"
+    line += "" if request.output is None else f" -o {shlex.quote(request.output)}"
+    theirs = ARGUMENTS.get() if request.target.startswith("--model ") else ()  # what the user's own script reads
+    return f"{line} -- {shlex.join(theirs)}" if theirs else line
 
 
 def substitution(text: str) -> Substitution:

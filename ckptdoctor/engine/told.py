@@ -1,15 +1,18 @@
-"""A target that only the text of an error tells: ``fix --auto --error err.txt``, where it tells all that is needed."""
+"""What a person says in a file: a target in the text of an error (``--error err.txt``), names in a map (``--map``)."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.engine.name_map import Mark
+from ckptdoctor.engine.request import FixRequest, again
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.reference.error_text import as_reference, read_error
 
 _SHOWN = 3  # keys that a refusal names
+_MARKED = 6  # marked pairs that a refusal lists
 _INSTEAD = "give the target with --model or --like instead"
 
 
@@ -29,3 +32,35 @@ def with_target(request: FixRequest, checkpoint: Checkpoint) -> FixRequest:
         named = f"{', '.join(told.left_out[:_SHOWN])}{more}"
         raise RefusedError(f"The error does not tell which shape the model wants for {named}: {_INSTEAD}.")
     return replace(request, reference=told.reference)
+
+
+def require_confirmed(request: FixRequest) -> None:
+    """Raise RefusedError for a draft map with marks, and for one whose target is not named: it is checked against that.
+
+    The sentence says which pairs they are, how each is confirmed, and what to run then.
+    """
+    found = request.name_map
+    if found is None or not (found.marks or (found.towards and request.reference is None)):
+        return
+    if not found.marks:
+        raise RefusedError(
+            f"{found.file} was drafted for a target, by whose shapes and kinds of number it is checked: name it\n"
+            f"  {again(request)} {found.towards}"
+        )
+    more = len(found.marks) - _MARKED
+    lines = [
+        f"{found.file} marks {plural(len(found.marks), 'pair')} that nobody has confirmed.",
+        *[f"  {old}  →  {_shown(mark)}: {mark.why}" for old, mark in list(found.marks.items())[:_MARKED]],
+        *([f"  and {more:,} more"] if more > 0 else []),
+        '  in the place of each mark, the whole {"to": …, "uncertain": …}, put the right name (or null, to leave the '
+        "tensor out); then:",
+        f"    {again(request)}{'' if request.reference is not None or not found.towards else f' {found.towards}'}",
+    ]
+    raise RefusedError("\n".join(lines))
+
+
+def _shown(mark: Mark) -> str:
+    others = [" and ".join(each.to) or "null" for each in mark.rivals[:_SHOWN]]
+    name = " and ".join(mark.given.to) or "null"
+    listed = f" (or {', '.join(others)})" if others else ""
+    return f"{name}{' transposed' if mark.given.transposed else ''}{listed}"

@@ -38,10 +38,18 @@ def another_quantity(old: str, new: str, shape: tuple[int, ...]) -> bool:
     is not the weight of a linear layer without a word. A kernel of Keras or Flax has its outputs last, so that it never
     is the weight of torch, whatever its sizes are.
     """
+    return another_owner(old, new, shape) or another_thing(old, new)
+
+
+def another_owner(old: str, new: str, shape: tuple[int, ...]) -> bool:
+    """Whether a matrix would change the kind of its owner: which of its sides is which, nothing tells then."""
     if len(shape) > 1 and (old.endswith(_KERNEL) is not new.endswith(_KERNEL)):
         return True
-    if len(shape) == 2 and shape[0] == shape[1] > 1 and _is_weight(old) != _is_weight(new):
-        return True
+    return len(shape) == 2 and shape[0] == shape[1] > 1 and _is_weight(old) != _is_weight(new)
+
+
+def another_thing(old: str, new: str) -> bool:
+    """Whether one of the names says that it is another thing made of the other: its average, say, or its gradient."""
     return (_ANY.search(old) or _ANY.search(new)) is not None and _others(old) != _others(new)
 
 

@@ -10,6 +10,7 @@ from ckptdoctor.errors import RefusedError
 Ranges = tuple[tuple[int, int], ...]  # (start, stop) of rows
 
 LAYOUTS = ("q-k-v", "k-v-q", "per-head", "grouped")
+HEAD_BY_HEAD = LAYOUTS[2:]  # the layouts in which the size of a head matters
 
 
 def rows(layout: str, heads: int, kv_heads: int, head_dim: int) -> dict[str, Ranges]:

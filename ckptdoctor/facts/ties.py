@@ -7,7 +7,7 @@ notes the other in the file's metadata.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Role, StateDict, Tensor
@@ -28,6 +28,27 @@ _FAMILIES = (
 )
 _LIKE_AN_EMBEDDING = re.compile(r"emb|wte|tok|vocab", re.IGNORECASE)
 _IN_PIECES = frozenset({NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.INDEX_LACKS})
+
+
+# tensors that models share, and the other name of each: the lists of tied weights in transformers
+# (_tied_weights_keys of GPT-2, Llama, BERT, Whisper and T5)
+_SHARED = (
+    (HEAD, EMBEDDING),
+    (re.compile(r"(?:^|\.)proj_out\.weight$"), re.compile(r"(?:^|\.)decoder\.embed_tokens\.weight$")),
+    (re.compile(r"\.predictions\.decoder\.weight$"), re.compile(r"(?:^|\.)embeddings\.word_embeddings\.weight$")),
+    (re.compile(r"\.predictions\.decoder\.bias$"), re.compile(r"\.predictions\.bias$")),
+    (re.compile(r"(?:^|\.)(?:en|de)coder\.embed_tokens\.weight$"), re.compile(r"(?:^|\.)shared\.weight$")),
+)
+
+
+def known_partner(key: str, here: Iterable[str]) -> str | None:
+    """The only key here that models which have ``key`` are known to share it with, in this direction or the other."""
+    for one, other in _SHARED:
+        for mine, theirs in ((one, other), (other, one)):
+            found = [each for each in here if theirs.search(each)] if mine.search(key) else []
+            if len(found) == 1:
+                return found[0]
+    return None
 
 
 @late_dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -91,7 +92,7 @@ def judged(number: int, unsafe: bool = False, folder: str | None = None) -> Judg
             why = _unlike(_loaded(source), pair, answers)
             why = why and f"nothing to repair, it says, but {why}"
             return verdict(Verdict.WRONG, why) if why else verdict(Verdict.RIGHT, repaired=True)
-        finished = _finishes(said, pair)
+        finished = _finishes(said, pair, (*pair.answers, *pair.with_loss))
         if finished:
             return verdict(Verdict.COMMAND)
         return verdict(Verdict.REFUSED if answers else Verdict.RIGHT)
@@ -108,20 +109,72 @@ def command(words: Sequence[str]) -> tuple[int, str]:
     return status, out.getvalue()
 
 
-def _finishes(said: str, pair: Pair) -> bool:
-    """Whether a command that was printed, run as it stands, writes a file that the target takes."""
+def _finishes(said: str, pair: Pair, answers: Sequence[Answer]) -> bool:
+    """Whether a command that was printed, run as it stands, writes the truth.
+
+    A draft map is confirmed as a person would who knows the truth: each mark gives way to the right name.
+    """
     for number, found in enumerate(_COMMAND.findall(said)):
         words = shlex.split(found)[1:]
-        if "FILE" in words or "OTHER" in words:
+        if {"FILE", "OTHER", "PATH"}.intersection(words):
             continue
-        output = f"finished{number}.pt"
+        if "--write-map" in words:
+            command(words)
+            _confirm(words[words.index("--write-map") + 1], pair, answers)
+            continue
+        if "--map" in words and not os.path.exists(words[words.index("--map") + 1]):
+            continue
+        output = f"finished{number}{Path(words[1]).suffix}"
         if "-o" in words:
-            output = words[words.index("-o") + 1]
+            words[words.index("-o") + 1] = output
         else:
             words += ["-o", output]
-        if command(words)[0] == 0 and os.path.exists(output) and set(_loaded(output)) == set(pair.target):
+        if command(words)[0] == 0 and os.path.exists(output) and not _unlike(_loaded(output), pair, answers):
             return True
     return False
+
+
+def _confirm(path: str, pair: Pair, answers: Sequence[Answer]) -> None:
+    """Put the right name in the place of each mark in a draft map: the one under which an answer has the tensor."""
+    if not os.path.exists(path) or not answers:
+        return
+    draft = json.loads(Path(path).read_text(encoding="utf-8"))
+    held = pair.source
+    for part in draft["root"].split("/") if draft["root"] else []:
+        held = held[part]
+    names, truth = draft["names"], answers[0]
+    taken = {name for each in names.values() if not isinstance(each, dict) for name in _names_of(each)}
+    for old, value in names.items():
+        if isinstance(value, dict) and "uncertain" in value:
+            names[old] = said = _right(held[old], [value, *value.get("or", [])], truth, taken)
+            taken.update(_names_of(said))
+    Path(path).write_text(json.dumps(draft), encoding="utf-8")
+
+
+def _right(tensor: torch.Tensor, offered: Sequence[Any], truth: Answer, taken: set[str]) -> Any:
+    """What the truth calls this tensor, of two equal ones as it was offered; None where it has no place in it."""
+    for each in offered:  # what is equal has the name that was proposed
+        names = _names_of(each)
+        turned = isinstance(each, dict) and each.get("transposed", False)
+        seen = tensor.T if turned else tensor
+        if names and taken.isdisjoint(names) and all(name in truth and _is(truth[name], seen) for name in names):
+            to = names if len(names) > 1 else names[0]
+            return {"to": to, "transposed": True} if turned else to
+    for name, value in truth.items():
+        if name not in taken and _is(value, tensor):
+            return name
+        if name not in taken and tensor.dim() == 2 and _is(value, tensor.T):
+            return {"to": name, "transposed": True}
+    return None
+
+
+def _is(value: torch.Tensor | None, tensor: torch.Tensor) -> bool:
+    return value is not None and _equal(tensor, value)
+
+
+def _names_of(value: Any) -> list[str]:
+    found = value["to"] if isinstance(value, dict) else value
+    return [] if found is None else found if isinstance(found, list) else [found]
 
 
 @contextlib.contextmanager

@@ -51,12 +51,13 @@ def strangers(rng: Random) -> Pair:
     source, said = dict(of.truth), []
     names = rng.sample(FOREIGN, len(FOREIGN))
     for paths in rng.sample(groups, min(len(groups), rng.choice((1, 2, 9)))):
-        some = rng.sample(paths, len(paths))[: len(FOREIGN)]
-        parent = some[0].rpartition(".")[0]
+        some = rng.sample(paths, len(paths))[: len(names)]
+        parent = some[0].rpartition(".")[0] if some else ""
         lead = f"{parent}." if parent else ""
         if len(set(some)) < 2 or not all(any(key.startswith(each + ".") for key in source) for each in some):
             continue
         new = {old: lead + name for old, name in zip(some, names, strict=False)}
+        names = names[len(some) :]  # no two parts get one name
         said.append(new)
         order = {key: source[key] for path in some for key in source if key.startswith(path + ".")}
         source = moved({**order, **{key: value for key, value in source.items() if key not in order}}, new)

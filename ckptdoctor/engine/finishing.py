@@ -1,0 +1,172 @@
+"""What would finish a repair towards a target that was refused: commands that were tried, but for the writing.
+
+Each is planned as it would be carried out, from headers alone, and named only if it makes everything fit.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.edits import Drop
+from ckptdoctor.edits.steps import Step
+from ckptdoctor.engine.drafting import drafted
+from ckptdoctor.engine.name_map import NameMap, resolved
+from ckptdoctor.engine.request import FixRequest, again
+from ckptdoctor.facts.alignment import compare
+from ckptdoctor.facts.layouts import family_of, layout
+from ckptdoctor.facts.qkv import HEAD_BY_HEAD, LAYOUTS
+from ckptdoctor.facts.shapes.fused import Fused
+from ckptdoctor.facts.shapes.sorting import shapes
+
+_SHOWN = 5  # names that a sentence lists
+_HEAD_SIZES = (64, 128, 80, 96, 32, 256, 72, 40, 16, 8, 4, 2)  # of published models, the most frequent first
+_NUMBERS = 3  # numbers of heads that are offered
+_MANY = 20_000  # keys of which only what is likely is tried
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of planning a request: the contents and the steps that lead there; whether the target would load it.
+
+    ``why`` is the sentence that says what does not fit.
+    """
+
+    checkpoint: Checkpoint
+    steps: tuple[Step, ...]
+    fits: bool
+    why: str = ""
+
+
+Try = Callable[[FixRequest], Attempt]
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """Sentences with complete commands, one of which finishes; none where nothing does. ``draft`` is the draft map."""
+
+    lines: tuple[str, ...] = ()
+    draft: NameMap | None = None
+
+
+def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
+    """What would finish the refused ``request``."""
+    reference = request.reference
+    assert reference is not None
+    if request.write_map is None:
+        lines = tuple(_losing(request, attempt)) or tuple(_arranging(request, attempt))
+        if lines:
+            return Ways(lines)
+    careful = attempt(replace(request, unsafe=False))
+    comparison = compare(careful.checkpoint, reference)
+    if comparison.nested or family_of(layout(comparison.plain.here), layout(reference.tensors)) is not None:
+        return Ways()
+    draft = drafted(original, careful.checkpoint, careful.steps, reference)
+    if not draft.marks:
+        return Ways()
+    return _confirming(request, attempt, draft)
+
+
+def _losing(request: FixRequest, attempt: Try) -> Iterator[str]:
+    """What --unsafe-fixes does in addition, by name."""
+    if request.unsafe:
+        return
+    wanted = replace(request, unsafe=True)
+    found = attempt(wanted)
+    if found.fits:
+        yield f"  to finish: --unsafe-fixes, which also would {_losses(found.steps)}:"
+        yield f"    {again(wanted)}"
+
+
+def _losses(steps: Sequence[Step]) -> str:
+    """What steps that change or drop something do."""
+    titles = [step.title for step in steps if step.safety.value == "unsafe"]
+    gone = [str(path[-1]) for step in steps for edit in step.edits if isinstance(edit, Drop) for path in edit.paths]
+    said = ", ".join(dict.fromkeys(titles)) or "change values"
+    if not gone:
+        return said
+    more = f" and {len(gone) - _SHOWN:,} more" if len(gone) > _SHOWN else ""
+    return f"{said} ({', '.join(gone[:_SHOWN])}{more})"
+
+
+def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
+    """The layouts in which fused projections of attention may lie: which one it is, only their code base tells."""
+    if request.qkv_layout is not None or request.reference is None:
+        return
+    found = shapes(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference)).qkv
+    if not found:
+        return
+    rows = []
+    for wanted in _layouts(request, found):
+        if attempt(wanted).fits:
+            rows.append(wanted)
+        elif not request.unsafe and attempt(replace(wanted, unsafe=True)).fits:
+            rows.append(replace(wanted, unsafe=True))
+    if rows:
+        yield "  to finish, say how queries, keys and values lie in it, which no shape tells:"
+        yield from (f"    {again(each)}" for each in rows)
+
+
+def _layouts(request: FixRequest, found: Sequence[Fused]) -> Iterator[FixRequest]:
+    for name in LAYOUTS:
+        if name not in HEAD_BY_HEAD:
+            yield replace(request, qkv_layout=name, auto=True)
+        else:
+            for heads in _heads(found):
+                yield replace(request, qkv_layout=name, heads=heads, auto=True)
+
+
+def _heads(found: Sequence[Fused]) -> list[int]:
+    """Numbers of heads that the rows of queries can have, the likeliest first."""
+    rows = found[0].part_shapes[0][0]
+    return [rows // size for size in _HEAD_SIZES if rows % size == 0 and rows > size][:_NUMBERS]
+
+
+def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
+    """A draft map that is written, confirmed and applied, where it would make everything fit."""
+    path = request.write_map or f"{os.path.splitext(request.path)[0]}.map.json"
+    bare = replace(
+        request,
+        root=None, drop=(), keep=(), slim=False, strip_module=False, strip_prefixes=(), renames=(), add_prefix=None,
+        write_map=None, name_map=replace(resolved(draft), file=path),
+    )  # fmt: skip
+    applied = next((each for each in _variants(bare) if attempt(each).fits), None)
+    if applied is None:
+        return Ways()
+    number = plural(len(draft.marks), "pair")
+    if request.write_map is not None:
+        told = f"  {path} is a draft: it marks {number} as uncertain. In the place of each mark, the whole "
+        lines = [
+            f'{told}{{"to": …, "uncertain": …}}, put the right name (or null, to leave the tensor out); then:',
+            f"    {again(applied)}",
+        ]
+        return Ways(tuple(lines), draft)
+    lines = [
+        f"  to finish, write a draft map, confirm the {number} that it marks, and apply it:",
+        f"    {again(replace(request, write_map=path))}",
+        f"    {again(applied)}",
+    ]
+    return Ways(tuple(lines), draft)
+
+
+def _variants(request: FixRequest) -> Iterator[FixRequest]:
+    """The request, and with what else it may need."""
+    yield request
+    if not request.unsafe:
+        yield replace(request, unsafe=True)
+    if request.qkv_layout is None:
+        yield replace(request, qkv_layout=LAYOUTS[0])
+
+
+def without_an_answer(reference: Reference, missing: Sequence[str]) -> str:
+    """The sentence for a file that nothing makes fit."""
+    if not missing:
+        return "  no command can finish: what is left over or of another shape has no place in the target"
+    first = missing[0]
+    more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+    shape = list(reference.tensors[first].shape) if first in reference.tensors else ""
+    return f"  no command can finish: nothing in this file can be told to be {first} {shape}{more}"

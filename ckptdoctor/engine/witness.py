@@ -1,0 +1,123 @@
+"""Values as the last witness of a repair towards ``--like``: what has the very bytes of a tensor there is that tensor.
+
+Equality confirms and decides; nothing else that values say establishes a name. Only what is uncertain is read: a few
+bytes of each tensor, and all of those whose few bytes agree.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.engine.drafting import in_question
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.facts.alignment import Comparison, compare
+from ckptdoctor.facts.same_bytes import is_readable, is_telling, probe, same
+from ckptdoctor.facts.twins import is_one
+
+Found = Mapping[str, Tensor]
+
+
+def witnessed(source: Source, comparison: Comparison) -> dict[str, str]:
+    """Keys whose names are in question, and the one name under which the target has the same bytes: old → new.
+
+    What is the same number throughout, or the same under several names on either side, says nothing.
+    """
+    reference = comparison.reference
+    theirs = _tensors(reference)
+    if not theirs or comparison.state_dict is None or comparison.nested:
+        return {}
+    loose, wanted = in_question(comparison)
+    ours = {key: comparison.plain.here[key] for key in loose}
+    forms = {_form(each) for each in ours.values()}
+    there = {key: theirs[key] for key in wanted if key in theirs and _form(theirs[key]) in forms}
+    with _opened(reference) as base:
+        return dict(_pairs(source, ours, base, there)) if base is not None else {}
+
+
+def equal_sets(source: Source, one: Found, other: Found) -> bool:
+    """Whether two sets of weights hold the same bytes under the same names."""
+    return one.keys() == other.keys() and all(_same(source, one[key], source, other[key]) for key in one)
+
+
+def is_there(source: Source, found: Found, reference: Reference) -> bool:
+    """Whether the target has the same bytes under the same names, and not only zeros or ones."""
+    theirs = _tensors(reference)
+    if not theirs or not found.keys() >= theirs.keys():
+        return False
+    with _opened(reference) as base:
+        if base is None or not all(_same(source, found[key], base, theirs[key]) for key in theirs):
+            return False
+        return any(is_telling(probe(base, each), each) for each in theirs.values())
+
+
+def _tensors(reference: Reference) -> dict[str, Tensor]:
+    """The tensors of the target that hold values."""
+    beside = reference.beside
+    if beside is None:
+        return {}
+    found = next((each for each in beside.state_dicts if each.path == reference.root), None)
+    return {each.key: each for each in found.tensors if is_readable(each)} if found is not None else {}
+
+
+@contextmanager
+def _opened(reference: Reference) -> Iterator[Source | None]:
+    assert reference.beside is not None
+    try:
+        with formats.opened(reference.beside.path) as (source, _):
+            yield source
+    except CkptDoctorError:  # it has gone or changed meanwhile: its names and shapes are still what was read
+        yield None
+
+
+def _form(tensor: Tensor) -> tuple[object, ...]:
+    return tensor.shape, tensor.dtype.name
+
+
+def _pairs(source: Source, ours: Found, base: Source, theirs: Found) -> Iterator[tuple[str, str]]:
+    """The pairs of the same bytes that are one of one on both sides."""
+    marked: dict[tuple[object, ...], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for side, (file, tensors) in enumerate(((source, ours), (base, theirs))):
+        for key, tensor in tensors.items():
+            if is_readable(tensor):
+                few = probe(file, tensor)
+                if is_telling(few, tensor):
+                    form = (*_form(tensor), few)
+                    marked[form][side].append(key)
+    for here, there in marked.values():
+        if len(here) == len(there) == 1 and same(ours[here[0]], theirs[there[0]], source, base):
+            yield here[0], there[0]
+
+
+def _same(source: Source, one: Tensor, base: Source, other: Tensor) -> bool:
+    if _form(one) != _form(other):
+        return False
+    if source is base and is_one(one, other):
+        return True
+    return is_readable(one) and is_readable(other) and same(one, other, source, base)
+
+
+def under(path: KeyPath, checkpoint: Checkpoint, reference: Reference) -> dict[str, Tensor]:
+    """The weights at a place under the names that they get towards the target."""
+    return dict(compare(checkpoint, replace(reference, certain=True), path).cured.here)
+
+
+def parted(here: Found, prefix: str) -> dict[str, Tensor]:
+    """The weights below a prefix, without it."""
+    return {key[len(prefix) :]: each for key, each in here.items() if key.startswith(prefix)}
+
+
+def decided(source: Source, sets: Iterable[tuple[str, Found]], reference: Reference) -> str | None:
+    """The one of several sets of weights that is meant: the target's own bytes, or any where all hold the same."""
+    found = list(sets)
+    there = [name for name, each in found if is_there(source, each, reference)]
+    if len(there) == 1:
+        return there[0]
+    if all(equal_sets(source, found[0][1], each) for _, each in found[1:]):
+        return found[0][0]
+    return None

@@ -97,14 +97,28 @@ def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attem
     lines, found = [why or error.message], ways(original, request, attempt)
     told = f" {request.target}" if request.target else ""
     lines += [f"  ckptdoctor check {quote(request.path)}{told} says what each of them means"] if told else []
+    if lacking(
+        compare(original, request.reference)
+    ):  # the sentence names the option; a map leaves rows where they are
+        return UnfitError("\n".join(lines), error.missing)
     lines += found.lines or [without_an_answer(request.reference, error.missing)]
     return UnfitError("\n".join(lines), error.missing, found.draft)
+
+
+def rearranged(comparison: Comparison) -> bool:
+    """Whether another code base arranged these values: renames alone cannot give the target's."""
+    return (
+        comparison.conversion is not None
+        or family_of(layout(comparison.plain.here), layout(comparison.reference.tensors)) is not None
+    )
 
 
 def fits(comparison: Comparison) -> bool:
     """Whether every wanted key is here in its shape, and no other one; the counters that torch sets itself apart."""
     plain, wanted = comparison.plain, comparison.reference.tensors
-    if comparison.nested or comparison.steps or plain.unexpected or plain.mismatched or codes(plain, wanted):
+    if comparison.nested or comparison.steps or plain.unexpected or plain.twins:
+        return False
+    if plain.mismatched or codes(plain, wanted):
         return False
     _, unasked = missing_counters(comparison, final_versions(comparison))
     return set(plain.missing) <= set(unasked)
@@ -121,7 +135,7 @@ def _why(comparison: Comparison) -> str:
     lines = [
         f"no chain of repairs makes this file fit {source}: {len(plain.fits):,} of {plural(total, 'key')} would fit."
     ]
-    lines += _lines("missing", plain.missing) + _lines("left over", plain.unexpected)
+    lines += _lines("missing", plain.missing) + _lines("left over", (*plain.unexpected, *plain.twins))
     lines += _lines("another shape", plain.mismatched)
     lines += _lines("integers, which are no weights without their scale", codes(plain, comparison.reference.tensors))
     if comparison.moves:

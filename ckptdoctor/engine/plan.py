@@ -37,7 +37,7 @@ from ckptdoctor.engine.convert_request import asked_for
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
 from ckptdoctor.engine.diagnose import findings_of, possible
 from ckptdoctor.engine.finishing import Attempt
-from ckptdoctor.engine.fitting import UnfitError, answered, one_choice, require_fit
+from ckptdoctor.engine.fitting import UnfitError, answered, one_choice, rearranged, require_fit
 from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.origins import Origins
@@ -272,9 +272,9 @@ def fit_to_reference(draft: _Draft, source: Source, request: FixRequest, rules: 
     for _ in range(_ROUNDS):
         if not (
             _rename_towards(draft, reference)
-            or _go_by_values(draft, source, reference)
             or _confirm(draft, request, reference, rules)
             or _arrange_attention(draft, request, reference)
+            or _go_by_values(draft, source, reference)
         ):
             break
     require_fit(draft.checkpoint, replace(asked, heads=heads))
@@ -307,6 +307,8 @@ def _go_by_values(draft: _Draft, source: Source, reference: Reference) -> bool:
     if reference.beside is None:
         return False
     comparison = compare(draft.checkpoint, reference)
+    if rearranged(comparison):  # equal bytes elsewhere say nothing of those that another code base arranges
+        return False
     pairs = witnessed(source, comparison)
     if comparison.state_dict is None or all(old == new for old, new in pairs.items()):
         return False

@@ -152,7 +152,7 @@ def put_together(rng: Random) -> Pair:
 
 def parts_in_doubt(rng: Random) -> Pair:
     """An average of a part, a part with something more in it, or a part that is not there."""
-    of = case(rng, "autoencoder", "attention", "bert", "gan")
+    of = case(rng, "autoencoder", "attention", "bert")  # of several parts
     source = _apart(of.truth)
     child = rng.choice([name for name, each in source.items() if isinstance(each, dict)])
     what = rng.choice(("an average", "something more", "a part less"))

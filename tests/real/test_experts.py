@@ -27,7 +27,7 @@ def test_the_gated_layers_of_llama_and_phi3(back, bench):
     """Each computes what the other did, and the order is told by the name only: without a word nothing is done."""
     model, target = mlps()[::-1] if back else mlps()
     said = bench.refuse(model.state_dict(), target)
-    assert "--unsafe-fixes trusts it" in said
+    assert "ckptdoctor fix sick.pt --unsafe-fixes --auto --like target.pt" in said
     assert bench.cure(model.state_dict(), target, "--unsafe-fixes") == ["S508"]
     assert torch.allclose(target["mlp"](TOKENS), model["mlp"](TOKENS), atol=1e-6)
 
@@ -81,7 +81,7 @@ def test_transposed_slices_are_turned_where_that_is_asked_for(back, bench):
     """Their shapes show it; still it is more than names and shapes confirm."""
     torch.manual_seed(0)
     model, target = (Stacked(turned=True), Apart()) if back else (Apart(), Stacked(turned=True))
-    assert "--unsafe-fixes goes by their shapes" in bench.refuse(model.state_dict(), target)
+    assert "ckptdoctor fix sick.pt --unsafe-fixes --auto --like target.pt" in bench.refuse(model.state_dict(), target)
     assert bench.cure(model.state_dict(), target, "--unsafe-fixes") == ["S509"]
     assert torch.allclose(target(TOKENS), model(TOKENS), atol=1e-5)
 

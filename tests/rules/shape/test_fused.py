@@ -14,6 +14,7 @@ from ckptdoctor.rules.shape.fused_gate_up import fused_gate_up
 from ckptdoctor.rules.shape.fused_qkv import fused_qkv
 from ckptdoctor.rules.shape.moe_stacked_experts import moe_stacked_experts
 from tests.facts.architectures import Contents, llama, mixtral
+from tests.facts.test_shapes import foreign
 from tests.rules import nouns
 
 
@@ -150,7 +151,7 @@ def test_shapes_and_names_tell_which_slice_is_whose(
 @pytest.mark.parametrize("here", [True, False])
 def test_experts_are_matched_by_their_elements(here: bool) -> None:
     """The names of modules and projections may differ, the number of experts and elements may not."""
-    [found] = nouns.findings(moe_stacked_experts, mixtral(stacked=here), mixtral(stacked=not here))
+    [found] = nouns.findings(moe_stacked_experts, *[foreign(mixtral(stacked=each)) for each in (here, not here)])
     assert found.message.startswith(f"8 experts are {'stacked here and apart' if here else 'apart here and stacked'}")
     assert found.message.endswith("; 1 more layer likewise")
 

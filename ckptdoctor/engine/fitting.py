@@ -97,9 +97,8 @@ def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attem
     lines, found = [why or error.message], ways(original, request, attempt)
     told = f" {request.target}" if request.target else ""
     lines += [f"  ckptdoctor check {quote(request.path)}{told} says what each of them means"] if told else []
-    if lacking(
-        compare(original, request.reference)
-    ):  # the sentence names the option; a map leaves rows where they are
+    # the sentence names the option then; a map leaves rows where they are
+    if lacking(compare(original, request.reference)):
         return UnfitError("\n".join(lines), error.missing)
     lines += found.lines or [without_an_answer(request.reference, error.missing)]
     return UnfitError("\n".join(lines), error.missing, found.draft)

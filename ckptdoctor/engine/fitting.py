@@ -115,12 +115,21 @@ def rearranged(comparison: Comparison) -> bool:
 def fits(comparison: Comparison) -> bool:
     """Whether every wanted key is here in its shape, and no other one; the counters that torch sets itself apart."""
     plain, wanted = comparison.plain, comparison.reference.tensors
-    if comparison.nested or comparison.steps or plain.unexpected or plain.twins:
+    if comparison.nested or comparison.steps or plain.unexpected or _foreign(plain, wanted):
         return False
     if plain.mismatched or codes(plain, wanted):
         return False
     _, unasked = missing_counters(comparison, final_versions(comparison))
     return set(plain.missing) <= set(unasked)
+
+
+def _foreign(plain: Alignment, wanted: Mapping[str, Expected]) -> list[str]:
+    """Other names of tensors that are wanted, in a part that the target does not have: no model takes them along.
+
+    A head that safetensors left out beside its embedding lies in a part that is there.
+    """
+    holders = {key: key.rpartition(".")[0].rpartition(".")[0] for key in plain.twins}
+    return [key for key, part in holders.items() if part and not any(each.startswith(f"{part}.") for each in wanted)]
 
 
 def codes(plain: Alignment, wanted: Mapping[str, Expected]) -> tuple[str, ...]:
@@ -134,7 +143,9 @@ def _why(comparison: Comparison) -> str:
     lines = [
         f"no chain of repairs makes this file fit {source}: {len(plain.fits):,} of {plural(total, 'key')} would fit."
     ]
-    lines += _lines("missing", plain.missing) + _lines("left over", (*plain.unexpected, *plain.twins))
+    lines += _lines("missing", plain.missing) + _lines(
+        "left over", (*plain.unexpected, *_foreign(plain, comparison.reference.tensors))
+    )
     lines += _lines("another shape", plain.mismatched)
     lines += _lines("integers, which are no weights without their scale", codes(plain, comparison.reference.tensors))
     if comparison.moves:

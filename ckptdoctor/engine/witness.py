@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.engine.drafting import in_question
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.same_bytes import is_readable, is_telling, probe, same
 from ckptdoctor.facts.twins import is_one
@@ -37,12 +37,18 @@ def witnessed(source: Source, comparison: Comparison) -> dict[str, str]:
     forms = {_form(each) for each in ours.values()}
     there = {key: theirs[key] for key in wanted if key in theirs and _form(theirs[key]) in forms}
     with _opened(reference) as base:
-        return dict(_pairs(source, ours, base, there)) if base is not None else {}
+        try:
+            return dict(_pairs(source, ours, base, there)) if base is not None else {}
+        except DamagedError:  # what is left of a broken file tells nothing
+            return {}
 
 
 def equal_sets(source: Source, one: Found, other: Found) -> bool:
     """Whether two sets of weights hold the same bytes under the same names."""
-    return one.keys() == other.keys() and all(_same(source, one[key], source, other[key]) for key in one)
+    try:
+        return one.keys() == other.keys() and all(_same(source, one[key], source, other[key]) for key in one)
+    except DamagedError:
+        return False
 
 
 def is_there(source: Source, found: Found, reference: Reference) -> bool:
@@ -51,9 +57,12 @@ def is_there(source: Source, found: Found, reference: Reference) -> bool:
     if not theirs or not found.keys() >= theirs.keys():
         return False
     with _opened(reference) as base:
-        if base is None or not all(_same(source, found[key], base, theirs[key]) for key in theirs):
+        try:
+            if base is None or not all(_same(source, found[key], base, theirs[key]) for key in theirs):
+                return False
+            return any(is_telling(probe(base, each), each) for each in theirs.values())
+        except DamagedError:
             return False
-        return any(is_telling(probe(base, each), each) for each in theirs.values())
 
 
 def _tensors(reference: Reference) -> dict[str, Tensor]:
@@ -68,11 +77,13 @@ def _tensors(reference: Reference) -> dict[str, Tensor]:
 @contextmanager
 def _opened(reference: Reference) -> Iterator[Source | None]:
     assert reference.beside is not None
-    try:
-        with formats.opened(reference.beside.path) as (source, _):
-            yield source
-    except CkptDoctorError:  # it has gone or changed meanwhile: its names and shapes are still what was read
-        yield None
+    with ExitStack() as stack:
+        try:
+            source, _ = stack.enter_context(formats.opened(reference.beside.path))
+        except CkptDoctorError:  # it has gone or changed meanwhile: its names and shapes are still what was read
+            yield None
+            return
+        yield source
 
 
 def _form(tensor: Tensor) -> tuple[object, ...]:

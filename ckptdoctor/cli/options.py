@@ -36,7 +36,7 @@ _REFERENCES = (
 def reference_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The ways to say what a checkpoint should fit: one option for each of ``engine.settings.SOURCES``.
 
-    ``engine.diagnose.read_reference`` refuses more than one.
+    ``engine.targets.read_reference`` refuses more than one.
     """
     for option in reversed(_REFERENCES):
         command = option(command)

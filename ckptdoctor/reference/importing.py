@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.reference.blame import NO_CUDA, blame, is_installed, own_place, wants_cuda
+from ckptdoctor.reference.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
 from ckptdoctor.reference.target import ARGUMENTS, Target
 
 
@@ -30,6 +30,7 @@ def users_code(target: Target) -> Iterator[None]:
     if target.is_file:
         folders.insert(0, os.path.dirname(os.path.abspath(target.module)))
     arguments, sys.argv = sys.argv, [target.module, *ARGUMENTS.get()]
+    here = folders[-1]
     sys.path[:0] = folders
     importlib.invalidate_caches()
     try:
@@ -37,6 +38,7 @@ def users_code(target: Target) -> Iterator[None]:
             yield
     finally:
         sys.argv = arguments
+        os.chdir(here)  # a script may go to its own folder, and the paths that we were given are from here
         for folder in folders:
             if folder in sys.path:  # the code may have changed it as well
                 sys.path.remove(folder)
@@ -44,7 +46,17 @@ def users_code(target: Target) -> Iterator[None]:
 
 def find(target: Target) -> object:
     """What the target names. Raises UsageError, with the user's own line where it is their code that fails."""
-    found: object = _imported(target)
+    module = _imported(target)
+    try:
+        return _inside(module, target)
+    except UsageError:
+        raise
+    except (Exception, SystemExit) as error:  # a module that imports its parts when they are asked for
+        raise UsageError(failed(target, error)) from error
+
+
+def _inside(module: ModuleType, target: Target) -> object:
+    found: object = module
     short = _of_library(target, found)
     if short is not None:
         return short
@@ -145,23 +157,26 @@ def _imported(target: Target) -> ModuleType:
                 f"There is no module “{error.name}” in the current directory or installed: name it as Python imports "
                 f"it, or give its file, such as path/to/nets.py:{target.attributes[0]}."
             ) from error
-        raise UsageError(f"{_failed(target, error)}. Install it beside ckptdoctor.") from error
+        raise UsageError(failed(target, error)) from error
     except (Exception, SystemExit) as error:
-        raise UsageError(f"{_failed(target, error)}.{_way_out(error)}") from error
+        raise UsageError(failed(target, error)) from error
 
 
-def _failed(target: Target, error: BaseException) -> str:
-    blamed = blame(error)
-    return blamed if own_place(error) else f"{target.module} cannot be imported: {blamed}"
+def failed(target: Target, error: BaseException) -> str:
+    """That the module cannot be imported, why, and what to do; then the user's own traceback."""
+    return f"{target.module} cannot be imported: {blame(error)}. {_way_out(error)}{own_traceback(error)}"
 
 
 def _way_out(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return (
-            " If it reads a command line, give that behind --, as in: --model train.py:Net -- --lr 0.1. What is only "
+            "If it reads a command line, give that behind --, as in: --model train.py:Net -- --lr 0.1. What is only "
             'for running the file belongs under if __name__ == "__main__".'
         )
-    return f" {NO_CUDA}" if wants_cuda(error) else ""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top = error.name.partition(".")[0]
+        return f"Install it beside ckptdoctor (pip install {top}), or start ckptdoctor in the folder that has it."
+    return NO_CUDA if wants_cuda(error) else MEND
 
 
 def _from_name(target: Target) -> ModuleType:

@@ -55,6 +55,12 @@ class Target:
         return f"{self.stem}:{'.'.join(self.attributes)}"
 
     @property
+    def text(self) -> str:
+        """All of it, as it is written behind ``--model``."""
+        given = [repr(value) for value in self.arguments] + [f"{key}={value!r}" for key, value in self.keywords]
+        return f"{self.module}:{'.'.join(self.attributes)}" + (f"({', '.join(given)})" if self.called else "")
+
+    @property
     def name(self) -> str:
         """``nets:Net(num_classes=10)``: what reports call it."""
         given = [repr(value) for value in self.arguments] + [f"{key}={value!r}" for key, value in self.keywords]

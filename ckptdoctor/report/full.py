@@ -160,6 +160,8 @@ def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None
     if (best.keys if best is not None else coverage.keys) < coverage.total_keys:
         line += f"; {_of_the_rest(coverage, findings)}"
     yield from wrapped(line, width, "", "  ")
+    if coverage.told:
+        yield from wrapped(escape(coverage.told), width, "  ", "  ")
     rows = [
         (str(number), abridged(escape(step.title), 60), step.code, count(step.keys), share)
         for number, step in enumerate(coverage.steps, 1)

@@ -77,7 +77,7 @@ class BrowserScreen(Screen[None], Filling):
         super().__init__()
         self.path = path
         self.settings = settings
-        self.target = target or Target(settings)
+        self.target = target or Target(settings, path)
         self.book: Book | None = None
         self.examination: Examination | None = None
         self.findings: list[Finding] = []

@@ -15,9 +15,10 @@ from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
+from ckptdoctor.checkpoint.arguments import ARGUMENTS
 from ckptdoctor.errors import UsageError
 from ckptdoctor.reference.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
-from ckptdoctor.reference.target import ARGUMENTS, Target
+from ckptdoctor.reference.target import Target
 
 
 @contextmanager

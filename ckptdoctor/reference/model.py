@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.addresses import shown
+from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.errors import UsageError
 from ckptdoctor.reference import Reference
 from ckptdoctor.reference.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda
@@ -15,7 +16,7 @@ from ckptdoctor.reference.building import build, wants_values
 from ckptdoctor.reference.importing import find, users_code
 from ckptdoctor.reference.mapping import from_module
 from ckptdoctor.reference.saved import Asked, Saved, Taken, is_lightning, missing, taken
-from ckptdoctor.reference.target import ARGUMENTS, Target, parse_target
+from ckptdoctor.reference.target import Target, parse_target
 
 if TYPE_CHECKING:
     import torch
@@ -116,9 +117,7 @@ def _command(target: Target, found: object, path: str | None, extra: Taken, lack
         wanted = [*map(repr, known.arguments), *[f"{name}={value!r}" for name, value in known.keywords], *wanted]
     call = f"{target.module}:{'.'.join(target.attributes)}({', '.join(wanted) or '…'})"
     option = f"--model {shlex.quote(call)}"
-    command = option if path is None else f"ckptdoctor check {shlex.quote(shown(path))} {option}"
-    theirs = ARGUMENTS.get()
-    return f"{command} -- {shlex.join(theirs)}" if theirs else command
+    return option if path is None else complete(f"ckptdoctor check {shlex.quote(shown(path))} {option}")
 
 
 def _first(found: object) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import textwrap
 
@@ -128,3 +129,29 @@ def test_a_script_that_changes_the_directory_leaves_ours_alone(folder):
     done = run("check", "m.pt", "--model", "deep/nets.py:Net", cwd=folder)
     assert done.returncode == 0, done.stderr
     assert b"2 of 2 keys as it is" in done.stdout
+
+
+def test_printed_commands_end_with_the_arguments_of_the_code(folder):
+    """What a script reads from its command line stands behind --, also in the commands that are to be copied."""
+    code = """
+        import argparse
+        from torch import nn
+
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--width", type=int, required=True)
+        args = parser.parse_args()
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.fc = nn.Linear(args.width, 2)
+    """
+    (folder / "script.py").write_text(textwrap.dedent(code))
+    torch.save({"net.fc.weight": torch.ones(2, 5), "net.fc.bias": torch.ones(2)}, folder / "m.pt")
+    said = run("check", "m.pt", "--model", "script.py:Net", "--", "--width", "5", cwd=folder).stdout.decode()
+    commands = [line.partition(":   ")[2] for line in said.splitlines() if "--model" in line]
+    assert commands and all(each.endswith(" -- --width 5") for each in commands), said
+    for each in dict.fromkeys(commands):
+        done = run(*shlex.split(each)[1:], cwd=folder)
+        assert done.returncode == 0, (each, done)
+        os.unlink("m.fixed.pt")

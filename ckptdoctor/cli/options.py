@@ -26,10 +26,19 @@ _REFERENCES = (
         "--model",
         metavar="MODULE:NAME",
         help="Compare with a model of your code, which is run: nets:Net, 'path/to/nets.py:build(num_classes=10)'; "
-        "what its file reads from the command line stands behind --.",
+        "or of a library: timm:resnet50, torchvision:vit_b_16, transformers:BertModel. Arguments that are not given "
+        "come from the file where Lightning wrote it; what the code reads from the command line stands behind --.",
     ),
-    click.option("--config", metavar="JSON", help="Compare with a Hugging Face config.json, or the folder of one."),
-    click.option("--like", metavar="CKPT", help="Compare keys and shapes with those of another checkpoint."),
+    click.option(
+        "--config",
+        metavar="JSON",
+        help="Compare with a Hugging Face config.json, the folder of one, or org/name in the local cache.",
+    ),
+    click.option(
+        "--like",
+        metavar="CKPT",
+        help="Compare keys and shapes with those of another checkpoint, or of org/name in the local cache.",
+    ),
 )
 
 

@@ -20,6 +20,8 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.reference.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
 from ckptdoctor.reference.target import Target
 
+_LIBRARIES = frozenset({"timm", "torchvision"})  # those whose models are known by names of their own
+
 
 @contextmanager
 def users_code(target: Target) -> Iterator[None]:
@@ -73,12 +75,13 @@ def _inside(module: ModuleType, target: Target) -> object:
 def _of_library(target: Target, module: object) -> object | None:
     """What makes the model that a library of models knows by this name: ``timm:resnet50``, ``torchvision:vit_b_16``."""
     name = target.attributes[0]
-    if len(target.attributes) > 1 or hasattr(module, name):
+    if hasattr(module, name):
         return None
-    if target.module == "torchvision":
+    if target.module == "torchvision" and len(target.attributes) == 1:
         return getattr(importlib.import_module("torchvision.models"), name, None)
     if target.module == "timm" and name in module.list_models():  # type: ignore[attr-defined]  # timm is no dependency
-        return partial(module.create_model, name)  # type: ignore[attr-defined]
+        # the tag behind a dot chooses weights, and with them the number of classes
+        return partial(module.create_model, ".".join(target.attributes))  # type: ignore[attr-defined]
     return None
 
 
@@ -153,6 +156,8 @@ def _imported(target: Target) -> ModuleType:
     except UsageError:
         raise
     except ModuleNotFoundError as error:
+        if target.module in _LIBRARIES and error.name == target.module:
+            raise UsageError(f"{target.module} is not installed beside ckptdoctor: pip install {error.name}") from error
         if not target.is_file and error.name and f"{target.module}.".startswith(f"{error.name}."):
             raise UsageError(
                 f"There is no module “{error.name}” in the current directory or installed: name it as Python imports "

@@ -155,3 +155,13 @@ def test_printed_commands_end_with_the_arguments_of_the_code(folder):
         done = run(*shlex.split(each)[1:], cwd=folder)
         assert done.returncode == 0, (each, done)
         os.unlink("m.fixed.pt")
+
+
+@pytest.mark.parametrize("name", ["timm", "torchvision"])
+def test_a_library_of_models_that_is_not_there_is_one_command_away(folder, monkeypatch, name):
+    """Its name is no module of theirs that is misspelt."""
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
+    with pytest.raises(UsageError, match=f"^{name} is not installed beside ckptdoctor: pip install {name}$"):
+        from_model(f"{name}:resnet50")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import textwrap
 from pathlib import Path
 
@@ -60,7 +61,9 @@ def folder(tmp_path, monkeypatch):
     """The current directory, with the modules in it."""
     (tmp_path / "nets.py").write_text(textwrap.dedent(NETS))
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    sys.modules.pop("nets", None)
+    yield tmp_path
+    sys.modules.pop("nets", None)
 
 
 def nets():

@@ -31,6 +31,7 @@ class Two(nn.Module):
 def config(tmp_path, monkeypatch):
     """Makes what omegaconf 2.3 pickles: its classes by their names, with the attributes that they keep."""
     monkeypatch.chdir(tmp_path)
+    sys.modules.pop("nets", None)
     (tmp_path / "nets.py").write_text(NETS)
     modules = {"omegaconf.dictconfig": "DictConfig", "omegaconf.listconfig": "ListConfig", "omegaconf.nodes": "AnyNode"}
     modules["omegaconf.base"] = "ContainerMetadata"
@@ -52,7 +53,8 @@ def config(tmp_path, monkeypatch):
             made._val = value
         return made
 
-    return make
+    yield make
+    sys.modules.pop("nets", None)
 
 
 def saved(settings, **more):

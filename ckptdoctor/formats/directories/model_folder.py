@@ -31,8 +31,12 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 
 def _is_all(weights: Weights, names: Iterable[str]) -> bool:
-    """Whether the one file is the only checkpoint there: where nothing says what the folder is, it decides."""
-    return [name for name in names if name.endswith(_CHECKPOINTS)] == [weights.single]
+    """Whether the one file is the only checkpoint there: where nothing says what the folder is, it decides.
+
+    Folders in it may hold others, such as those of earlier steps.
+    """
+    others = [name for name in names if name.endswith((*_CHECKPOINTS, "/")) and not name.startswith(".")]
+    return others == [weights.single]
 
 
 def read(source: Source, container: Container) -> Checkpoint:

@@ -23,6 +23,9 @@ _CONFIGS = {"omegaconf.dictconfig.DictConfig": "_content", "omegaconf.listconfig
 _NODES = "omegaconf.nodes."
 _UNSET = "???"  # omegaconf's sign for a value that is to be given
 _REFERENCE = re.compile(r"\$\{([\w.]+)\}")
+# under which keys settings name a class or function that is imported and called: Hydra, LightningCLI, latent-diffusion
+_CALLED = frozenset({"_target_", "__target__", "class_path", "target", "cls", "_instantiator"})
+_DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)+")
 _DEPTH = 100  # nesting that no configuration has
 _STEPS = 100_000  # values that one argument may be made of, when every reference in it is followed
 
@@ -42,7 +45,7 @@ def saved_arguments(checkpoint: Checkpoint) -> Saved | None:
                 continue
             places[name] = place
             try:
-                values[name] = _resolved(_plain(child, _is_config(node)), root, iter(range(_STEPS)))
+                values[name] = _inert(_resolved(_plain(child, _is_config(node)), root, iter(range(_STEPS))))
             except NotPlainError as error:
                 unfit[name] = str(error)
     if not places and not lightning:
@@ -141,6 +144,21 @@ def _resolved(value: object, root: object, steps: Iterator[int], depth: int = 0)
         return type(value)({key: _resolved(each, root, steps, depth + 1) for key, each in value.items()})
     if isinstance(value, (list, tuple)):
         return type(value)([_resolved(each, root, steps, depth + 1) for each in value])
+    return value
+
+
+def _inert(value: object) -> object:
+    """The value itself. Raises NotPlainError for one that names what is to be called: who reads it would run it."""
+    stack = [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, dict):
+            for key, inner in each.items():
+                if key in _CALLED and isinstance(inner, str) and _DOTTED.fullmatch(inner):
+                    raise NotPlainError(f"it names what would be called, {inner[:_DEPTH]} ({key})")
+            stack.extend(each.values())
+        elif isinstance(each, (list, tuple)):
+            stack.extend(each)
     return value
 
 

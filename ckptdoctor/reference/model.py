@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.errors import UsageError
 from ckptdoctor.reference import Reference
 from ckptdoctor.reference.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda
-from ckptdoctor.reference.building import build, wants_values
+from ckptdoctor.reference.building import TooManyError, build, wants_values
 from ckptdoctor.reference.importing import find, users_code
 from ckptdoctor.reference.mapping import from_module
 from ckptdoctor.reference.saved import Asked, Saved, Taken, is_lightning, missing, taken
@@ -21,6 +21,7 @@ from ckptdoctor.reference.target import Target, parse_target
 if TYPE_CHECKING:
     import torch
 
+_MOST_TENSORS = 1_000_000
 _IN_ITS_FILES = ("state_dict",)  # where Lightning keeps the weights of a module
 
 
@@ -83,7 +84,8 @@ def _module(found: object, target: Target, extra: Taken) -> torch.nn.Module:
         return found
     if not callable(found):
         raise UsageError(f"{target.place} is of type {type(found).__name__}: {_WANTED}.")
-    made = build(lambda: found(*target.arguments, **dict(target.keywords), **extra.arguments))
+    most = _MOST_TENSORS if extra.arguments else None  # what a file says must not build for ever
+    made = build(lambda: found(*target.arguments, **dict(target.keywords), **extra.arguments), most)
     if not isinstance(made, torch.nn.Module):
         raise UsageError(f"{target.name} gives {type(made).__name__}, not a torch.nn.Module: {_WANTED}.")
     return made
@@ -94,6 +96,8 @@ _WANTED = "--model needs a class or function that gives a torch.nn.Module, or a 
 
 def _failure(target: Target, found: object, error: BaseException, path: str | None, extra: Taken) -> str:
     """One sentence on a model that could not be built, one on what to do, and the user's own traceback."""
+    if isinstance(error, TooManyError):
+        return f"{target.name} would have more than {_MOST_TENSORS:,} tensors ({extra.told}): give the right numbers."
     said = f"{target.name} cannot be built: {blame(error)}."
     if extra.told:
         said = f"{said[:-1]} ({extra.told})."

@@ -20,6 +20,12 @@ class Net(nn.Module):
         self.net = nn.Linear(cfg.model.width, cfg["model"]["depth"])
         assert vars(cfg.model)["width"] == cfg.model.width and isinstance(cfg, dict)
 
+class Deep(nn.Module):
+    def __init__(self, depth):
+        super().__init__()
+        for number in range(depth):
+            self.register_parameter(f"p{number}", nn.Parameter(nn.Linear(1, 1).weight))
+
 class Two(nn.Module):
     def __init__(self, width, depth):
         super().__init__()
@@ -103,6 +109,33 @@ def test_what_is_computed_or_unset_is_not_taken(config, capsys, value, why):
     err = capsys.readouterr().err
     assert f"width is not taken from there: {why}" in err
     assert "--model 'nets:Two(depth=3, width=…)'." in err
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"_target_": "os.system", "command": "touch ran"},
+        {"model": [{"class_path": "os.mkdir", "init_args": {}}]},
+        {"unet_config": {"target": "os.mkdir", "params": {}}},
+    ],
+)
+def test_settings_that_name_code_are_not_handed_on(config, capsys, value):
+    """What Hydra, LightningCLI and latent-diffusion would import and call stays in the file; other words are words."""
+    saved({"cfg": value})
+    assert run(["check", "epoch.ckpt", "--model", "nets:Net"]) == 2
+    err = capsys.readouterr().err
+    assert "cfg is not taken from there: it names what would be called, os." in err
+    saved({"cfg": config({"model": {"width": 5, "depth": 3, "target": "gpu", "cls": "cat"}, "file": "a.b"})})
+    assert coverage(capsys, "nets:Net")["told"] == "cfg of nets:Net is from hyper_parameters of epoch.ckpt"
+
+
+def test_a_model_without_end_is_not_built(config, capsys, monkeypatch):
+    """Numbers of a file that no model has end in a sentence, not in an endless loop."""
+    monkeypatch.setattr("ckptdoctor.reference.model._MOST_TENSORS", 1000)
+    saved({"depth": 10**9})
+    assert run(["check", "epoch.ckpt", "--model", "nets:Deep"]) == 2
+    err = capsys.readouterr().err
+    assert "nets:Deep would have more than 1,000 tensors (depth of nets:Deep is from hyper_parameters of ep" in err
 
 
 def test_references_that_multiply_end(config, capsys):

@@ -14,7 +14,12 @@ _WIDEST = 160  # characters of one of its lines
 _LONGEST = 300  # characters of what an error says
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # what torch says where there is no GPU, or no driver for it
-_NO_GPU = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
+_NO_GPU = (
+    "Torch not compiled with CUDA enabled",
+    "has no attribute '_cuda_",  # the same, of torch.cuda.set_device
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+)
 NO_CUDA = (
     "There is no GPU here, and none is needed to know what the model loads: move it only where "
     "torch.cuda.is_available(), or behind the classes."

@@ -52,9 +52,9 @@ def find(target: Target) -> object:
     module = _imported(target)
     try:
         return _inside(module, target)
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:  # a module that imports its parts when they are asked for
+    except BaseException as error:  # a module that imports its parts when they are asked for
         raise UsageError(failed(target, error)) from error
 
 
@@ -68,7 +68,8 @@ def _inside(module: ModuleType, target: Target) -> object:
             found = getattr(found, name)
         except AttributeError as error:
             holder = ".".join([target.stem, *target.attributes[:depth]])
-            raise UsageError(f"{holder} has no “{name}”.{_instead(found, name)}") from error
+            guarded = _GUARDED if found is module and _is_guarded(module, name) else _instead(found, name)
+            raise UsageError(f"{holder} has no “{name}”.{guarded}") from error
     return found
 
 
@@ -83,6 +84,25 @@ def _of_library(target: Target, module: object) -> object | None:
         # the tag behind a dot chooses weights, and with them the number of classes
         return partial(module.create_model, ".".join(target.attributes))  # type: ignore[attr-defined]
     return None
+
+
+_GUARDED = ' It is made only where the file is run, below if __name__ == "__main__": move it above that.'
+
+
+def _is_guarded(module: ModuleType, name: str) -> bool:
+    """Whether the file gives the name a value only where it is run itself."""
+    if not _is_own_file(module):
+        return False
+    with open(str(module.__file__), "rb") as file:
+        body = ast.parse(file.read()).body
+    guards = [each for each in body if isinstance(each, ast.If) and "__name__" in ast.dump(each.test)]
+    return any(name in _defined(each) for each in guards)
+
+
+def _is_own_file(module: ModuleType) -> bool:
+    """Whether it is code of the user's own, in a file of Python."""
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and file.endswith(".py") and os.path.isfile(file) and not is_installed(file)
 
 
 def _instead(holder: object, name: str) -> str:
@@ -153,7 +173,7 @@ def _runs(statement: ast.stmt) -> bool:
 def _imported(target: Target) -> ModuleType:
     try:
         return _from_file(target) if target.is_file else _from_name(target)
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         raise
     except ModuleNotFoundError as error:
         if target.module in _LIBRARIES and error.name == target.module:
@@ -164,7 +184,7 @@ def _imported(target: Target) -> ModuleType:
                 f"it, or give its file, such as path/to/nets.py:{target.attributes[0]}."
             ) from error
         raise UsageError(failed(target, error)) from error
-    except (Exception, SystemExit) as error:
+    except BaseException as error:  # of any kind: pytest.skip() and sys.exit() are no Exceptions
         raise UsageError(failed(target, error)) from error
 
 

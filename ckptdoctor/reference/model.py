@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.checkpoint.arguments import complete
-from ckptdoctor.errors import UsageError
+from ckptdoctor.errors import CkptDoctorError, UsageError
 from ckptdoctor.reference import Reference
 from ckptdoctor.reference.blame import MEND, NO_CUDA, blame, own_place, own_traceback, wants_cuda
 from ckptdoctor.reference.building import TooManyError, build, wants_values
@@ -44,9 +44,9 @@ def from_model(text: str, path: str | None = None, asked: Asked = lambda: None) 
             whole = extra.target or target
             made = replace(from_module(_module(found, target, extra), whole.name), told=extra.told)
             root = _IN_ITS_FILES if _loads_itself(found, file) else made.root
-        except UsageError:
+        except (CkptDoctorError, KeyboardInterrupt):
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:  # of any kind: it is not our code
             raise UsageError(_failure(target, found, error, path, extra)) from error
     option = text if extra.target is None else extra.target.text
     return replace(made, option=f"--model {shlex.quote(option)}", root=root, by_file=file.was_asked)

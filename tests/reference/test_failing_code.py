@@ -165,3 +165,22 @@ def test_a_library_of_models_that_is_not_there_is_one_command_away(folder, monke
     monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
     with pytest.raises(UsageError, match=f"^{name} is not installed beside ckptdoctor: pip install {name}$"):
         from_model(f"{name}:resnet50")
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import torch\ntorch.cuda.set_device(0)\nNet = 1\n", "There is no GPU here, and none is needed"),
+        ("class Skipped(BaseException): pass\nraise Skipped('no')\nNet = 1\n", "Skipped: no. It is your own code that"),
+        ("if __name__ == '__main__':\n    class Net: pass\n", "It is made only where the file is run, below if __na"),
+    ],
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_whatever_a_file_does_is_told(folder, code, said):
+    """GPUs, exceptions that are no Exception, and classes below a main guard."""
+    (folder / "odd.py").write_text(code)
+    torch.save({"w": torch.ones(2)}, "m.pt")
+    done = run("check", "m.pt", "--model", "odd.py:Net", cwd=folder)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert said.encode() in done.stderr
+    assert b"ckptdoctor/" not in done.stderr

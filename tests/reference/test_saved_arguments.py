@@ -214,6 +214,12 @@ def test_a_missing_argument_is_named_with_the_command(folder, capsys):
     assert "ckptdoctor check epoch.ckpt --model 'nets:Classes(width=5, classes=…)'." in err
 
 
+def test_a_file_that_is_not_there_is_the_error(folder, capsys):
+    """Rather than the arguments that it would have had."""
+    assert run(["check", "nowhere.ckpt", "--model", "nets:Lit"]) == 2
+    assert capsys.readouterr().err.endswith("error: nowhere.ckpt cannot be opened: No such file or directory.\n")
+
+
 def test_each_file_has_its_own_arguments(folder, capsys):
     """Several files are compared with the model that each of them names."""
     made = nets()["Lit"]

@@ -109,7 +109,8 @@ def _failure(target: Target, found: object, error: BaseException, path: str | No
         )
     lacking = missing(found, target, extra.arguments)
     if isinstance(error, TypeError) and (lacking or not own_place(error)):
-        return f"{said} Arguments go in parentheses: {_command(target, found, path, extra, lacking)}."
+        others = "What is no number or text takes a function that builds the model. " if lacking else ""
+        return f"{said} {others}Arguments go in parentheses: {_command(target, found, path, extra, lacking)}."
     return f"{said} {NO_CUDA if wants_cuda(error) else MEND}{own_traceback(error)}"
 
 

@@ -27,11 +27,16 @@ class Selection:
     def chosen(self, rules: Iterable[Rule]) -> tuple[Rule, ...]:
         """Those of ``rules`` that run, in their order. Raises UsageError for a choice that fits none of them."""
         rules = tuple(rules)
+        if self == _USUAL:
+            return rules
         wanted = [*((EVERYTHING,) if self.select is None else self.select), *self.extend_select]
         for choice in (*wanted, *self.ignore):
             if not any(_fit(choice, rule) for rule in rules):
                 raise UsageError(f"There is no rule “{choice}”. ckptdoctor rules lists the codes and names.")
         return tuple([rule for rule in rules if _best(wanted, rule) > _best(self.ignore, rule)])
+
+
+_USUAL = Selection()
 
 
 def _best(choices: Iterable[str], rule: Rule) -> int:

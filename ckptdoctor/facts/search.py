@@ -7,6 +7,7 @@ makes a few keys of a foreign model fit is a coincidence.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -38,8 +39,40 @@ _INFERRED = ("N410", "N423")  # what is told by names and shapes alone
 def find_moves(here: Here, wanted: Wanted) -> list[Move]:
     """The renames, in order; none where they would not make at least half of what is open fit.
 
-    What parts hold is asked where names and their order do not tell everything.
+    What parts hold is asked where names and their order do not tell everything. Who weighs several repairs asks for the
+    same keys again and again: the last few answers are kept.
     """
+    for known in tuple(_RECENT):
+        if known.is_about(here, wanted):
+            return list(known.moves)
+    answer = _Answer(dict(here), dict(wanted), tuple(_moves(here, wanted)))
+    _RECENT.append(answer)
+    return list(answer.moves)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What was found for these keys in this order."""
+
+    here: Here
+    wanted: Wanted
+    moves: tuple[Move, ...]
+
+    def is_about(self, here: Here, wanted: Wanted) -> bool:
+        """Whether these are the same keys in the same order, with the same tensors."""
+        return (
+            (len(self.here), len(self.wanted)) == (len(here), len(wanted))
+            and list(self.here) == list(here)
+            and list(self.wanted) == list(wanted)
+            and self.here == here
+            and self.wanted == wanted
+        )
+
+
+_RECENT: deque[_Answer] = deque(maxlen=4)
+
+
+def _moves(here: Here, wanted: Wanted) -> list[Move]:
     first = gap(here, wanted)
     if not first.loose or not first.open:
         return []

@@ -42,11 +42,17 @@ def escape(text: str) -> str:
     code points: whatever ``str.isprintable`` denies, and characters that print as nothing. Of what begins a command
     to a build service (``::error``, ``##vso[``) the first sign is.
     """
-    if "::" in text or "##" in text:
-        text = _COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):02x}", text)
+    text = no_command(text)
     if text.isascii() and text.isprintable():
         return text
     return "".join([char if char.isprintable() and char not in _INVISIBLE else _visible(char) for char in text])
+
+
+def no_command(text: str) -> str:
+    """``text`` with the first sign of what a build service would obey in hexadecimal; the rest as it is."""
+    if "::" in text or "##" in text:
+        return _COMMAND.sub(lambda found: f"{found[0][:-1]}\\x{ord(found[0][-1]):02x}", text)
+    return text
 
 
 def _visible(char: str) -> str:

@@ -8,7 +8,7 @@ from shlex import quote as posix_quote
 
 from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.edits import Fix
-from ckptdoctor.report.escape import escape
+from ckptdoctor.report.escape import escape, no_command
 
 STANDARD_INPUT = "-"
 _PATTERN = re.compile(r"ckptdoctor (?:fix|convert|merge|salvage|graft|check|show) FILE(?: --from FILE)?")
@@ -23,7 +23,7 @@ def word(text: str) -> str:
     """Any text as one shell word, such as an option and what it is given."""
     if escape(text) == text:
         return posix_quote(text)
-    return "$'" + "".join(map(_ansi_c, _encoded(text))) + "'"
+    return "$'" + no_command("".join(map(_ansi_c, _encoded(text)))) + "'"
 
 
 def _encoded(text: str) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
+from time import sleep
 
 import pytest
 import torch
@@ -97,6 +98,13 @@ def test_ctrl_c_leaves_with_what_was_found(tmp_path, monkeypatch, after):
         "examine_values",
         lambda checkpoint, source, going, only_finite: genuine(checkpoint, source, _slow(going), threads=1),
     )
+    if not after:
+        checksums = deep.examine_integrity
+        monkeypatch.setattr(
+            deep,
+            "examine_integrity",
+            lambda checkpoint, source, going: checksums(checkpoint, source, _until_stopped(going)),
+        )
     monkeypatch.setattr(watching.Event, "wait", _interrupting("values" if after else "checksums"))
     report = check(str(path), DEEP)
     assert report.interrupted
@@ -108,9 +116,18 @@ def test_ctrl_c_leaves_with_what_was_found(tmp_path, monkeypatch, after):
         assert "V651" in codes(report)
 
 
-def _slow(going):
-    from time import sleep
+def _until_stopped(going):
+    """Work that is not done before it is told to stop, however late that is."""
 
+    def held(done):
+        while going(done):
+            sleep(0.001)
+        return False
+
+    return held
+
+
+def _slow(going):
     def slowly(done):
         sleep(0.05)
         return going(done)

@@ -12,7 +12,6 @@ from tests.pairs.pair import loads
 
 BAD = (Verdict.WRONG, Verdict.CRASH)
 AT_SCALE = 1_200
-SAMPLE = 2 * len(FAMILIES)
 
 
 def held(number: int, unsafe: bool) -> None:
@@ -33,10 +32,9 @@ def is_known(number: int, unsafe: bool) -> bool:
 
 @real
 @pytest.mark.parametrize("unsafe", [False, True], ids=["plain", "unsafe"])
-@pytest.mark.parametrize("first", range(0, SAMPLE, len(FAMILIES)))
-def test_a_sample_of_every_family_is_right_or_refused(first, unsafe):
+def test_one_of_every_family_is_right_or_refused(unsafe):
     """Nothing that is not the truth is written, and nothing is called whole that is not."""
-    wrong = [told(found) for number in range(first, first + len(FAMILIES)) if not is_known(number, unsafe)
+    wrong = [told(found) for number in range(len(FAMILIES)) if not is_known(number, unsafe)
              and (found := judged(number, unsafe)).verdict in BAD]  # fmt: skip
     assert not wrong, "\n".join(wrong)
 
@@ -54,7 +52,7 @@ def test_what_is_known_to_go_wrong(mode, number):
 @pytest.mark.parametrize("unsafe", [False, True], ids=["plain", "unsafe"])
 def test_none_is_wrong_at_scale(unsafe, scale):
     """Over a thousand pairs, and with --whole all of them, none that is not known is wrong."""
-    first = 0 if scale.seed == 1 else scale.seed * 1_000_000 // len(FAMILIES) * len(FAMILIES)
+    first = scale.seed * 1_000_000 // len(FAMILIES) * len(FAMILIES) if scale.seed > 1 else len(FAMILIES)
     wrong = []
     for number, _ in scale.cases(AT_SCALE, at_least=len(FAMILIES)):
         if not is_known(first + number, unsafe) and (found := judged(first + number, unsafe)).verdict in BAD:

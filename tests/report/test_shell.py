@@ -4,17 +4,22 @@ import subprocess
 import pytest
 
 from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.report.escape import escape
 from ckptdoctor.report.shell import fix_command, quote, with_path
 
 
 @pytest.mark.parametrize(
     "name",
-    ["model.pt", "epoch=9 best.ckpt", "it's.pt", 'a"b$c`d.pt', "new\nline.pt", "\x1b[31m.pt", "büro.pt", "-o.pt"],
+    [
+        *("model.pt", "epoch=9 best.ckpt", "it's.pt", 'a"b$c`d.pt', "new\nline.pt", "\x1b[31m.pt", "büro.pt", "-o.pt"),
+        *("::", "::error::x.pt", "##vso[task.complete]x.pt", "\\##[group]x.pt", "###[error]x.pt"),
+    ],
 )
 def test_a_quoted_path_is_one_word_for_the_shell(name):
     """bash gives back the very path, and the word holds nothing that a terminal would act on."""
     word = quote(name)
     assert word.isprintable()
+    assert escape(word) == word, "nor does a build service"
     result = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True)
     assert result.stdout.removeprefix(b"./") == os.fsencode(name)
 

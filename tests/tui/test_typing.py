@@ -99,6 +99,24 @@ def test_a_name_that_is_typed_before_the_plan_is_there():
     assert opened("resnet.pt", "f", act=act) == "mine.pt"
 
 
+def test_a_field_that_is_emptied_before_the_plan_is_there():
+    """What comes with the plan stands behind the field, and what is typed then is the name."""
+
+    async def act(pilot):
+        screen = pilot.app.screen
+        usual, screen._sight = screen._sight, None
+        screen._given = screen.query_one(Input).value = ""
+        await pilot.pause()
+        await pilot.press("n", "ctrl+u")
+        screen._show(usual)
+        name = screen.query_one(Input)
+        seen = name.value, name.placeholder
+        await press(pilot, "text:mine.pt", "enter")
+        return *seen, pilot.app.screen.report.output
+
+    assert opened("resnet.pt", "f", act=act) == ("", "resnet.fixed.pt", "mine.pt")
+
+
 def test_an_index_behind_its_key():
     """Digits, comma and enter, before the line to type in is on the screen."""
 

@@ -205,11 +205,11 @@ class RepairScreen(Screen[str], Background):
         self._say(sight.objection or " · ".join(filter(None, said)), wrong=bool(sight.objection))
 
     def _give(self, usual: str) -> None:
-        """Put the usual name into the field, unless something was typed there; behind it, if it would not print."""
-        name = self.query_one(Input)
+        """Put the usual name into the field; behind it, if it would not print, or if somebody has emptied the field."""
+        name = self.query_one(OutputName)
         prints = usual.isprintable()
-        name.placeholder = "" if prints else escape(usual)
-        if name.value == self._given:
+        name.placeholder = "" if prints and not name.edited else escape(usual)
+        if name.value == self._given and not name.edited:
             with self.prevent(Input.Changed):
                 name.value = self._given = usual if prints else ""
             name.action_end()
@@ -257,13 +257,13 @@ class RepairScreen(Screen[str], Background):
 
     def action_back(self) -> None:
         """From the name to the repairs; from there to the contents."""
-        name = self.query_one(Input)
+        name = self.query_one(OutputName)
         if not name.has_focus:
             self.dismiss(None)
             return
         self.query_one(CureList).focus()
         if not name.value.strip():  # nothing given: the usual name again
-            self._named, self._given = False, name.value
+            self._named, self._given, name.edited = False, name.value, False
             self._plan_anew()
 
     def action_help(self) -> None:

@@ -7,7 +7,17 @@ from textual.widgets import Input
 
 
 class OutputName(Input):
-    """Shows the end of a name that has no room, which tells most, until somebody moves about in it."""
+    """Shows the end of a name that has no room, which tells most, until somebody moves about in it.
+
+    ``edited`` is whether somebody typed or deleted here, be it that there was nothing to delete.
+    """
+
+    edited = False
+
+    def replace(self, text: str, start: int, end: int) -> None:
+        """Every way to edit goes through this."""
+        self.edited = True
+        super().replace(text, start, end)
 
     def on_resize(self, event: Resize) -> None:
         """There may be less room now."""

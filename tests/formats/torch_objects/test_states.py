@@ -213,7 +213,7 @@ def contents(draw: Any) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=600)
+@settings(max_examples=200)
 @given(made=contents(), legacy=st.sampled_from([False, False, True]))
 def test_tensors_are_what_torch_loads_or_a_finding_says_so(made, legacy, tmp_path_factory):
     """Whatever state tensors are given, our values are those of both modes of torch.load, or there is an error."""

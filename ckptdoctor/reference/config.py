@@ -117,14 +117,15 @@ def _bounded(file: str, config: dict[str, Any]) -> None:
 
 
 def library(file: str) -> Any:
-    """The library, by name and not by an import statement: type checkers would read all of it."""
+    """The library, by name and not by an import statement: type checkers would read all of it. ``file`` wants it."""
     try:
         return importlib.import_module("transformers")
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "transformers":
+            other = "" if file.startswith("transformers:") else "--model with the class, or "
             raise UsageError(
                 f"{file} can be read with transformers only, which is not installed: pip install transformers. "
-                "Or use --model with the class, or --like with a file that loads."
+                f"Or use {other}--like with a file that loads."
             ) from error
         raise UsageError(f"transformers cannot be imported: {in_words(error)}.") from error
 

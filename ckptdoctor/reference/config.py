@@ -134,7 +134,7 @@ def _model_class(transformers: Any, name: str, file: str) -> Any:
     try:
         found = getattr(transformers, name, None) if name.isidentifier() else None
     except Exception as error:
-        raise UsageError(f"transformers cannot import {name}: {in_words(error)}.") from error
+        raise UsageError(f"transformers cannot import {name}: {in_words(error.__cause__ or error)}.") from error
     is_class = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     if is_class and getattr(found, "config_class", None) is not None:
         return found

@@ -89,7 +89,7 @@ def _named(transformers: Any, target: Target, file: str | None) -> Any:
     except UsageError:
         raise
     except Exception as error:
-        raise UsageError(f"transformers cannot import {name}: {in_words(error)}.") from error
+        raise UsageError(f"transformers cannot import {name}: {in_words(error.__cause__ or error)}.") from error
     raise UsageError(
         f"transformers {transformers.__version__} has no model class “{name}”. A newer one may: "
         "pip install --upgrade transformers."

@@ -22,6 +22,7 @@ class Coverage:
 
     ``option`` names the reference on the command line; "" where it was not named there, or where the steps alone do
     not decide everything. ``retied`` of the keys are not in the file, and tied to one that is when it is loaded.
+    ``told`` says what of the reference was taken from the file itself, or from beside it.
     """
 
     reference: str
@@ -33,3 +34,4 @@ class Coverage:
     steps: tuple[CureStep, ...] = ()
     option: str = ""
     retied: int = 0
+    told: str = ""

@@ -47,7 +47,8 @@ class Reference:
     ``parameters`` are what ``Module.parameters()`` gives, in its order, and ``frozen`` those of them that are not
     trained; () where that is not known. ``beside`` is the whole file that the keys were learnt from. ``certain`` says
     that renames which are only a guess are left out of what is held against it: a repair writes none. ``heads`` is how
-    many heads of attention the target has, where a person or its config says so.
+    many heads of attention the target has, where a person or its config says so. ``told`` says what was taken from the
+    file that should fit, or from beside it; ``by_file`` says that for another file it may be another target.
     """
 
     source: str
@@ -63,3 +64,5 @@ class Reference:
     beside: Checkpoint | None = None
     certain: bool = False
     heads: int | None = None
+    told: str = ""
+    by_file: bool = False

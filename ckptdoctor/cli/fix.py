@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from ckptdoctor import config as settings
-from ckptdoctor.cli.console import complain, emit, paint, width
+from ckptdoctor.cli.console import complain, emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, WithModel, as_json, codes, color, reference_options
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
-from ckptdoctor.engine.diagnose import read_reference
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.request import QKV_LAYOUTS, FixRequest, cast_target, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
+from ckptdoctor.engine.targets import read_reference
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.findings import RepairReport
 
@@ -110,7 +110,9 @@ def _request(
     **asked: Any,
 ) -> FixRequest:
     """The command line; where it names no change at all, the project's configuration says which rules matter."""
-    reference = read_reference(Settings(like=like, model=model, config=config, error=error))
+    reference = read_reference(Settings(like=like, model=model, config=config, error=error), path)
+    if reference is not None and reference.told:
+        narrate(f"note: {reference.told}")
     if (reference is not None or error is not None) and not asked["remap_optimizer"]:
         asked["auto"] = True  # what else would a target be for
     if asked["qkv_layout"] is not None and not asked["auto"]:

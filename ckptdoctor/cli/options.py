@@ -26,17 +26,26 @@ _REFERENCES = (
         "--model",
         metavar="MODULE:NAME",
         help="Compare with a model of your code, which is run: nets:Net, 'path/to/nets.py:build(num_classes=10)'; "
-        "what its file reads from the command line stands behind --.",
+        "or of a library: timm:resnet50, torchvision:vit_b_16, transformers:BertModel. Arguments that are not given "
+        "come from the file where Lightning wrote it; what the code reads from the command line stands behind --.",
     ),
-    click.option("--config", metavar="JSON", help="Compare with a Hugging Face config.json, or the folder of one."),
-    click.option("--like", metavar="CKPT", help="Compare keys and shapes with those of another checkpoint."),
+    click.option(
+        "--config",
+        metavar="JSON",
+        help="Compare with a Hugging Face config.json, the folder of one, or org/name in the local cache.",
+    ),
+    click.option(
+        "--like",
+        metavar="CKPT",
+        help="Compare keys and shapes with those of another checkpoint, or of org/name in the local cache.",
+    ),
 )
 
 
 def reference_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The ways to say what a checkpoint should fit: one option for each of ``engine.settings.SOURCES``.
 
-    ``engine.diagnose.read_reference`` refuses more than one.
+    ``engine.targets.read_reference`` refuses more than one.
     """
     for option in reversed(_REFERENCES):
         command = option(command)
@@ -49,7 +58,7 @@ class WithModel(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Keep these arguments for the time when the code is imported, and parse the others."""
         if "--" in args and any(each.partition("=")[0] == "--model" for each in args[: args.index("--")]):
-            from ckptdoctor.reference.target import ARGUMENTS
+            from ckptdoctor.checkpoint.arguments import ARGUMENTS
 
             at = args.index("--")
             args, theirs = args[:at], args[at + 1 :]

@@ -17,6 +17,7 @@ from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Measured, 
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import SOURCES, Settings
+from ckptdoctor.engine.targets import read_reference
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
 from ckptdoctor.findings import Coverage, FileReport, Finding, Reading, Severity, Skipped
 from ckptdoctor.reference import Reference
@@ -51,7 +52,7 @@ def diagnose(
     settings = settings or Settings()
     rules = chosen_rules(settings, reference)
     if reference is None:
-        reference = read_reference(settings)
+        reference = read_reference(settings, path)
     yield from _Examination(path, settings, rules, reference).events(shown or addresses.shown(path))
 
 
@@ -63,29 +64,6 @@ def chosen_rules(settings: Settings, reference: Reference | None = None) -> tupl
     sources = any(getattr(settings, name) is not None for name in SOURCES)
     more = reference is not None or sources or settings.deep or settings.selection != Selection()
     return settings.selection.chosen(all_rules()) if more else None
-
-
-def read_reference(settings: Settings) -> Reference | None:
-    """What the target that ``settings`` names expects to load; None when none is named.
-
-    ``settings.model`` runs the user's own code. Raises UsageError for more than one, and whatever is wrong with it.
-    """
-    named = [f"--{name}" for name in SOURCES if getattr(settings, name) is not None]
-    if len(named) > 1:
-        raise UsageError(f"{' and '.join(named)} are different targets: give one.")
-    if settings.like is not None:
-        from ckptdoctor.reference.like import from_checkpoint
-
-        return from_checkpoint(settings.like, settings.root)
-    if settings.model is not None:
-        from ckptdoctor.reference.model import from_model
-
-        return from_model(settings.model)
-    if settings.config is not None:
-        from ckptdoctor.reference.config import from_config
-
-        return from_config(settings.config)
-    return None
 
 
 @collector_paused()

@@ -8,13 +8,13 @@ from contextlib import closing
 
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.engine.crash import one_line, wants_trace
-from ckptdoctor.engine.diagnose import chosen_rules, diagnose, read_reference
+from ckptdoctor.engine.diagnose import chosen_rules, diagnose
 from ckptdoctor.engine.events import Event, Finished
 from ckptdoctor.engine.paths import STANDARD_INPUT, expand, spooled
 from ckptdoctor.engine.settings import Settings
+from ckptdoctor.engine.targets import Targets
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport, Skipped
-from ckptdoctor.reference import Reference
 
 Watch = Callable[[Event], None]
 
@@ -29,20 +29,19 @@ def examine_all(
     read.
     """
     chosen_rules(settings)
-    reference = read_reference(settings)
-    paths = expand(patterns)
+    paths, targets = expand(patterns), Targets(settings)
     for number, path in enumerate(paths, 1):
-        report = _survived(path, settings, reference, watch)
+        report = _survived(path, settings, targets, watch)
         yield report
         if report.interrupted:
             return tuple(map(addresses.shown, paths[number:]))
     return ()
 
 
-def _survived(path: str, settings: Settings, reference: Reference | None, watch: Watch) -> FileReport:
+def _survived(path: str, settings: Settings, targets: Targets, watch: Watch) -> FileReport:
     """The report on one file; a bug met on the way is its error, and the next file has its turn."""
     try:
-        return _examined(path, settings, reference, watch)
+        return _examined(path, settings, targets, watch)
     except CkptDoctorError:
         raise
     except KeyboardInterrupt:  # it came outside of the examination: while standard input was waited for
@@ -54,14 +53,21 @@ def _survived(path: str, settings: Settings, reference: Reference | None, watch:
         return FileReport(addresses.shown(path), None, None, error=f"{addresses.shown(path)}: {one_line(error)}")
 
 
-def _examined(path: str, settings: Settings, reference: Reference | None, watch: Watch) -> FileReport:
+def _examined(path: str, settings: Settings, targets: Targets, watch: Watch) -> FileReport:
     if path != STANDARD_INPUT:
-        return _last(path, addresses.shown(path), settings, reference, watch)
+        return _last(path, addresses.shown(path), settings, targets, watch)
     with spooled(sys.stdin.buffer) as copy:
-        return _last(copy, path, settings, reference, watch)
+        return _last(copy, path, settings, targets, watch)
 
 
-def _last(path: str, shown: str, settings: Settings, reference: Reference | None, watch: Watch) -> FileReport:
+def _last(path: str, shown: str, settings: Settings, targets: Targets, watch: Watch) -> FileReport:
+    known = targets.is_known
+    try:
+        reference = targets.of(path)
+    except CkptDoctorError as error:
+        if not known:  # nothing was examined yet: the request itself is wrong
+            raise
+        return FileReport(shown, None, None, error=f"{shown}: {error.message}")
     with closing(_watched(diagnose(path, settings, reference, shown), watch)) as events:
         *_, last = events
     assert isinstance(last, Finished)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, get_args
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.diagnose import read_reference
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
+from ckptdoctor.engine.targets import read_reference
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.rules.registry import all_rules
 
@@ -124,7 +124,7 @@ def planned(request: FixRequest, settings: Settings | None = None) -> Plan:
     from ckptdoctor.engine.plan import plan
 
     if request.auto and request.error is None and request.reference is None:
-        request = replace(request, reference=read_reference(settings or Settings()))
+        request = replace(request, reference=read_reference(settings or Settings(), request.path))
     return plan(request)
 
 

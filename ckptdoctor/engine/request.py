@@ -8,6 +8,7 @@ import shlex
 from dataclasses import field
 
 from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
+from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits.casts import TARGETS, named
 from ckptdoctor.engine.name_map import NameMap
@@ -15,7 +16,6 @@ from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.qkv import LAYOUTS
 from ckptdoctor.late import dataclass
-from ckptdoctor.reference.target import ARGUMENTS
 
 QKV_LAYOUTS = LAYOUTS
 
@@ -124,8 +124,7 @@ def again(request: FixRequest) -> str:
     if request.error is None and request.target:
         line += f" {request.target}"
     line += "" if request.output is None else f" -o {shlex.quote(request.output)}"
-    theirs = ARGUMENTS.get() if request.target.startswith("--model ") else ()  # what the user's own script reads
-    return f"{line} -- {shlex.join(theirs)}" if theirs else line
+    return complete(line)
 
 
 def substitution(text: str) -> Substitution:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.name_map import Mark
 from ckptdoctor.engine.request import FixRequest, again
@@ -45,7 +46,7 @@ def require_confirmed(request: FixRequest) -> None:
     if not found.marks:
         raise RefusedError(
             f"{found.file} was drafted for a target, by whose shapes and kinds of number it is checked: name it\n"
-            f"  {again(request)} {found.towards}"
+            f"  {_towards(request, found.towards)}"
         )
     more = len(found.marks) - _MARKED
     lines = [
@@ -54,9 +55,15 @@ def require_confirmed(request: FixRequest) -> None:
         *([f"  and {more:,} more"] if more > 0 else []),
         '  in the place of each mark, the whole {"to": …, "uncertain": …}, put the right name (or null, to leave the '
         "tensor out); then:",
-        f"    {again(request)}{'' if request.reference is not None or not found.towards else f' {found.towards}'}",
+        f"    {_towards(request, found.towards)}",
     ]
     raise RefusedError("\n".join(lines))
+
+
+def _towards(request: FixRequest, target: str) -> str:
+    """The command line again, with the target of a map where none is named."""
+    line = again(request)
+    return line if request.reference is not None or not target else complete(f"{line} {target}")
 
 
 def _shown(mark: Mark) -> str:

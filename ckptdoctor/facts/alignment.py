@@ -139,6 +139,7 @@ class Comparison:
             steps=self.steps,
             option=self.reference.option if self._decided else "",
             retied=sum([key in self.cured.tied for key in self.cured.spared]),
+            told=self.reference.told,
         )
 
     @property

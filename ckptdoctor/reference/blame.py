@@ -1,20 +1,30 @@
-"""An error in the user's own code as one sentence: the file and line that they wrote, and what Python said."""
+"""An error in the user's own code: the file and line that they wrote and what Python said, and their own traceback."""
 
 from __future__ import annotations
 
+import linecache
 import os
 import sysconfig
+import traceback
 from collections.abc import Iterator
 
 _FRAMES = 3  # lines that led to the one that failed
+_FIRST, _LAST = 3, 5  # frames of a long traceback that are shown
+_WIDEST = 160  # characters of one of its lines
 _LONGEST = 300  # characters of what an error says
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # what torch says where there is no GPU, or no driver for it
-_NO_GPU = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
+_NO_GPU = (
+    "Torch not compiled with CUDA enabled",
+    "has no attribute '_cuda_",  # the same, of torch.cuda.set_device
+    "Found no NVIDIA driver",
+    "No CUDA GPUs are available",
+)
 NO_CUDA = (
     "There is no GPU here, and none is needed to know what the model loads: move it only where "
     "torch.cuda.is_available(), or behind the classes."
 )
+MEND = "It is your own code that fails: fix it there, or name a checkpoint that loads, with --like."
 _INSTALLED = ("site-packages", "dist-packages")
 
 
@@ -56,15 +66,53 @@ def own_place(error: BaseException) -> str:
     return f"{shown[-1]} (from {', from '.join(above[:_FRAMES])}{more})"
 
 
+def own_traceback(error: BaseException) -> str:
+    """The traceback of an error as far as it is in the user's own code, a line break before it; "" where none is.
+
+    Neither our frames are in it nor those of libraries, and it is no longer than a screen.
+    """
+    frames = [each for each in _frames(error) if not is_installed(each[0])]
+    lines = [line for name, number, function in frames[:_FIRST] for line in _frame(name, number, function)]
+    if len(frames) > _FIRST + _LAST:
+        lines.append(f"  … {len(frames) - _FIRST - _LAST} more …")
+    for name, number, function in frames[max(_FIRST, len(frames) - _LAST) :]:
+        lines += _frame(name, number, function)
+    if isinstance(error, SyntaxError) and error.filename and not is_installed(error.filename):
+        lines += _of_syntax(error)
+    if not lines:
+        return ""
+    return "\n".join(["", "Traceback (most recent call last):", *[each[:_WIDEST] for each in lines], in_words(error)])
+
+
+def _frame(name: str, number: int, function: str) -> Iterator[str]:
+    yield f'  File "{_shown(name)}", line {number}, in {function}'
+    line = linecache.getline(name, number).strip()
+    if line:
+        yield f"    {line}"
+
+
+def _of_syntax(error: SyntaxError) -> Iterator[str]:
+    """The line that Python could not read, with the mark under it that Python sets."""
+    yield f'  File "{_shown(error.filename or "")}", line {error.lineno}'
+    for line in "".join(traceback.format_exception_only(error)).splitlines()[1:]:
+        if line.startswith("    "):
+            yield line
+
+
 def _places(error: BaseException) -> Iterator[tuple[str, int]]:
+    yield from ((name, number) for name, number, _ in _frames(error))
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        yield error.filename, error.lineno
+
+
+def _frames(error: BaseException) -> Iterator[tuple[str, int, str]]:
+    """File, line and function of every frame that is not ours."""
     trace = error.__traceback__
     while trace is not None:
         name = trace.tb_frame.f_code.co_filename
         if not name.startswith("<") and not name.startswith(_OURS + os.sep):
-            yield name, trace.tb_lineno
+            yield name, trace.tb_lineno, trace.tb_frame.f_code.co_name
         trace = trace.tb_next
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        yield error.filename, error.lineno
 
 
 def is_installed(path: str) -> bool:

@@ -8,18 +8,18 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.errors import UnreadableError, UsageError
-from ckptdoctor.reference import Reference
+from ckptdoctor.reference import Reference, hub_cache
 from ckptdoctor.reference.blame import in_words
 from ckptdoctor.reference.building import TooManyError, build
 from ckptdoctor.reference.mapping import from_module
 
-_NAME = "config.json"
+NAME = "config.json"
 _LARGEST = 16 * 2**20  # bytes: the largest configs that exist (long label lists) have one or two MB
 _MOST_TENSORS = 1_000_000
 _MOST_LAYERS = 100_000
@@ -30,30 +30,36 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 def from_config(path: str) -> Reference:
     """What the architecture that ``path`` (a config.json, or a folder with one) names expects to load.
 
+    A name of the Hugging Face Hub (``org/name``) stands for what is in its local cache; nothing is downloaded.
     dtypes are left open: transformers takes those of the weights. ``from_pretrained`` is what loads it, which ties what
     is tied: ``save_pretrained`` leaves all but one name of it out. Raises UnreadableError when it cannot be read, and
     UsageError when it names no architecture that transformers itself has, or transformers is not installed.
     """
-    file = os.path.join(path, _NAME) if os.path.isdir(path) else path
-    config = _read(file)
+    file = hub_cache.file_of(path, NAME) or (os.path.join(path, NAME) if os.path.isdir(path) else path)
+    config = read_config(file)
     name = _architecture(file, config)
-    with _offline(), redirect_stdout(sys.stderr):
-        transformers = _transformers(file)
-        model_class = _model_class(transformers, name, file)
-        try:
-            module = build(lambda: model_class(model_class.config_class.from_dict(config)), _MOST_TENSORS)
-            found = from_module(module, f"{name} ({file})")
-        except UsageError:
-            raise
-        except TooManyError as error:
-            raise UsageError(f"{file} describes a model of more than {_MOST_TENSORS:,} tensors.") from error
-        except Exception as error:
-            raise UsageError(f"transformers cannot build the {name} of {file}: {in_words(error)}.") from error
+    with offline(), redirect_stdout(sys.stderr):
+        model_class = _model_class(library(file), name, file)
+        found = built(lambda: model_class(model_class.config_class.from_dict(config)), name, file)
+    return replace(found, option=f"--config {shlex.quote(path)}")
+
+
+def built(make: Callable[[], Any], name: str, file: str) -> Reference:
+    """What a model of transformers expects to load, whatever its dtypes; ``file`` is where its settings come from."""
+    try:
+        found = from_module(build(make, _MOST_TENSORS), f"{name} ({file})")
+    except UsageError:
+        raise
+    except TooManyError as error:
+        raise UsageError(f"{file} describes a model of more than {_MOST_TENSORS:,} tensors.") from error
+    except Exception as error:
+        raise UsageError(f"transformers cannot build the {name} of {file}: {in_words(error)}.") from error
     tensors = {key: replace(each, dtype=None) for key, each in found.tensors.items()}
-    return replace(found, tensors=tensors, option=f"--config {shlex.quote(path)}", retied=True)
+    return replace(found, tensors=tensors, retied=True)
 
 
-def _read(file: str) -> dict[str, Any]:
+def read_config(file: str) -> dict[str, Any]:
+    """The settings in a config.json. Raises UnreadableError, and UsageError for a file of another kind."""
     try:
         with open(file, "rb") as stream:
             data = stream.read(_LARGEST + 1)
@@ -75,6 +81,18 @@ def _architecture(file: str, config: dict[str, Any]) -> str:
             f"{file} needs code that comes with the model (auto_map), which ckptdoctor never runs. If you trust it, "
             "import the class yourself: --model 'path/to/modeling.py:Class(…)'."
         )
+    require_plain(file, config)
+    names = config.get("architectures")
+    if not isinstance(names, list) or not names or not isinstance(names[0], str):
+        raise UsageError(
+            f'{file} names no model class ("architectures"). Add it, such as "architectures": ["BertModel"], or use '
+            "--model or --like."
+        )
+    return names[0]
+
+
+def require_plain(file: str, config: dict[str, Any]) -> None:
+    """Raises UsageError for settings that do not tell the keys, or that no model has."""
     if config.get("quantization_config"):
         raise UsageError(
             f"{file} is of a quantized model: its keys come about only while transformers loads it, and the config "
@@ -82,14 +100,7 @@ def _architecture(file: str, config: dict[str, Any]) -> str:
         )
     if "_class_name" in config:
         raise UsageError(f"{file} is of diffusers; --config reads those of transformers. Use --model or --like.")
-    names = config.get("architectures")
-    if not isinstance(names, list) or not names or not isinstance(names[0], str):
-        raise UsageError(
-            f'{file} names no model class ("architectures"). Add it, such as "architectures": ["BertModel"], or use '
-            "--model or --like."
-        )
     _bounded(file, config)
-    return names[0]
 
 
 def _bounded(file: str, config: dict[str, Any]) -> None:
@@ -105,15 +116,16 @@ def _bounded(file: str, config: dict[str, Any]) -> None:
             raise UsageError(f"{file} cannot be right: its {key} is {value:.3g}.")
 
 
-def _transformers(file: str) -> Any:
-    """The library, by name and not by an import statement: type checkers would read all of it."""
+def library(file: str) -> Any:
+    """The library, by name and not by an import statement: type checkers would read all of it. ``file`` wants it."""
     try:
         return importlib.import_module("transformers")
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and error.name == "transformers":
+            other = "" if file.startswith("transformers:") else "--model with the class, or "
             raise UsageError(
                 f"{file} can be read with transformers only, which is not installed: pip install transformers. "
-                "Or use --model with the class, or --like with a file that loads."
+                f"Or use {other}--like with a file that loads."
             ) from error
         raise UsageError(f"transformers cannot be imported: {in_words(error)}.") from error
 
@@ -122,7 +134,7 @@ def _model_class(transformers: Any, name: str, file: str) -> Any:
     try:
         found = getattr(transformers, name, None) if name.isidentifier() else None
     except Exception as error:
-        raise UsageError(f"transformers cannot import {name}: {in_words(error)}.") from error
+        raise UsageError(f"transformers cannot import {name}: {in_words(error.__cause__ or error)}.") from error
     is_class = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     if is_class and getattr(found, "config_class", None) is not None:
         return found
@@ -133,7 +145,7 @@ def _model_class(transformers: Any, name: str, file: str) -> Any:
 
 
 @contextmanager
-def _offline() -> Iterator[None]:
+def offline() -> Iterator[None]:
     """Nothing is fetched, even where a config names weights or a backbone of the hub."""
     before = {name: os.environ.get(name) for name in _OFFLINE}
     constants = sys.modules.get("huggingface_hub.constants")  # it has read the environment when it was imported

@@ -15,9 +15,12 @@ from functools import partial
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from types import CodeType, ModuleType
 
+from ckptdoctor.checkpoint.arguments import ARGUMENTS
 from ckptdoctor.errors import UsageError
-from ckptdoctor.reference.blame import NO_CUDA, blame, is_installed, own_place, wants_cuda
-from ckptdoctor.reference.target import ARGUMENTS, Target
+from ckptdoctor.reference.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
+from ckptdoctor.reference.target import Target
+
+_LIBRARIES = frozenset({"timm", "torchvision"})  # those whose models are known by names of their own
 
 
 @contextmanager
@@ -30,6 +33,7 @@ def users_code(target: Target) -> Iterator[None]:
     if target.is_file:
         folders.insert(0, os.path.dirname(os.path.abspath(target.module)))
     arguments, sys.argv = sys.argv, [target.module, *ARGUMENTS.get()]
+    here = folders[-1]
     sys.path[:0] = folders
     importlib.invalidate_caches()
     try:
@@ -37,6 +41,7 @@ def users_code(target: Target) -> Iterator[None]:
             yield
     finally:
         sys.argv = arguments
+        os.chdir(here)  # a script may go to its own folder, and the paths that we were given are from here
         for folder in folders:
             if folder in sys.path:  # the code may have changed it as well
                 sys.path.remove(folder)
@@ -44,7 +49,17 @@ def users_code(target: Target) -> Iterator[None]:
 
 def find(target: Target) -> object:
     """What the target names. Raises UsageError, with the user's own line where it is their code that fails."""
-    found: object = _imported(target)
+    module = _imported(target)
+    try:
+        return _inside(module, target)
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # a module that imports its parts when they are asked for
+        raise UsageError(failed(target, error)) from error
+
+
+def _inside(module: ModuleType, target: Target) -> object:
+    found: object = module
     short = _of_library(target, found)
     if short is not None:
         return short
@@ -53,20 +68,41 @@ def find(target: Target) -> object:
             found = getattr(found, name)
         except AttributeError as error:
             holder = ".".join([target.stem, *target.attributes[:depth]])
-            raise UsageError(f"{holder} has no “{name}”.{_instead(found, name)}") from error
+            guarded = _GUARDED if found is module and _is_guarded(module, name) else _instead(found, name)
+            raise UsageError(f"{holder} has no “{name}”.{guarded}") from error
     return found
 
 
 def _of_library(target: Target, module: object) -> object | None:
     """What makes the model that a library of models knows by this name: ``timm:resnet50``, ``torchvision:vit_b_16``."""
     name = target.attributes[0]
-    if len(target.attributes) > 1 or hasattr(module, name):
+    if hasattr(module, name):
         return None
-    if target.module == "torchvision":
+    if target.module == "torchvision" and len(target.attributes) == 1:
         return getattr(importlib.import_module("torchvision.models"), name, None)
     if target.module == "timm" and name in module.list_models():  # type: ignore[attr-defined]  # timm is no dependency
-        return partial(module.create_model, name)  # type: ignore[attr-defined]
+        # the tag behind a dot chooses weights, and with them the number of classes
+        return partial(module.create_model, ".".join(target.attributes))  # type: ignore[attr-defined]
     return None
+
+
+_GUARDED = ' It is made only where the file is run, below if __name__ == "__main__": move it above that.'
+
+
+def _is_guarded(module: ModuleType, name: str) -> bool:
+    """Whether the file gives the name a value only where it is run itself."""
+    if not _is_own_file(module):
+        return False
+    with open(str(module.__file__), "rb") as file:
+        body = ast.parse(file.read()).body
+    guards = [each for each in body if isinstance(each, ast.If) and "__name__" in ast.dump(each.test)]
+    return any(name in _defined(each) for each in guards)
+
+
+def _is_own_file(module: ModuleType) -> bool:
+    """Whether it is code of the user's own, in a file of Python."""
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and file.endswith(".py") and os.path.isfile(file) and not is_installed(file)
 
 
 def _instead(holder: object, name: str) -> str:
@@ -137,31 +173,36 @@ def _runs(statement: ast.stmt) -> bool:
 def _imported(target: Target) -> ModuleType:
     try:
         return _from_file(target) if target.is_file else _from_name(target)
-    except UsageError:
+    except (UsageError, KeyboardInterrupt):
         raise
     except ModuleNotFoundError as error:
+        if target.module in _LIBRARIES and error.name == target.module:
+            raise UsageError(f"{target.module} is not installed beside ckptdoctor: pip install {error.name}") from error
         if not target.is_file and error.name and f"{target.module}.".startswith(f"{error.name}."):
             raise UsageError(
                 f"There is no module “{error.name}” in the current directory or installed: name it as Python imports "
                 f"it, or give its file, such as path/to/nets.py:{target.attributes[0]}."
             ) from error
-        raise UsageError(f"{_failed(target, error)}. Install it beside ckptdoctor.") from error
-    except (Exception, SystemExit) as error:
-        raise UsageError(f"{_failed(target, error)}.{_way_out(error)}") from error
+        raise UsageError(failed(target, error)) from error
+    except BaseException as error:  # of any kind: pytest.skip() and sys.exit() are no Exceptions
+        raise UsageError(failed(target, error)) from error
 
 
-def _failed(target: Target, error: BaseException) -> str:
-    blamed = blame(error)
-    return blamed if own_place(error) else f"{target.module} cannot be imported: {blamed}"
+def failed(target: Target, error: BaseException) -> str:
+    """That the module cannot be imported, why, and what to do; then the user's own traceback."""
+    return f"{target.module} cannot be imported: {blame(error)}. {_way_out(error)}{own_traceback(error)}"
 
 
 def _way_out(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return (
-            " If it reads a command line, give that behind --, as in: --model train.py:Net -- --lr 0.1. What is only "
+            "If it reads a command line, give that behind --, as in: --model train.py:Net -- --lr 0.1. What is only "
             'for running the file belongs under if __name__ == "__main__".'
         )
-    return f" {NO_CUDA}" if wants_cuda(error) else ""
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        top = error.name.partition(".")[0]
+        return f"Install it beside ckptdoctor (pip install {top}), or start ckptdoctor in the folder that has it."
+    return NO_CUDA if wants_cuda(error) else MEND
 
 
 def _from_name(target: Target) -> ModuleType:

@@ -11,8 +11,8 @@ from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.unread import lists_all, told_of, unread_files
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
-from ckptdoctor.errors import DamagedError, UsageError
-from ckptdoctor.reference import Expected, Reference
+from ckptdoctor.errors import DamagedError, NotACheckpointError, UsageError
+from ckptdoctor.reference import Expected, Reference, hub_cache
 
 _SAFETENSORS = ".safetensors"
 
@@ -23,9 +23,10 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     ``root`` names the state dict (key path, parts joined by "/") where there is more than one that it could be; in a
     file with only one it need not be there. Raises UsageError when there is none or no telling which, what
     ``formats.open_checkpoint`` raises for a file that cannot be read, and DamagedError where a file of a folder is
-    missing or damaged: nothing says of what shapes its tensors are.
+    missing or damaged: nothing says of what shapes its tensors are. A name of the Hugging Face Hub (``org/name``)
+    stands for what is in its local cache.
     """
-    checkpoint = formats.open_checkpoint(path)
+    checkpoint = _opened(path)
     state_dict = _chosen(checkpoint, root)
     unread = unread_files(checkpoint, state_dict.path)
     if unread and not lists_all(checkpoint):
@@ -38,6 +39,16 @@ def from_checkpoint(path: str, root: str | None = None) -> Reference:
     ties, once = _ties(state_dict.tensors), _once(state_dict.tensors)
     option = f"--like {shlex.quote(shown(path))}"
     return Reference(shown(path), tensors, state_dict.path, option, ties, once=once, extra=extra, beside=checkpoint)
+
+
+def _opened(path: str) -> Checkpoint:
+    cached = hub_cache.folder_of(path)
+    try:
+        return formats.open_checkpoint(path if cached is None else cached)
+    except NotACheckpointError as error:
+        if cached is None:
+            raise
+        raise UsageError(f"{path} is in the Hugging Face cache without weights. {hub_cache.fetch(path)}") from error
 
 
 def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:

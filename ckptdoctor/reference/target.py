@@ -6,14 +6,10 @@ import ast
 import os
 import re
 import warnings
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 from ckptdoctor.errors import UsageError
-
-# what the user's code finds as its command line, behind the name of its file
-ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
 # the module or file, then the first colon behind which a dotted name stands, with or without arguments: other colons
 # belong to a path (a drive letter) or to the arguments
@@ -53,6 +49,12 @@ class Target:
     def place(self) -> str:
         """``nets:Net``, without arguments."""
         return f"{self.stem}:{'.'.join(self.attributes)}"
+
+    @property
+    def text(self) -> str:
+        """All of it, as it is written behind ``--model``."""
+        given = [repr(value) for value in self.arguments] + [f"{key}={value!r}" for key, value in self.keywords]
+        return f"{self.module}:{'.'.join(self.attributes)}" + (f"({', '.join(given)})" if self.called else "")
 
     @property
     def name(self) -> str:

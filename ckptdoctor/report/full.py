@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.edits import Safety
 from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.findings import Coverage, FileReport, Finding, Report, Severity
@@ -160,6 +161,8 @@ def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None
     if (best.keys if best is not None else coverage.keys) < coverage.total_keys:
         line += f"; {_of_the_rest(coverage, findings)}"
     yield from wrapped(line, width, "", "  ")
+    if coverage.told:
+        yield from wrapped(escape(coverage.told), width, "  ", "  ")
     rows = [
         (str(number), abridged(escape(step.title), 60), step.code, count(step.keys), share)
         for number, step in enumerate(coverage.steps, 1)
@@ -180,7 +183,8 @@ def _of_the_rest(coverage: Coverage, findings: Iterable[Finding]) -> str:
 def _chain(coverage: Coverage, path: str, paint: Paint) -> Iterator[str]:
     """The command that does all the steps, where they make everything fit that is wanted."""
     if coverage.option and coverage.steps and coverage.steps[-1].keys == coverage.total_keys:
-        yield f"  repair:   {paint.accent(f'ckptdoctor fix {quote(path)} --auto {coverage.option}')}"
+        command = complete(f"ckptdoctor fix {quote(path)} --auto {coverage.option}")
+        yield f"  repair:   {paint.accent(command)}"
 
 
 def _percent(part: int, whole: int) -> str:

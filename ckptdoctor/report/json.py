@@ -105,6 +105,7 @@ def fix_of(fix: Fix, path: str) -> dict[str, object]:
 def _coverage(coverage: Coverage) -> dict[str, object]:
     return {
         "reference": coverage.reference,
+        "told": coverage.told,
         "state_dict": show_path(coverage.state_dict),
         "keys": coverage.keys,
         "total_keys": coverage.total_keys,

@@ -6,6 +6,7 @@ import os
 import re
 from shlex import quote as posix_quote
 
+from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.edits import Fix
 from ckptdoctor.report.escape import escape, no_command
 
@@ -43,7 +44,7 @@ def fix_command(path: str, *fixes: Fix) -> str:
     """The command that applies these fixes to the file, or every safe one when none is named."""
     target = "FILE" if path == STANDARD_INPUT else quote(path)
     options = dict.fromkeys(option for fix in fixes for option in fix.options)
-    return " ".join(["ckptdoctor fix", target, *map(escape, options)])
+    return complete(" ".join(["ckptdoctor fix", target, *map(escape, options)]))
 
 
 def _ansi_c(byte: int) -> str:

@@ -52,7 +52,7 @@ class Examination:
         self.path = path
         self.settings = settings
         self.book = book
-        self.target = target or Target(settings)
+        self.target = target or Target(settings, path)
         self.painted = Event()
         self.ended = Event()
         self.found: list[Finding] = []

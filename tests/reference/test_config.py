@@ -14,6 +14,7 @@ import torch
 from ckptdoctor.cli.main import run
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.reference.config import from_config
+from ckptdoctor.reference.model import from_model
 from tests.libraries import real, transformers
 
 BERT = {
@@ -137,6 +138,8 @@ def test_without_transformers(write, monkeypatch):
     write(BERT)
     with pytest.raises(UsageError, match=r"which is not installed: pip install transformers\. Or use --model"):
         from_config("config.json")
+    with pytest.raises(UsageError, match=r"^transformers:BertModel .* pip install transformers\. Or use --like"):
+        from_model("transformers:BertModel")
 
 
 def test_files_that_cannot_be_read(write):

@@ -162,26 +162,23 @@ def test_libraries_will_do(folder):
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("some_nets:Broken", r"some_nets:Broken cannot be built: some_nets\.py, line 37: NameError: name .undefined"),
         ("some_nets:Nett", r"some_nets has no “Nett”\. It has Net"),
         ("some_nets:Net.bild", r"some_nets\.Net has no “bild”\. It has build"),
         ("some_nets:zzz", r"some_nets has no “zzz”\. It has Broken, Lazy, Net, "),
         ("some_nets:number", r"some_nets:number is of type int: --model needs a class or function"),
         ("some_nets:pair", r"some_nets:pair gives tuple, not a torch\.nn\.Module"),
         ("some_nets:built()", r"is a module already, not a class or function: leave out the parentheses"),
-        ("some_nets:needs", r"missing 1 required positional argument: 'width'\. Arguments go in parentheses"),
+        ("some_nets:needs", r"missing 1 required positional argument: 'width'\. .* Arguments go in parentheses"),
         ("some_nets:Net(classes=3)", r"TypeError: .*unexpected keyword argument 'classes'"),
-        ("some_nets:leaves", r"some_nets\.py, line \d+: SystemExit: the code ends the program"),
         ("some_nets:Lazy", r"has no shape for fc\.weight yet: a lazy module gets it from its first batch"),
-        ("some_nets:Values", r"some_nets\.py, line 32: RuntimeError: .*meta tensors\. Models are built without memory"),
         ("torch.nn:ReLU", r"torch\.nn:ReLU has neither parameters nor buffers"),
         ("nowhere:Net", r"There is no module “nowhere” in the current directory or installed"),
         ("some_nets.nowhere:Net", r"There is no module “some_nets\.nowhere”|is not a package"),
         ("nowhere.py:Net", r"There is no file nowhere\.py to import Net from"),
     ],
-)  # fmt: skip
-def test_what_is_wrong_is_one_sentence_with_their_own_line(folder, text, sentence):
-    """File, line and error of the user's code, never a traceback; then what to do."""
+)
+def test_what_is_wrong_with_the_request_is_one_sentence(folder, text, sentence):
+    """No code of theirs failed: one line, with what would do instead."""
     with pytest.raises(UsageError, match=sentence) as caught:
         from_model(text)
     assert "\n" not in caught.value.message
@@ -189,31 +186,22 @@ def test_what_is_wrong_is_one_sentence_with_their_own_line(folder, text, sentenc
 
 
 @pytest.mark.parametrize(
-    ("code", "sentence"),
+    ("text", "sentence", "trace"),
     [
-        ("x = 1\ny = 1 / 0\n", r"^bad\.py, line 2: ZeroDivisionError: division by zero\.$"),
-        ("x = 1\ndef f(:\n", r"^bad\.py, line 2: SyntaxError: invalid syntax\.$"),
-        ("import nothing_there\n", r"^bad\.py, line 1: ModuleNotFoundError: .*'nothing_there'\. Install it beside"),
-        (
-            "import sys\nsys.exit(3)\nNet = 1\n",
-            r'^bad\.py, line 2: SystemExit: .* belongs under if __name__ == "__main__"\.$',
-        ),
-        (
-            "def f(x):\n    int(x)\nf('a')\nNet = 1\n",
-            r"^bad\.py, line 2 \(from bad\.py, line 3\): ValueError: invalid literal for int\(\)",
-        ),
-        ("raise ValueError('a\\n\\x1b[2Jb')\nNet = 1\n", r"^bad\.py, line 1: ValueError: a \x1b\[2Jb\.$"),
-        ("raise ValueError('x' * 100000)\nNet = 1\n", r"^bad\.py, line 1: ValueError: x{100,300}….$"),
+        ("Broken", r"some_nets:Broken cannot be built: some_nets\.py, line 37: NameError: name .undef", "Linear(3, un"),
+        ("leaves", r"some_nets\.py, line \d+: SystemExit: the code ends the program", "raise SystemExit(3)"),
+        ("Values", r"some_nets\.py, line 32: RuntimeError: .*meta tensors\. Models are built", "self.scale = float("),
     ],
-)
-@pytest.mark.parametrize("name", ["bad:Net", "bad.py:Net"])
-def test_import_errors_name_their_line(folder, name, code, sentence):
-    """What fails on import is told with the line of the file."""
-    (folder / "bad.py").write_text(code)
+)  # fmt: skip
+def test_code_that_fails_while_it_builds_is_shown(folder, text, sentence, trace):
+    """One sentence, then the user's own lines and nothing of ours or of torch."""
     with pytest.raises(UsageError, match=sentence) as caught:
-        from_model(name)
-    assert "\n" not in caught.value.message
-    assert "bad" not in sys.modules
+        from_model(f"some_nets:{text}")
+    first, *shown = caught.value.message.splitlines()
+    assert shown[0] == "Traceback (most recent call last):"
+    assert trace in "\n".join(shown)
+    assert "reference/" not in caught.value.message and "site-packages" not in caught.value.message
+    assert first.endswith(".")
 
 
 def test_what_the_code_prints_is_narration(folder, capfd):
@@ -351,7 +339,7 @@ def test_a_script_that_reads_a_command_line_gets_it(folder):
 def test_a_gpu_that_is_taken_for_granted_is_one_sentence(folder):
     """Code that moves its model to a GPU while it is imported is told that none is needed."""
     (folder / "script.py").write_text("import torch\nnet = torch.nn.Linear(2, 3).cuda()\n")
-    with pytest.raises(UsageError, match=r"^script\.py, line 2: .*There is no GPU here, and none is needed"):
+    with pytest.raises(UsageError, match=r"script\.py, line 2: .*There is no GPU here, and none is needed"):
         from_model("script:net")
 
 
@@ -362,7 +350,9 @@ def test_the_hint_names_the_arguments_that_are_needed(folder):
         from_model("some:build")
 
 
-@pytest.mark.parametrize("text", ["timm:tiny_net", "timm:tiny_net(width=4)", "torchvision:tiny_net(width=4)"])
+@pytest.mark.parametrize(
+    "text", ["timm:tiny_net", "timm:tiny_net(width=4)", "torchvision:tiny_net(width=4)", "timm:tiny_net.tag"]
+)
 def test_libraries_of_models_are_asked_by_the_names_of_their_models(folder, text, monkeypatch):
     """As timm.create_model and torchvision.models know them, without weights of their own."""
     code = """
@@ -388,6 +378,6 @@ def test_libraries_of_models_are_asked_by_the_names_of_their_models(folder, text
 
 CREATE = """
 def create_model(name, **given):
-    assert name == "tiny_net"
+    assert name in ("tiny_net", "tiny_net.tag")
     return _tiny_net(**given)
 """

@@ -124,3 +124,18 @@ def test_a_model_is_built_once(tmp_path, monkeypatch):
 def test_a_target_that_cannot_be_read_is_a_sentence():
     """The program ends with what is wrong, before anything is shown."""
     assert browse("whole.pt", look=lambda app: app.return_code, settings=Settings(like="nowhere.pt")) == 2
+
+
+def test_code_that_fails_is_shown_with_its_lines(tmp_path):
+    """The program ends with the sentence and the user's own traceback, line by line."""
+    bad = tmp_path / "bad.py"
+    bad.write_text("raise ValueError('\x1b[2J')\nNet = 1\n")
+    said = browse(
+        "whole.pt",
+        look=lambda app: "".join([str(each) for each in app._exit_renderables]),
+        settings=Settings(model=f"{bad}:Net"),
+    )
+    lines = said.split("\n")
+    assert "It is your own code that fails" in lines[0]
+    assert lines[1] == "Traceback (most recent call last):" and lines[-1].startswith("ValueError: ")
+    assert all(line.isprintable() for line in lines)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ckptdoctor.checkpoint import KeyPath, show_path
+from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.engine.settings import SOURCES, Settings
 from ckptdoctor.filters.language import parse
 from ckptdoctor.report.shell import quote, word
@@ -97,4 +98,4 @@ def _target(settings: Settings) -> Iterator[str]:
 
 
 def _line(command: str, path: str, *options: str) -> str:
-    return " ".join([f"ckptdoctor {command}", quote(path), *map(word, options)])
+    return complete(" ".join([f"ckptdoctor {command}", quote(path), *map(word, options)]))

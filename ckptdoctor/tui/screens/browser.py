@@ -77,7 +77,7 @@ class BrowserScreen(Screen[None], Filling):
         super().__init__()
         self.path = path
         self.settings = settings
-        self.target = target or Target(settings)
+        self.target = target or Target(settings, path)
         self.book: Book | None = None
         self.examination: Examination | None = None
         self.findings: list[Finding] = []
@@ -172,7 +172,7 @@ class BrowserScreen(Screen[None], Filling):
         """Nothing can be shown, or nothing more."""
         self.query_one(TitleBar).say(state="")
         if self.book is None:
-            self.app.exit(return_code=2, message=Text(f"error: {escape(message.sentence)}"))
+            self.app.exit(return_code=2, message=Text(f"error: {_lines(message.sentence)}"))
         else:
             self.app.notify(message.sentence, severity="error", markup=False)
 
@@ -391,3 +391,8 @@ class BrowserScreen(Screen[None], Filling):
 
 def _coverage(report: FileReport | None) -> Coverage | None:
     return report.coverage if report is not None else None
+
+
+def _lines(text: str) -> str:
+    """The text escaped, with the line breaks of a traceback."""
+    return "\n".join(map(escape, text.split("\n")))

@@ -75,7 +75,7 @@ class CompareScreen(Screen[None], Filling):
         self.path = path
         self.other = other
         self.settings = settings
-        named = Target(settings)
+        named = Target(settings, path)
         self.target = named if named.is_named else Target(replace(settings, like=other))
         self.request = DiffRequest(path, other, settings.root)
         self.comparing = Comparing(self, self.request)

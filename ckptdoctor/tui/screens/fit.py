@@ -51,7 +51,7 @@ class FitScreen(Screen[None], Filling):
         self.path = path
         self.checkpoint = checkpoint
         self.settings = settings
-        self.target = target or Target(settings)
+        self.target = target or Target(settings, path)
         self.fit: Fit | None = None
 
     def compose(self) -> ComposeResult:

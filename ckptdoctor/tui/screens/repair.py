@@ -85,7 +85,7 @@ class RepairScreen(Screen[str], Background):
         self.path = path
         self.offered = offered
         self.settings = settings or Settings()
-        self.target = target or Target(self.settings)
+        self.target = target or Target(self.settings, path)
         self._at = at
         self._sight: _Sight | None = None
         self._waiting: Timer | None = None

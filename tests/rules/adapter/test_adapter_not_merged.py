@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.diagnose import read_reference
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
+from ckptdoctor.engine.targets import read_reference
 from tests.libraries import peft, real
 from tests.rules.adapter.nets import Net, adapted, lora
 from tests.rules.examined import found

@@ -45,7 +45,8 @@ class Finding:
     ``message`` is one sentence without a full stop ("all 320 keys of state_dict begin with \"module.\"").
     ``cause`` says in a sentence or two why it is so and why it matters. ``torch_says`` are the lines of the error
     that the user meets, exactly as torch or safetensors words it (empty: it loads without a word).
-    ``advice`` says what to do where there is no ``fix``, or beside it.
+    ``advice`` says what to do where there is no ``fix``, or beside it, and ``commands`` are complete lines of which one
+    is to be chosen then; FILE stands for the file in both.
     """
 
     code: str
@@ -58,6 +59,7 @@ class Finding:
     keys: tuple[KeyPath, ...] = ()
     location: Location = field(default_factory=Location)
     fix: Fix | None = None
+    commands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from glob import escape
 from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, show_path
@@ -14,14 +13,14 @@ from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.finishing import Try, ways, without_an_answer
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.request import FixRequest, again
-from ckptdoctor.engine.witness import decided, parted, under
+from ckptdoctor.engine.witness import decided, equal_sets, under
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import foreign
 from ckptdoctor.facts.alignment import Alignment, Comparison, compare
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.norms import final_versions, missing_counters
-from ckptdoctor.facts.rivals import rival_parts
+from ckptdoctor.facts.rivals import Rivals, rivals
 from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.stacking import stacks
@@ -53,18 +52,25 @@ def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest
             for name, path in sets.items():
                 lines.append(f"  {name}, {fits[path]:,} of {total}: {again(replace(request, root=name))}")
             raise RefusedError("\n".join(lines))
-    state_dict = compare(checkpoint, reference).state_dict
-    here = {each.key: each for each in state_dict.tensors} if state_dict is not None else {}
-    parts = rival_parts(here, reference)
-    if parts:
-        chosen = decided(source, [(part, parted(here, part)) for part in parts], reference)
-        lines = [f"more than one part fits {reference.source}: choose one."]
-        for part in parts:
-            command = again(replace(request, keep=(*request.keep, f"{escape(part)}*")))
-            bytes_ = ", the bytes of the target" if part == chosen else ""
-            lines.append(f"  {part.removesuffix('.')}, {total}{bytes_}: {command}")
-        raise RefusedError("\n".join(lines))
+    found = rivals(compare(checkpoint, replace(reference, certain=True)))
+    if found is not None and not found.added:
+        _ask(found, reference, request, source)
     return None
+
+
+def _ask(found: Rivals, reference: Reference, request: FixRequest, source: Source) -> None:
+    """Raise RefusedError with a command for each of the parts, unless they hold the very same bytes."""
+    sets = [(part.prefix, part.keys) for part in found.parts]
+    if all(equal_sets(source, sets[0][1], each) for _, each in sets[1:]):
+        return
+    chosen = decided(source, sets, reference)
+    lines = [f"more than one part fits {reference.source}: choose one."]
+    for part in found.parts:
+        bytes_ = ", the bytes of the target" if part.prefix == chosen else ""
+        named = f"  {part.prefix.removesuffix('.')}, {plural(len(part.keys), 'key')}{bytes_}"
+        command = again(replace(request, keep=(*request.keep, *part.keep), drop=(*request.drop, *part.drop)))
+        lines.append(f"{named}: {command}" if part.keep or part.drop else f"{named}: name its keys with --keep")
+    raise RefusedError("\n".join(lines))
 
 
 class UnfitError(RefusedError):

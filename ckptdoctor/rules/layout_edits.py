@@ -12,7 +12,7 @@ from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.published.matching import Conversion, Piece
 from ckptdoctor.facts.published.table import DEPTHWISE, KERNEL, QUERIES, ROTARY, ROWS, STACKED, TURNED
-from ckptdoctor.rules.moving import auto_option
+from ckptdoctor.rules.choosing import auto_option
 
 # the two dimensions that come first afterwards, counted from the last
 _DIMS = {TURNED: (-1, -2), KERNEL: (-1, -2), DEPTHWISE: (-2, -1)}

@@ -41,10 +41,10 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.layout_edits import lacking, layout_edits, title
-from ckptdoctor.rules.moving import auto_option
 
 _META = {
     "tok_embeddings.weight": T((9, 4)),

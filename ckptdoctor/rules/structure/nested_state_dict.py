@@ -38,7 +38,7 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.contents import weight_sets
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
+from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -70,9 +70,9 @@ def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
             found = [subject.state_dict, *subject.rivals]
             yield _problem(subject.checkpoint, found, Severity.WARNING, subject.reference)
         return
-    sets = () if subject.format in _OWN_FILE else weight_sets(subject)
-    if sets and all(each.path for each in sets) and not _several(subject):
-        yield _problem(subject, sets, Severity.INFO)
+    found = [] if subject.format in _OWN_FILE else list(weight_sets(subject))
+    if found and all(each.path for each in found) and not _several(subject):
+        yield _problem(subject, found, Severity.INFO)
 
 
 def _several(checkpoint: Checkpoint) -> bool:
@@ -87,28 +87,33 @@ def _problem(
     first = found[0]
     where = wording.listed([f'"{show_path(each.path)}"' for each in found[:_NAMED]])
     more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-    several = len(found) > 1
-    sets = f"{wording.count(len(found), 'set')} of weights lie" if several else "the weights lie"
+    choices = found if len(found) > 1 else _same_network(checkpoint, first)
+    several = len(choices) > 1 and not sets.one(choices)
+    lie = f"{wording.count(len(found), 'set')} of weights lie" if len(found) > 1 else "the weights lie"
     cause = "load_state_dict wants the inner dict."
     if wanted is not None:
         cause = f"{wanted.source} has its weights elsewhere. {cause}"
     return Problem(
-        message=f"{sets} under {where}{more}",
+        message=f"{lie} under {where}{more}",
         cause=cause,
         torch_says=(
             wording.missing_keys(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first))),
             wording.unexpected_keys(_top(checkpoint)),
         ),
-        advice=(
-            "Which one is meant the file does not tell: choose with --root."
-            if several
-            else _how_to_load(checkpoint, first.path)
-        ),
+        advice="The file does not tell which one is meant. Choose:"
+        if several
+        else _how_to_load(checkpoint, first.path),
         keys=tuple([each.path for each in found]),
         location=Location(path=first.path),
         fix=None if several else _take(first.path),
         severity=severity,
+        commands=sets.commands(checkpoint, choices, wanted) if several else (),
     )
+
+
+def _same_network(checkpoint: Checkpoint, one: StateDict) -> Sequence[StateDict]:
+    """All sets of weights of the network that this is one of."""
+    return next((each.sets for each in networks(checkpoint) if any(one is other for other in each.sets)), (one,))
 
 
 def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> str:

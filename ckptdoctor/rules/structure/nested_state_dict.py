@@ -43,11 +43,13 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+_OTHERS = {"fc.weight": T((2, 4), value=0.5), "fc.bias": T((2,), value=0.5)}
 SICK = (
     Example("weights in a training checkpoint", {"epoch": 3, "state_dict": _WEIGHTS, "lr": 0.1}),
     Example("the target wants bare weights", {"epoch": 3, "model": _WEIGHTS}, like=_WEIGHTS),
     Example("weights and statistics", {"model": _WEIGHTS, "normalizer": {"mean": T((3,)), "std": T((3,))}}),
-    Example("two sets for the target", {"model": _WEIGHTS, "best": _WEIGHTS}, like=_WEIGHTS),
+    Example("two sets for the target", {"model": _WEIGHTS, "best": _OTHERS}, like=_WEIGHTS),
+    Example("one set twice for the target", {"model": _WEIGHTS, "best": _WEIGHTS}, like=_WEIGHTS),
 )
 HEALTHY = (
     Example("bare weights", _WEIGHTS),

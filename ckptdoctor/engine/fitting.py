@@ -25,7 +25,7 @@ from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.stacking import stacks
 from ckptdoctor.facts.weight_norms import computable
-from ckptdoctor.rules.layout_edits import lacking
+from ckptdoctor.rules.layout_edits import lacking, with_heads
 
 _SHOWN = 5  # keys that a refusal names
 
@@ -160,7 +160,8 @@ def _why(comparison: Comparison) -> str:
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
     said = lacking(comparison)
     if said:
-        lines.append(f"  {said}")
+        path = quote(comparison.checkpoint.path)
+        lines += [f"  {said}", *[f"    {each.replace(' FILE ', f' {path} ')}" for each in with_heads(comparison)]]
     elif family is not None:
         lines.append(f"  another code base arranged these values: convert it with {family.converter}")
     return "\n".join(lines)

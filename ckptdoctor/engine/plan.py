@@ -159,6 +159,22 @@ def plan(request: FixRequest) -> Plan:
     )
 
 
+def is_carried_out(request: FixRequest) -> bool:
+    """Whether the chain towards a target would be written: as ``plan``, without what would finish where it is not.
+
+    Raises what ``plan`` does where it is refused.
+    """
+    with formats.opened(request.path) as (source, container):
+        original = formats.read(source, container)
+        draft = _Draft(original, request.unsafe)
+        _wish(draft, request)
+        fit_to_reference(draft, source, request, all_rules())
+        edits = tuple([edit for step in draft.steps for edit in step.edits])
+        if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
+            require_own_values(original)
+        return bool(edits) and formats.rewrite(source, original, edits) is not None
+
+
 def _wish(draft: _Draft, request: FixRequest) -> None:
     """Add the steps of the options."""
     for wish in wishes(request):

@@ -39,6 +39,7 @@ from ckptdoctor.facts.contents import weight_sets
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import sets, wording
+from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -95,6 +96,12 @@ def _problem(
     cause = "load_state_dict wants the inner dict."
     if wanted is not None:
         cause = f"{wanted.source} has its weights elsewhere. {cause}"
+    advice, commands = _how_to_load(checkpoint, first.path)
+    if several:
+        advice, commands = (
+            "The file does not tell which one is meant. Choose:",
+            sets.commands(checkpoint, choices, wanted),
+        )
     return Problem(
         message=f"{lie} under {where}{more}",
         cause=cause,
@@ -102,14 +109,12 @@ def _problem(
             wording.missing_keys(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first))),
             wording.unexpected_keys(_top(checkpoint)),
         ),
-        advice="The file does not tell which one is meant. Choose:"
-        if several
-        else _how_to_load(checkpoint, first.path),
+        advice=advice,
         keys=tuple([each.path for each in found]),
         location=Location(path=first.path),
         fix=None if several else _take(first.path),
         severity=severity,
-        commands=sets.commands(checkpoint, choices, wanted) if several else (),
+        commands=commands,
     )
 
 
@@ -118,11 +123,11 @@ def _same_network(checkpoint: Checkpoint, one: StateDict) -> Sequence[StateDict]
     return next((each.sets for each in networks(checkpoint) if any(one is other for other in each.sets)), (one,))
 
 
-def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> str:
+def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> tuple[str, tuple[str, ...]]:
     if os.path.isdir(checkpoint.path):
         root = shlex.quote(show_path(path))
-        return f"As a file of their own: ckptdoctor convert FILE OUT.safetensors --root {root}"
-    return f"Load them with torch.load(path){_subscripts(path)}."
+        return "convert makes a file of their own:", (convert_command(checkpoint.path, options=f"--root {root}"),)
+    return f"Load them with torch.load(path){_subscripts(path)}.", ()
 
 
 def _take(path: KeyPath) -> Fix:

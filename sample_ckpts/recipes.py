@@ -494,7 +494,7 @@ def _(path: Path) -> None:
     torch.save(nets.net().state_dict(), path)
 
 
-@sample("sick/N409-lightning-prefix.pt", "N409", options=LIKE)
+@sample("sick/N409-enclosing-prefix.pt", "N409", options=LIKE)
 def _(path: Path) -> None:
     """A LightningModule keeps the network in an attribute."""
     torch.save(prefixed(nets.net().state_dict(), "model."), path)

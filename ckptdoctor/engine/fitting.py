@@ -20,7 +20,7 @@ from ckptdoctor.facts.alignment import Alignment, Comparison, compare
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.norms import final_versions, missing_counters
-from ckptdoctor.facts.rivals import Rivals, rivals
+from ckptdoctor.facts.rivals import parts_alike
 from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.stacking import stacks
@@ -33,8 +33,8 @@ _SHOWN = 5  # keys that a refusal names
 def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source) -> KeyPath | None:
     """The set of weights that values choose among several that fit equally well; None where there is nothing to choose.
 
-    Raises RefusedError where several state dicts, or parts of one, fit a target and values do not decide: raw and
-    averaged weights, say. Which of them is wanted only a person can know.
+    Raises RefusedError where several state dicts fit a target and values do not decide: raw and averaged weights, say.
+    Which of them is wanted only a person can know.
     """
     total = plural(len(reference.tensors), "key")
     whole = [each for each in weights_among(checkpoint.state_dicts) if each.path]
@@ -52,18 +52,24 @@ def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest
             for name, path in sets.items():
                 lines.append(f"  {name}, {fits[path]:,} of {total}: {again(replace(request, root=name))}")
             raise RefusedError("\n".join(lines))
-    found = rivals(compare(checkpoint, replace(reference, certain=True)))
-    if found is not None and not found.added:
-        _ask(found, reference, request, source)
     return None
 
 
-def _ask(found: Rivals, reference: Reference, request: FixRequest, source: Source) -> None:
-    """Raise RefusedError with a command for each of the parts, unless they hold the very same bytes."""
-    sets = [(part.prefix, part.keys) for part in found.parts]
-    if all(equal_sets(source, sets[0][1], each) for _, each in sets[1:]):
-        return
-    chosen = decided(source, sets, reference)
+def spare_parts(
+    checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source
+) -> tuple[KeyPath, ...]:
+    """What is left over because it holds the very bytes of what fits, behind another prefix.
+
+    Raises RefusedError, with a command for each, where parts that fit as well hold other values.
+    """
+    found = parts_alike(compare(checkpoint, replace(reference, certain=True)))
+    if found is None or found.added:
+        return ()
+    first, *others = [(part.prefix, part.keys) for part in found.parts]
+    if all(equal_sets(source, first[1], each) for _, each in others):
+        taken = next(part for part in found.parts if any(part.prefix + rest in found.names for rest in part.keys))
+        return tuple([each.path for part in found.parts if part is not taken for each in part.keys.values()])
+    chosen = decided(source, [first, *others], reference)
     lines = [f"more than one part fits {reference.source}: choose one."]
     for part in found.parts:
         bytes_ = ", the bytes of the target" if part.prefix == chosen else ""

@@ -8,6 +8,7 @@ from time import perf_counter
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import (
     Cast,
     Drop,
@@ -37,7 +38,7 @@ from ckptdoctor.engine.convert_request import asked_for
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
 from ckptdoctor.engine.diagnose import findings_of, possible
 from ckptdoctor.engine.finishing import Attempt
-from ckptdoctor.engine.fitting import UnfitError, answered, one_choice, rearranged, require_fit
+from ckptdoctor.engine.fitting import UnfitError, answered, one_choice, rearranged, require_fit, spare_parts
 from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.origins import Origins
@@ -283,6 +284,10 @@ def fit_to_reference(draft: _Draft, source: Source, request: FixRequest, rules: 
     if chosen is not None:
         title = f"take {show_path(chosen)}, which has the same bytes as the others or the target"
         draft.add("W301", "nested-state-dict", title, Safety.SAFE, (TakeRoot(chosen),))
+    spare = spare_parts(draft.checkpoint, reference, request, source)
+    if spare and request.unsafe:
+        title = f"leave out {plural(len(spare), 'key')} with the same bytes as others"
+        draft.add("values", "", title, Safety.UNSAFE, (Drop(spare),), reference)
     heads = reference.heads if request.heads is None else request.heads
     asked, reference = reference, replace(reference, certain=True, heads=heads)
     for _ in range(_ROUNDS):

@@ -59,6 +59,11 @@ class Rivals:
 @once
 def rivals(comparison: Comparison) -> Rivals | None:
     """The first part that gets other names though another one fits just as well; None where there is none."""
+    return parts_alike(comparison, same=False)
+
+
+def parts_alike(comparison: Comparison, *, same: bool = True) -> Rivals | None:
+    """As ``rivals``; with ``same`` also parts that hold the same values, as far as headers tell."""
     cured = comparison.cured
     if comparison.state_dict is None or comparison.cut is not None or comparison.conversion is not None:
         return None
@@ -69,12 +74,14 @@ def rivals(comparison: Comparison) -> Rivals | None:
     pairs = [(key, new) for key, new in final.items() if key != new and new in fits]
     if not pairs:
         return None
-    loose = set(cured.unexpected).union(cured.twins)
+    loose = set(cured.unexpected)
     left = {key: tensor for key, tensor in comparison.plain.here.items() if final[key] in loose}
-    return _of_file(comparison, pairs, left) or _of_target(comparison, pairs)
+    return _of_file(comparison, pairs, left, same=same) or _of_target(comparison, pairs)
 
 
-def _of_file(comparison: Comparison, pairs: Sequence[tuple[str, str]], left: Mapping[str, Tensor]) -> Rivals | None:
+def _of_file(
+    comparison: Comparison, pairs: Sequence[tuple[str, str]], left: Mapping[str, Tensor], *, same: bool
+) -> Rivals | None:
     """Parts of the file: what is left over has the same keys behind another prefix."""
     if not left:
         return None
@@ -86,7 +93,7 @@ def _of_file(comparison: Comparison, pairs: Sequence[tuple[str, str]], left: Map
         others = [
             prefix
             for prefix in _counterparts(rests, left)
-            if not _same(here, lead, prefix, rests) and not _told_apart(lead, prefix, new_leads)
+            if (same or not _same(here, lead, prefix, rests)) and not _told_apart(lead, prefix, new_leads)
         ]
         if others:
             order = {prefix: at for at, key in enumerate(here) for prefix in (lead, *others) if key.startswith(prefix)}

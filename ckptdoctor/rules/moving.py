@@ -13,6 +13,8 @@ from ckptdoctor.rules.choosing import auto_option, choice_of
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.renames import rename_edits
 
+_ORDER_ALONE = "Keys of one shape are paired by the order that they have on both sides, which proves nothing."
+
 
 def moved(comparison: Comparison, code: str, cause: str, doubt: str = "") -> Iterator[Problem]:
     """A problem for each step of the chain that the rule ``code`` speaks for; ``doubt`` is said of unsure ones."""
@@ -29,7 +31,7 @@ def _problem(comparison: Comparison, move: Move, index: int, cause: str, doubt: 
     fix, advice = (None, choice.advice) if choice is not None else _fix(comparison, move)
     return Problem(
         message=_message(comparison, move, len(old)),
-        cause=cause,
+        cause=cause if move.sure or not doubt else _ORDER_ALONE,
         torch_says=(wording.missing_keys(new), wording.unexpected_keys(old)),
         advice=advice or ("" if move.sure else doubt),
         keys=tuple([before.here[key].path for key in old]),
@@ -51,6 +53,7 @@ def _message(comparison: Comparison, move: Move, renamed: int) -> str:
     fit = f"{len(comparison.cured.fits):,} of {wording.count(total, 'key')} of {comparison.reference.source} fit"
     before = f"{len(comparison.after_prefix.fits):,} without"
     verb = "has" if renamed == 1 else "have"
+    verb = verb if move.sure else "may have"
     return f"{wording.count(renamed, 'key')} {verb} another name there ({move.pattern}); renamed, {fit} ({before})"
 
 

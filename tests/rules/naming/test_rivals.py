@@ -47,7 +47,7 @@ def findings(capsys, here, target):
 def test_both_prefixes_are_named_and_neither_is_safe(one, other, capsys):
     """Each is named with a command, and no repair strips or drops one of them."""
     found = findings(capsys, {**under(one, net()), **under(other, net())}, net())
-    said = next(each for each in found if each["name"] in ("lightning-prefix", "base-model-prefix"))
+    said = next(each for each in found if each["name"] in ("enclosing-prefix", "base-model-prefix"))
     assert f'"{one}." and "{other}." fit target.pt equally well' in said["advice"]
     assert said["commands"] == [
         f"ckptdoctor fix sick.pt --keep '{each}.*' --auto --like target.pt" for each in (one, other)
@@ -104,7 +104,7 @@ def test_equal_parts_are_no_rivals(capsys):
 
 
 def test_equal_bytes_are_no_rivals_for_a_repair(capsys):
-    """Copies without checksums, which safetensors has none of: fix reads them, and goes on."""
+    """Copies without checksums, which safetensors has none of: fix reads them, and leaves one out when it may."""
     weights = net()
     copies = {**under("online", weights), **under("target", {key: value.clone() for key, value in weights.items()})}
     save_file(copies, "sick.safetensors", metadata={"format": "pt"})

@@ -62,8 +62,8 @@ HEALTHY = (
 )
 
 
-@rule("N409", "lightning-prefix", Severity.ERROR)
-def lightning_prefix(comparison: Comparison) -> Iterator[Problem]:
+@rule("N409", "enclosing-prefix", Severity.ERROR)
+def enclosing_prefix(comparison: Comparison) -> Iterator[Problem]:
     """One prefix to strip or to add."""
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N409":

@@ -11,6 +11,7 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import nn
 from torch.distributed._shard import sharded_tensor
+from torch.distributed._shard.sharded_tensor.metadata import MEM_FORMAT_ENCODING
 from torch.distributed._shard.sharding_spec import ChunkShardingSpec
 
 from ckptdoctor.engine.diagnose import check
@@ -117,6 +118,17 @@ def test_sharded_tensors_of_torch_run_nothing(group, tmp_path):
     found = findings(saved({"w": tensor}, tmp_path / "a.pt"))
     assert "X811" in found
     assert "P206" not in found
+
+
+@pytest.mark.parametrize("attribute", ["__class__", "mro", "TORCH_CONTIGUOUS_FORMAT.value"])
+def test_other_attributes_of_an_enum_are_no_members(attribute, tmp_path):
+    """A call of getattr is only taken for harmless where it looks up a member by its name."""
+
+    class Looks:
+        def __reduce__(self):
+            return getattr, (MEM_FORMAT_ENCODING, attribute)
+
+    assert "P206" in findings(saved({"w": torch.rand(2), "x": Looks()}, tmp_path / "a.pt"))
 
 
 @pytest.mark.parametrize("function", [print, os.getcwd, torch.nn.functional.relu, len])

@@ -127,15 +127,20 @@ class Loader(str, Enum):
     FIX = "fix"  # nothing yet: a repair that is known to work makes it load
     TRUSTED = "trusted"  # torch.load with weights_only=False, which runs what the file names
     OURS = "ckptdoctor"  # ckptdoctor.load, which runs nothing
+    CONVERT = "convert"  # not torch.load, nor safetensors: a conversion makes a file that they load
     OTHER = "other"  # it is not one of the files that are repaired
     NONE = "none"
+
+
+_WAITING = frozenset({Loader.FIX, Loader.CONVERT, Loader.TRUSTED, Loader.OURS, Loader.NONE})
 
 
 @late_dataclass(frozen=True)
 class NextStep:
     """What to do with a file as it is.
 
-    ``refusal`` says why ``torch.load(weights_only=True)`` refuses it, ``options`` are those of the repair.
+    ``refusal`` says why ``torch.load(weights_only=True)`` refuses it, ``options`` are those of the repair, or what
+    the conversion writes.
     """
 
     loader: Loader
@@ -193,7 +198,7 @@ class RepairReport:
     def blocked(self) -> bool:
         """Whether something is left that keeps the file from being loaded, or makes it load wrong."""
         found = self.proof.findings if self.proof is not None else self.left
-        waits = self.next is not None and self.next.loader in (Loader.FIX, Loader.TRUSTED, Loader.OURS, Loader.NONE)
+        waits = self.next is not None and self.next.loader in _WAITING
         return waits or any(each.severity is Severity.ERROR for each in found)
 
 

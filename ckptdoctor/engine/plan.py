@@ -124,6 +124,7 @@ def plan(request: FixRequest) -> Plan:
             request = replace(request, reference=in_its_place(request.reference, draft.checkpoint))
         if request.auto:
             _fit_or_say(draft, source, request, rules)
+            _unpack(draft, container)
         if request.remap_optimizer:
             edits = tuple(remap_edits(draft.checkpoint, request.reference, request.unsafe))
             draft.add("--remap-optimizer", "", "number the parameters of optimizers anew", Safety.SAFE, edits)
@@ -158,6 +159,13 @@ def plan(request: FixRequest) -> Plan:
         next=after,
         converts=None if draft.index is not None else asked_for(request.output, draft.checkpoint.format),
     )
+
+
+def _unpack(draft: _Draft, container: Container) -> None:
+    """Take what fits as it is out of the archive that it is packed in; what is written anew is not packed anyway."""
+    for finding in () if draft.steps else container_findings(container, all_rules()):
+        if finding.code == "C102" and finding.fix is not None:
+            draft.add(finding.code, finding.name, finding.fix.title, finding.fix.safety, finding.fix.edits)
 
 
 def is_carried_out(request: FixRequest) -> bool:

@@ -223,7 +223,15 @@ class _Examination:
             checkpoint = self.checkpoint
             root = self.settings.root
             place = find_root(checkpoint.tree, root) if checkpoint is not None and root is not None else None
-            self.findings, self.coverage = towards(self.findings, self.coverage, self.path, self.reference, place)
+            compared = self.comparison.state_dict if self.comparison is not None else None
+            self.findings, self.coverage = towards(
+                self.findings,
+                self.coverage,
+                self.path,
+                self.reference,
+                place,
+                plain=compared is not None and not compared.others,
+            )
 
     def _pass_by(self, source: Source, container: Container) -> Generator[Event, None, tuple[Source, Container]]:
         """Read what is unpacked as it is read, before anything is said of it: how it ends shows last."""

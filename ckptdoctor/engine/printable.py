@@ -44,15 +44,26 @@ def _without_values(finding: Finding) -> Finding:
 
 
 def towards(
-    findings: Iterable[Finding], coverage: Coverage, path: str, reference: Reference, root: KeyPath | None
+    findings: Iterable[Finding],
+    coverage: Coverage,
+    path: str,
+    reference: Reference,
+    root: KeyPath | None,
+    *,
+    plain: bool,
 ) -> tuple[list[Finding], Coverage]:
-    """The findings and the coverage without an ``--auto`` that would be refused: it is planned, but not written."""
+    """The findings and the coverage without an ``--auto`` that would be refused: it is planned, but not written.
+
+    ``plain``: there is nothing but tensors among the weights, so that a coverage of everything tells enough.
+    """
     found = list(findings)
     safe = [each for each in found if _asks(each) and "--unsafe-fixes" not in _options(each)]
     unsafe = [each for each in found if _asks(each) and "--unsafe-fixes" in _options(each)]
     told = bool(coverage.option and coverage.steps and coverage.steps[-1].keys == coverage.total_keys)
     if addresses.is_address(path) or not (safe or unsafe or told):
         return found, coverage
+    if told and not unsafe and plain:
+        return found, coverage  # nothing is left over, and no name is a guess
     fits = (safe or told) and _fits(path, reference, root, unsafe=False)
     if (safe or told) and not fits:
         coverage = replace(coverage, option="")

@@ -330,10 +330,22 @@ def _published(now: Alignment, checkpoint: Checkpoint, reference: Reference) -> 
     return None if found is None else with_heads(found, now.here, checkpoint, reference)
 
 
+_FOUND = 4  # results of the search that are remembered
+_found: list[tuple[Mapping[str, Expected], tuple[object, ...], tuple[Move, ...]]] = []
+
+
 def _moves(now: Alignment, wanted: Mapping[str, Expected]) -> tuple[Move, ...]:
+    """The renames for these names and shapes: a plan asks again after each step, mostly for the same ones."""
     from ckptdoctor.facts.search import find_moves  # much code, which a check without a target has no use for
 
-    return tuple(find_moves(now.here, wanted))
+    asked = tuple([(key, each.shape, each.dtype.name) for key, each in now.here.items()])
+    for target, before, moves in _found:
+        if target is wanted and before == asked:
+            return moves
+    moves = tuple(find_moves(now.here, wanted))
+    _found[_FOUND - 1 :] = []
+    _found.insert(0, (wanted, asked, moves))
+    return moves
 
 
 def certain(moves: tuple[Move, ...], here: Mapping[str, Tensor]) -> tuple[Move, ...]:

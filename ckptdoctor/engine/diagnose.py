@@ -104,6 +104,7 @@ def findings_of(
     return worst_first(_apply(all_rules() if rules is None else rules, (comparison, checkpoint)))
 
 
+@collector_paused()
 def _compared(checkpoint: Checkpoint, reference: Reference | None, root: KeyPath | None) -> Comparison | None:
     if reference is None:
         return None

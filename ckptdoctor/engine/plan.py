@@ -7,6 +7,7 @@ from time import perf_counter
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
+from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import (
@@ -102,6 +103,7 @@ class Plan:
         return tuple([edit for step in self.steps for edit in step.edits])
 
 
+@collector_paused()
 def plan(request: FixRequest) -> Plan:
     """What the request means for its file. Reads headers only, and writes nothing.
 
@@ -168,6 +170,7 @@ def _unpack(draft: _Draft, container: Container) -> None:
             draft.add(finding.code, finding.name, finding.fix.title, finding.fix.safety, finding.fix.edits)
 
 
+@collector_paused()
 def is_carried_out(request: FixRequest) -> bool:
     """Whether the chain towards a target would be written: as ``plan``, without what would finish where it is not.
 

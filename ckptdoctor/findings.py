@@ -45,7 +45,8 @@ class Finding:
     ``message`` is one sentence without a full stop ("all 320 keys of state_dict begin with \"module.\"").
     ``cause`` says in a sentence or two why it is so and why it matters. ``torch_says`` are the lines of the error
     that the user meets, exactly as torch or safetensors words it (empty: it loads without a word).
-    ``advice`` says what to do where there is no ``fix``, or beside it.
+    ``advice`` says what to do where there is no ``fix``, or beside it, and ``commands`` are complete lines of which one
+    is to be chosen then; FILE stands for the file in both.
     """
 
     code: str
@@ -58,6 +59,7 @@ class Finding:
     keys: tuple[KeyPath, ...] = ()
     location: Location = field(default_factory=Location)
     fix: Fix | None = None
+    commands: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +127,20 @@ class Loader(str, Enum):
     FIX = "fix"  # nothing yet: a repair that is known to work makes it load
     TRUSTED = "trusted"  # torch.load with weights_only=False, which runs what the file names
     OURS = "ckptdoctor"  # ckptdoctor.load, which runs nothing
+    CONVERT = "convert"  # not torch.load, nor safetensors: a conversion makes a file that they load
     OTHER = "other"  # it is not one of the files that are repaired
     NONE = "none"
+
+
+_WAITING = frozenset({Loader.FIX, Loader.CONVERT, Loader.TRUSTED, Loader.OURS, Loader.NONE})
 
 
 @late_dataclass(frozen=True)
 class NextStep:
     """What to do with a file as it is.
 
-    ``refusal`` says why ``torch.load(weights_only=True)`` refuses it, ``options`` are those of the repair.
+    ``refusal`` says why ``torch.load(weights_only=True)`` refuses it, ``options`` are those of the repair, or what
+    the conversion writes.
     """
 
     loader: Loader
@@ -191,7 +198,7 @@ class RepairReport:
     def blocked(self) -> bool:
         """Whether something is left that keeps the file from being loaded, or makes it load wrong."""
         found = self.proof.findings if self.proof is not None else self.left
-        waits = self.next is not None and self.next.loader in (Loader.FIX, Loader.TRUSTED, Loader.OURS, Loader.NONE)
+        waits = self.next is not None and self.next.loader in _WAITING
         return waits or any(each.severity is Severity.ERROR for each in found)
 
 

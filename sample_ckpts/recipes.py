@@ -193,7 +193,7 @@ def _(path: Path) -> None:
     path.write_bytes(bytes(65536))
 
 
-@sample("sick/F011-storage-size-mismatch.pt", "F011", "M978")
+@sample("sick/F011-storage-size-mismatch.pt", "F011")
 def _(path: Path) -> None:
     """An archive that was packed again with half a record: data/0 has fewer bytes than the pickle asks for."""
     original = io.BytesIO(zip_bytes({"weight": torch.arange(200, dtype=torch.float32)}, path))
@@ -494,7 +494,7 @@ def _(path: Path) -> None:
     torch.save(nets.net().state_dict(), path)
 
 
-@sample("sick/N409-lightning-prefix.pt", "N409", options=LIKE)
+@sample("sick/N409-enclosing-prefix.pt", "N409", options=LIKE)
 def _(path: Path) -> None:
     """A LightningModule keeps the network in an attribute."""
     torch.save(prefixed(nets.net().state_dict(), "model."), path)

@@ -186,7 +186,7 @@ def _unknown(part: Part, tensor: Tensor, strength: Strength) -> str:
     plain = "IA3" if strength.method == IA3 else "LoRA"
     return (
         f"The adapter has {kind} ({tensor.key}): that is no plain {plain}, and is not merged here. Merge it with peft: "
-        "PeftModel.from_pretrained(model, FOLDER).merge_and_unload()."
+        "PeftModel.from_pretrained, and merge_and_unload() of what that gives."
     )
 
 

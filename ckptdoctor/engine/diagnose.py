@@ -14,6 +14,7 @@ from ckptdoctor.checkpoint.coverage import CureStep
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.cures import of_index, outside
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
+from ckptdoctor.engine.printable import printable, towards
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import SOURCES, Settings
@@ -81,6 +82,7 @@ def findings_of(
     return worst_first(_apply(all_rules() if rules is None else rules, (comparison, checkpoint)))
 
 
+@collector_paused()
 def _compared(checkpoint: Checkpoint, reference: Reference | None, root: KeyPath | None) -> Comparison | None:
     if reference is None:
         return None
@@ -169,6 +171,7 @@ class _Examination:
             self.error = f"{addresses.shown(self.path)}: {error.message}"
         except CkptDoctorError as error:
             self.error = error.message
+        self._say_what_works()
         yield from self._skip(self._left_out())
         if self.interrupted and self.settings.deep and self.checkpoint is not None:
             from ckptdoctor.engine.deep import not_begun
@@ -191,6 +194,23 @@ class _Examination:
                 readings=tuple(self.readings),
             )
         )
+
+    def _say_what_works(self) -> None:
+        """Leave out of the findings what would be refused because of the others."""
+        self.findings = printable(self.findings, self.checkpoint)
+        if self.reference is not None and self.coverage is not None and not self.interrupted and self.error is None:
+            checkpoint = self.checkpoint
+            root = self.settings.root
+            place = find_root(checkpoint.tree, root) if checkpoint is not None and root is not None else None
+            compared = self.comparison.state_dict if self.comparison is not None else None
+            self.findings, self.coverage = towards(
+                self.findings,
+                self.coverage,
+                self.path,
+                self.reference,
+                place,
+                plain=compared is not None and not compared.others,
+            )
 
     def _pass_by(self, source: Source, container: Container) -> Generator[Event, None, tuple[Source, Container]]:
         """Read what is unpacked as it is read, before anything is said of it: how it ends shows last."""

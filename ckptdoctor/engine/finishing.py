@@ -19,12 +19,11 @@ from ckptdoctor.engine.name_map import NameMap, resolved
 from ckptdoctor.engine.request import FixRequest, again
 from ckptdoctor.facts.alignment import compare
 from ckptdoctor.facts.layouts import family_of, layout
-from ckptdoctor.facts.qkv import HEAD_BY_HEAD, LAYOUTS
+from ckptdoctor.facts.qkv import HEAD_BY_HEAD, HEAD_SIZES, LAYOUTS
 from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.facts.shapes.sorting import shapes
 
 _SHOWN = 5  # names that a sentence lists
-_HEAD_SIZES = (64, 128, 80, 96, 32, 256, 72, 40, 16, 8, 4, 2)  # of published models, the most frequent first
 _NUMBERS = 3  # numbers of heads that are offered
 _MANY = 20_000  # keys of which only what is likely is tried
 
@@ -123,7 +122,7 @@ def _layouts(request: FixRequest, found: Sequence[Fused]) -> Iterator[FixRequest
 def _heads(found: Sequence[Fused]) -> list[int]:
     """Numbers of heads that the rows of queries can have, the likeliest first."""
     rows = found[0].part_shapes[0][0]
-    return [rows // size for size in _HEAD_SIZES if rows % size == 0 and rows > size][:_NUMBERS]
+    return [rows // size for size in HEAD_SIZES if rows % size == 0 and rows > size][:_NUMBERS]
 
 
 def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from glob import escape
 from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, show_path
@@ -14,19 +13,19 @@ from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.finishing import Try, ways, without_an_answer
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.request import FixRequest, again
-from ckptdoctor.engine.witness import decided, parted, under
+from ckptdoctor.engine.witness import decided, equal_sets, under
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import foreign
 from ckptdoctor.facts.alignment import Alignment, Comparison, compare
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.norms import final_versions, missing_counters
-from ckptdoctor.facts.rivals import rival_parts
+from ckptdoctor.facts.rivals import parts_alike
 from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.stacking import stacks
 from ckptdoctor.facts.weight_norms import computable
-from ckptdoctor.rules.layout_edits import lacking
+from ckptdoctor.rules.layout_edits import lacking, with_heads
 
 _SHOWN = 5  # keys that a refusal names
 
@@ -34,8 +33,8 @@ _SHOWN = 5  # keys that a refusal names
 def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source) -> KeyPath | None:
     """The set of weights that values choose among several that fit equally well; None where there is nothing to choose.
 
-    Raises RefusedError where several state dicts, or parts of one, fit a target and values do not decide: raw and
-    averaged weights, say. Which of them is wanted only a person can know.
+    Raises RefusedError where several state dicts fit a target and values do not decide: raw and averaged weights, say.
+    Which of them is wanted only a person can know.
     """
     total = plural(len(reference.tensors), "key")
     whole = [each for each in weights_among(checkpoint.state_dicts) if each.path]
@@ -53,18 +52,31 @@ def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest
             for name, path in sets.items():
                 lines.append(f"  {name}, {fits[path]:,} of {total}: {again(replace(request, root=name))}")
             raise RefusedError("\n".join(lines))
-    state_dict = compare(checkpoint, reference).state_dict
-    here = {each.key: each for each in state_dict.tensors} if state_dict is not None else {}
-    parts = rival_parts(here, reference)
-    if parts:
-        chosen = decided(source, [(part, parted(here, part)) for part in parts], reference)
-        lines = [f"more than one part fits {reference.source}: choose one."]
-        for part in parts:
-            command = again(replace(request, keep=(*request.keep, f"{escape(part)}*")))
-            bytes_ = ", the bytes of the target" if part == chosen else ""
-            lines.append(f"  {part.removesuffix('.')}, {total}{bytes_}: {command}")
-        raise RefusedError("\n".join(lines))
     return None
+
+
+def spare_parts(
+    checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source
+) -> tuple[KeyPath, ...]:
+    """What is left over because it holds the very bytes of what fits, behind another prefix.
+
+    Raises RefusedError, with a command for each, where parts that fit as well hold other values.
+    """
+    found = parts_alike(compare(checkpoint, replace(reference, certain=True)))
+    if found is None or found.added:
+        return ()
+    first, *others = [(part.prefix, part.keys) for part in found.parts]
+    if all(equal_sets(source, first[1], each) for _, each in others):
+        taken = next(part for part in found.parts if any(part.prefix + rest in found.names for rest in part.keys))
+        return tuple([each.path for part in found.parts if part is not taken for each in part.keys.values()])
+    chosen = decided(source, [first, *others], reference)
+    lines = [f"more than one part fits {reference.source}: choose one."]
+    for part in found.parts:
+        bytes_ = ", the bytes of the target" if part.prefix == chosen else ""
+        named = f"  {part.prefix.removesuffix('.')}, {plural(len(part.keys), 'key')}{bytes_}"
+        command = again(replace(request, keep=(*request.keep, *part.keep), drop=(*request.drop, *part.drop)))
+        lines.append(f"{named}: {command}" if part.keep or part.drop else f"{named}: name its keys with --keep")
+    raise RefusedError("\n".join(lines))
 
 
 class UnfitError(RefusedError):
@@ -154,7 +166,8 @@ def _why(comparison: Comparison) -> str:
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
     said = lacking(comparison)
     if said:
-        lines.append(f"  {said}")
+        path = quote(comparison.checkpoint.path)
+        lines += [f"  {said}", *[f"    {each.replace(' FILE ', f' {path} ')}" for each in with_heads(comparison)]]
     elif family is not None:
         lines.append(f"  another code base arranged these values: convert it with {family.converter}")
     return "\n".join(lines)

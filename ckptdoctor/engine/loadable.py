@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 from collections.abc import Iterable
 
 from ckptdoctor import formats
@@ -20,6 +21,8 @@ from ckptdoctor.formats.weights_only import refusal
 _ZIP, _LEGACY, _SAFETENSORS = "torch zip", "torch legacy", "safetensors"
 # errors that keep a file from being read: of the file, its container and its pickles, and of devices that are not there
 _BLOCKING = ("C", "F", "P", "M", "D605", "A712")
+_PACKED = "C102"  # it is packed in an archive: its repair unpacks it
+_SCRIPT = "C107"  # TorchScript; as a remark: a server wants it there
 _NAME = "C101"  # the name of the file, by which torch.load leaves it to safetensors, and which that does not look at
 _REFUSED = "torch refuses"  # how the notes on an archive word what torch does not read; others are harmless
 _GRADIENTS = "A712"  # torch makes such a tensor, and then may not give it its values
@@ -31,24 +34,36 @@ def next_step(path: str, checkpoint: Checkpoint, findings: Iterable[Finding], re
 
     ``refused`` is what ``weights_only_refusal`` says of it.
     """
+    findings = list(findings)
     errors = [each.code for each in findings if each.severity is Severity.ERROR]
     blocking = [code for code in errors if code.startswith(_BLOCKING)]
-    if checkpoint.format == _SAFETENSORS:
+    if checkpoint.format == _SAFETENSORS and _PACKED not in blocking:
         return NextStep(Loader.NONE if set(blocking) - {_NAME} else Loader.SAFETENSORS)
+    if _PACKED in blocking:
+        return NextStep(Loader.FIX, refused, (f"--select {_PACKED}",))
     if checkpoint.format not in (_ZIP, _LEGACY):
-        return NextStep(Loader.OTHER)
+        meant = {each.code for each in findings if each.severity is Severity.INFO} & {_SCRIPT}
+        if os.path.isdir(path) or not checkpoint.tensors or meant:
+            return NextStep(Loader.OTHER)
+        return NextStep(Loader.CONVERT, refused, (_converted(path),))
     notes = [each.message for each in checkpoint.notes if each.kind is NoteKind.ZIP_UNUSUAL]
     odd = next((message for message in notes if _REFUSED in message), None)
     if odd is not None:
         return NextStep(Loader.OURS, odd)
     if _GRADIENTS in blocking and not refused:
-        return NextStep(Loader.OURS, "a leaf Variable that requires grad is being used in an in-place operation")
+        said = "a leaf Variable that requires grad is being used in an in-place operation"
+        return NextStep(Loader.CONVERT, said, (_converted(path),))
     if not refused and not blocking:
         away = any(each.device != CPU for each in checkpoint.storages)
         return NextStep(Loader.TORCH_ON_CPU if away else Loader.TORCH)
     if any(code.startswith(("C", "F")) and code != _UNREADABLE for code in blocking):
         return NextStep(Loader.NONE, refused)
     return _roundabout(path, checkpoint, refused)
+
+
+def _converted(path: str) -> str:
+    """What a conversion is called."""
+    return f"{os.path.splitext(path)[0]}.safetensors"
 
 
 def _roundabout(path: str, checkpoint: Checkpoint, refused: str) -> NextStep:

@@ -7,7 +7,9 @@ from time import perf_counter
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
+from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import (
     Cast,
     Drop,
@@ -37,7 +39,7 @@ from ckptdoctor.engine.convert_request import asked_for
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
 from ckptdoctor.engine.diagnose import findings_of, possible
 from ckptdoctor.engine.finishing import Attempt
-from ckptdoctor.engine.fitting import UnfitError, answered, one_choice, rearranged, require_fit
+from ckptdoctor.engine.fitting import UnfitError, answered, one_choice, rearranged, require_fit, spare_parts
 from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.origins import Origins
@@ -101,6 +103,7 @@ class Plan:
         return tuple([edit for step in self.steps for edit in step.edits])
 
 
+@collector_paused()
 def plan(request: FixRequest) -> Plan:
     """What the request means for its file. Reads headers only, and writes nothing.
 
@@ -123,6 +126,7 @@ def plan(request: FixRequest) -> Plan:
             request = replace(request, reference=in_its_place(request.reference, draft.checkpoint))
         if request.auto:
             _fit_or_say(draft, source, request, rules)
+            _unpack(draft, container)
         if request.remap_optimizer:
             edits = tuple(remap_edits(draft.checkpoint, request.reference, request.unsafe))
             draft.add("--remap-optimizer", "", "number the parameters of optimizers anew", Safety.SAFE, edits)
@@ -157,6 +161,30 @@ def plan(request: FixRequest) -> Plan:
         next=after,
         converts=None if draft.index is not None else asked_for(request.output, draft.checkpoint.format),
     )
+
+
+def _unpack(draft: _Draft, container: Container) -> None:
+    """Take what fits as it is out of the archive that it is packed in; what is written anew is not packed anyway."""
+    for finding in () if draft.steps else container_findings(container, all_rules()):
+        if finding.code == "C102" and finding.fix is not None:
+            draft.add(finding.code, finding.name, finding.fix.title, finding.fix.safety, finding.fix.edits)
+
+
+@collector_paused()
+def is_carried_out(request: FixRequest) -> bool:
+    """Whether the chain towards a target would be written: as ``plan``, without what would finish where it is not.
+
+    Raises what ``plan`` does where it is refused.
+    """
+    with formats.opened(request.path) as (source, container):
+        original = formats.read(source, container)
+        draft = _Draft(original, request.unsafe)
+        _wish(draft, request)
+        fit_to_reference(draft, source, request, all_rules())
+        edits = tuple([edit for step in draft.steps for edit in step.edits])
+        if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
+            require_own_values(original)
+        return bool(edits) and formats.rewrite(source, original, edits) is not None
 
 
 def _wish(draft: _Draft, request: FixRequest) -> None:
@@ -267,6 +295,10 @@ def fit_to_reference(draft: _Draft, source: Source, request: FixRequest, rules: 
     if chosen is not None:
         title = f"take {show_path(chosen)}, which has the same bytes as the others or the target"
         draft.add("W301", "nested-state-dict", title, Safety.SAFE, (TakeRoot(chosen),))
+    spare = spare_parts(draft.checkpoint, reference, request, source)
+    if spare and request.unsafe:
+        title = f"leave out {plural(len(spare), 'key')} with the same bytes as others"
+        draft.add("values", "", title, Safety.UNSAFE, (Drop(spare),), reference)
     heads = reference.heads if request.heads is None else request.heads
     asked, reference = reference, replace(reference, certain=True, heads=heads)
     for _ in range(_ROUNDS):

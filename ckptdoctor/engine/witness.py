@@ -118,11 +118,6 @@ def under(path: KeyPath, checkpoint: Checkpoint, reference: Reference) -> dict[s
     return dict(compare(checkpoint, replace(reference, certain=True), path).cured.here)
 
 
-def parted(here: Found, prefix: str) -> dict[str, Tensor]:
-    """The weights below a prefix, without it."""
-    return {key[len(prefix) :]: each for key, each in here.items() if key.startswith(prefix)}
-
-
 def decided(source: Source, sets: Iterable[tuple[str, Found]], reference: Reference) -> str | None:
     """The one of several sets of weights that is meant: the target's own bytes, or any where all hold the same."""
     found = list(sets)

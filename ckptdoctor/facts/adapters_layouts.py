@@ -33,7 +33,7 @@ LAYOUTS = (
         "kohya's sd-scripts",
         re.compile(_KOHYA + r"(?:lora_(?:down|up|mid)\.weight|alpha|dora_scale)"),
         "ComfyUI, the web UIs and diffusers' load_lora_weights()",
-        "kohya's networks/convert_*.py, or diffusers: load_lora_weights(FILE), then save_lora_weights(FOLDER)",
+        "kohya's networks/convert_*.py, or diffusers: load_lora_weights(FILE), then save_lora_weights()",
     ),
     LoraLayout(
         "LyCORIS",
@@ -45,25 +45,25 @@ LAYOUTS = (
         "diffusers' attention processors",
         re.compile(r".+\.processor\.to_(?:q|k|v|out)_lora\.(?:down|up)\.weight"),
         "diffusers' load_lora_weights() and load_attn_procs()",
-        "diffusers: load_lora_weights(FOLDER), then save_lora_weights(FOLDER)",
+        "diffusers: load_lora_weights() of its folder, then save_lora_weights() of a new one",
     ),
     LoraLayout(
         "diffusers before peft",
         re.compile(r".+\.(?:lora|lora_linear_layer)\.(?:down|up)\.weight"),
         "diffusers' load_lora_weights()",
-        "diffusers: load_lora_weights(FOLDER), then save_lora_weights(FOLDER)",
+        "diffusers: load_lora_weights() of its folder, then save_lora_weights() of a new one",
     ),
     LoraLayout(
         "down and up under the names of the modules",
         re.compile(r".+\.lora_(?:down|up)\.weight"),
         "ComfyUI",
-        "diffusers: load_lora_weights(FILE), then save_lora_weights(FOLDER)",
+        "diffusers: load_lora_weights(FILE), then save_lora_weights() of a new folder",
     ),
     LoraLayout(
         PEFT,
         re.compile(r".+\.lora_(?:embedding_)?[AB](?:\.[^.]+)?(?:\.weight)?"),
         "peft, and libraries that use it",
-        "diffusers: load_lora_weights(FOLDER), then save_lora_weights(FOLDER)",
+        "diffusers: load_lora_weights() of its folder, then save_lora_weights() of a new one",
     ),
 )
 

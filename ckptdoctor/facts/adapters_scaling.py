@@ -113,7 +113,7 @@ def _insist_on_plain(fields: Mapping[str, object], source: str) -> None:
         )
 
 
-_PEFT = "Merge it with peft: PeftModel.from_pretrained(model, FOLDER).merge_and_unload()."
+_PEFT = "Merge it with peft: PeftModel.from_pretrained, and merge_and_unload() of what that gives."
 
 
 def _of(module: str, patterns: Mapping[str, object], usual: object, source: str) -> object:

@@ -10,6 +10,7 @@ from ckptdoctor.errors import RefusedError
 Ranges = tuple[tuple[int, int], ...]  # (start, stop) of rows
 
 LAYOUTS = ("q-k-v", "k-v-q", "per-head", "grouped")
+HEAD_SIZES = (64, 128, 80, 96, 32, 256, 72, 40, 16, 8, 4, 2)  # of published models, the most frequent first
 HEAD_BY_HEAD = LAYOUTS[2:]  # the layouts in which the size of a head matters
 
 

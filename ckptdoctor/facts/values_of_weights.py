@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -13,8 +14,30 @@ from ckptdoctor.facts.parameters import may_train
 from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.facts.weight_sets import networks
 
-# attention masks hold minus infinity; torch.ao.quantization observers begin with infinite bounds
-_MAY_BE_INFINITE = ("mask", "bias_mask", "min_val", "max_val")
+# attention masks hold minus infinity; observers, metrics and ranges begin with infinite bounds, or have none
+_MAY_BE_INFINITE = frozenset(
+    [
+        "mask",
+        "masks",
+        "min",
+        "max",
+        "minimum",
+        "maximum",
+        "low",
+        "high",
+        "lower",
+        "upper",
+        "bound",
+        "bounds",
+        "limit",
+        "limits",
+        "range",
+        "clip",
+        "best",
+        "inf",
+    ]
+)
+_WORD = re.compile(r"[a-z]+")
 _MATRIX = 2  # dimensions of the weights of linear layers and embeddings; convolutions have more
 # parts of names of layers that begin with zeros, and of tensors that do: LoRA's B, ControlNet's zero convolutions,
 # adaptive norms of diffusion transformers, ReZero and LayerScale, the last layer of a residual branch
@@ -82,8 +105,10 @@ def not_finite(values: Values, role: Role | None = None) -> list[tuple[Tensor, T
 
 
 def _may_be_infinite(tensor: Tensor) -> bool:
-    leaf = tensor.key.rpartition(".")[2]
-    return any(word in leaf for word in _MAY_BE_INFINITE) or (tensor.dtype.name == "bool")
+    leaf = tensor.key.rpartition(".")[2].lower()
+    words = _WORD.findall(leaf)
+    named = "mask" in leaf or not _MAY_BE_INFINITE.isdisjoint(words)
+    return (named and words[-1] not in ("weight", "bias")) or tensor.dtype.name == "bool"
 
 
 def finite_copies(values: Values) -> list[tuple[StateDict, StateDict]]:

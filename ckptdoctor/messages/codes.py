@@ -67,7 +67,7 @@ NAMES = {
     "N406": "flat-param",
     "N407": "checkpoint-wrapper-prefix",
     "N408": "wrapper-prefix-other",
-    "N409": "lightning-prefix",
+    "N409": "enclosing-prefix",
     "N410": "base-model-prefix",
     "N411": "swa-ema-prefix",
     "N412": "weightnorm-format",

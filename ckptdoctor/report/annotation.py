@@ -18,3 +18,4 @@ def annotation(finding: Finding, path: str) -> Iterator[str]:
         yield f"Repair, {finding.fix.safety.value}: {escape(fix_command(path, finding.fix))}"
     if finding.advice:
         yield escape(with_path(finding.advice, path))
+    yield from (escape(with_path(each, path)) for each in finding.commands)

@@ -45,7 +45,7 @@ def refused(message: str, paint: Paint | None = None) -> str:
 
 def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
     if not report.steps and report.converts is None:
-        yield f"{escape(report.path)} · nothing to repair; nothing was written"
+        yield f"{escape(report.path)} · {_undone(report)}; nothing was written"
         worth = [each for each in left(report) if each.severity is not Severity.INFO or each.fix]
         yield from _left(worth, left_at(report), paint, width)
         if report.blocked:
@@ -64,6 +64,12 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
     worth = [each for each in left(report) if each.severity is not Severity.INFO]
     yield from _left(worth, left_at(report), paint, width)
     yield from _next(report, paint, width)
+
+
+def _undone(report: RepairReport) -> str:
+    if report.next is None or report.next.loader is not Loader.CONVERT:
+        return "nothing to repair"
+    return f"neither torch.load nor safetensors loads this {report.format} as it is: it has to be converted"
 
 
 def _next(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str]:
@@ -254,6 +260,8 @@ def next_step(report: RepairReport) -> str:
         return convert_text.next_step(report.conversion)
     path = left_at(report)
     after = report.next if report.next is not None else NextStep(Loader.NONE)
+    if after.loader is Loader.CONVERT:
+        return " ".join(["ckptdoctor convert", quote(path), *map(quote, after.options)])
     if after.loader is Loader.FIX:
         return " ".join(["ckptdoctor fix", quote(path), *map(escape, after.options)])
     call = _CALLS.get(after.loader)
@@ -279,6 +287,9 @@ def caution(report: RepairReport) -> str:
     after = report.next
     if after is None or not after.refusal:
         return ""
+    if after.loader is Loader.CONVERT:
+        told = not after.refusal.startswith("it is ")  # what it is was said before
+        return f"torch.load fails: {abridged(escape(after.refusal), _NAMES)}" if told else ""
     refused = f"torch.load refuses it with weights_only=True: {abridged(escape(after.refusal), _NAMES)}"
     if after.loader is Loader.TRUSTED:
         return f"{refused}. weights_only=False runs what the file names: only where you trust who wrote it"

@@ -85,6 +85,7 @@ def _finding(finding: Finding, path: str, paint: Paint, width: int | None) -> It
         yield from _command(label, fix_command(path, finding.fix), paint, width)
     if finding.advice:
         yield from wrapped(escape(with_path(finding.advice, path)), width, "  ")
+    yield from (f"    {paint.accent(escape(with_path(each, path)))}" for each in finding.commands)
 
 
 def _where(finding: Finding) -> Iterator[str]:

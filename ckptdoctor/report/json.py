@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Coverage, FileReport, Finding, Location, Reading, Report, Severity
 from ckptdoctor.report.numbers import count
-from ckptdoctor.report.shell import fix_command
+from ckptdoctor.report.shell import fix_command, with_path
 from ckptdoctor.report.summary import Summary, summarise
 
 SCHEMA = "ckptdoctor/1"
@@ -79,9 +79,10 @@ def _finding(finding: Finding, path: str) -> dict[str, object]:
         "name": finding.name,
         "severity": finding.severity.value,
         "message": finding.message,
-        "cause": finding.cause,
+        "cause": with_path(finding.cause, path),
         "torch_says": list(finding.torch_says),
-        "advice": finding.advice,
+        "advice": with_path(finding.advice, path),
+        "commands": [with_path(each, path) for each in finding.commands],
         "keys": [show_path(key) for key in finding.keys],
         "location": _location(finding.location),
         "fix": fix_of(finding.fix, path) if finding.fix is not None else None,

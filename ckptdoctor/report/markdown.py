@@ -75,7 +75,8 @@ def _rows(file: FileReport) -> Iterator[tuple[str, ...]]:
 
 def _repair(finding: Finding, path: str) -> str:
     if finding.fix is None:
-        return plain(abridged(escape(with_path(finding.advice, path)), _MESSAGE))
+        advice = plain(abridged(escape(with_path(finding.advice, path)), _MESSAGE))
+        return " ".join([advice, *[code(escape(with_path(each, path))) for each in finding.commands]])
     return f"{code(escape(fix_command(path, finding.fix)))} ({finding.fix.safety.value})"
 
 

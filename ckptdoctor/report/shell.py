@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from shlex import quote as posix_quote
@@ -11,7 +12,10 @@ from ckptdoctor.edits import Fix
 from ckptdoctor.report.escape import escape, no_command
 
 STANDARD_INPUT = "-"
-_PATTERN = re.compile(r"ckptdoctor (?:fix|convert|merge|salvage|graft|check|show) FILE(?: --from FILE)?")
+_PATTERN = re.compile(
+    r"ckptdoctor (?:(?:fix|convert|merge|salvage|graft|check|show) FILE(?: --from FILE)?|diff .* FILE)"
+)
+_ARGUMENT = re.compile(r"(?<=\()FILE(?=[,)])")  # of a call in Python
 
 
 def quote(path: str) -> str:
@@ -34,9 +38,10 @@ def _encoded(text: str) -> bytes:
 
 
 def with_path(text: str, path: str) -> str:
-    """``text`` with the real path in the commands that rules write as ``ckptdoctor fix FILE``."""
+    """``text`` with the real path in the commands that rules write as ``ckptdoctor fix FILE``, and in calls."""
     if path == STANDARD_INPUT:
         return text
+    text = _ARGUMENT.sub(lambda _: json.dumps(path, ensure_ascii=escape(path) != path), text)
     return _PATTERN.sub(lambda command: command[0].replace("FILE", quote(path)), text)
 
 

@@ -10,10 +10,11 @@ from ckptdoctor.checkpoint import Container
 _TORCH = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pt2", ".tar"})
 
 
-def convert_command(container: Container) -> str:
-    """How to make a safetensors file of it."""
-    path = container.path.rstrip("/")
-    return f"ckptdoctor convert {shlex.quote(path)} {shlex.quote(os.path.splitext(path)[0] + '.safetensors')}"
+def convert_command(path: str, suffix: str = ".safetensors", options: str = "") -> str:
+    """How to make a safetensors file, or what the suffix says, of the checkpoint at ``path``."""
+    path = path.rstrip("/")
+    stem = path if os.path.isdir(path) else os.path.splitext(path)[0]
+    return f"ckptdoctor convert FILE {shlex.quote(stem + suffix)}{options and f' {options}'}"
 
 
 def is_torch_name(container: Container) -> bool:

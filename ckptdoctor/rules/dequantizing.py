@@ -14,7 +14,7 @@ from ckptdoctor.facts import quantization as facts
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization import Layer, dtype_of
 from ckptdoctor.rules import wording
-from ckptdoctor.rules.moving import auto_option
+from ckptdoctor.rules.choosing import auto_option
 
 # what the parts of each scheme do, in the order in which an edit takes them; those in brackets may be missing
 _TAKEN = {

@@ -10,6 +10,7 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.dropping import drop_patterns
 from ckptdoctor.findings import Location
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import choice_of
 from ckptdoctor.rules.framework import Problem
 
 _PATTERNS = 8  # --drop options on one command line
@@ -30,7 +31,8 @@ def unexpected_problem(
     comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, safety: Safety = Safety.CONFIRMED
 ) -> Problem:
     """Keys that are here, are ``what`` the message says, and are not wanted."""
-    fix, advice = drop_fix(comparison, keys, safety)
+    choice = choice_of(comparison, {comparison.cured.here[key].key for key in keys})
+    fix, advice = drop_fix(comparison, keys, safety) if choice is None else (None, choice.advice)
     return Problem(
         message=f"{counted(comparison, keys)} {what}",
         cause=cause,
@@ -39,6 +41,7 @@ def unexpected_problem(
         keys=tuple([comparison.cured.here[key].path for key in keys]),
         location=Location(path=comparison.path),
         fix=fix,
+        commands=() if choice is None else choice.commands,
     )
 
 

@@ -34,6 +34,7 @@ class Problem:
     location: Location = field(default_factory=Location)
     fix: Fix | None = None
     severity: Severity | None = None
+    commands: tuple[str, ...] = ()
 
 
 @late_dataclass(frozen=True)
@@ -73,6 +74,7 @@ class Rule:
                 keys=problem.keys,
                 location=problem.location,
                 fix=problem.fix,
+                commands=problem.commands,
             )
 
 

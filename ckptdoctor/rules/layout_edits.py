@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from ckptdoctor.checkpoint import KeyPath, Tensor
@@ -12,7 +11,10 @@ from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.published.matching import Conversion, Piece
 from ckptdoctor.facts.published.table import DEPTHWISE, KERNEL, QUERIES, ROTARY, ROWS, STACKED, TURNED
-from ckptdoctor.rules.moving import auto_option
+from ckptdoctor.facts.qkv import HEAD_SIZES
+from ckptdoctor.rules.choosing import auto_option
+
+_NUMBERS = 3  # numbers of heads that are offered
 
 # the two dimensions that come first afterwards, counted from the last
 _DIMS = {TURNED: (-1, -2), KERNEL: (-1, -2), DEPTHWISE: (-2, -1)}
@@ -30,15 +32,22 @@ def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
 
 
 def lacking(comparison: Comparison) -> str:
-    """What has to be said before the conversion can be made, with the command that makes it; "" where nothing has."""
+    """What has to be said before the conversion can be made; "" where nothing has. ``with_heads`` are the commands."""
     found = comparison.conversion
     if found is None or not found.lacks:
         return ""
-    path = shlex.quote(comparison.checkpoint.path)
-    return (
-        f"rows of queries and keys are permuted in each head, and {found.lacks}; "
-        f"say how many there are: ckptdoctor fix {path} {auto_option(comparison)} --heads N"
-    )
+    return f"rows of queries and keys are permuted in each head, and {found.lacks}. Say how many there are, such as:"
+
+
+def with_heads(comparison: Comparison) -> tuple[str, ...]:
+    """The commands that say how many heads there are, for the sizes that are most frequent; see ``lacking``."""
+    found = comparison.conversion
+    if found is None or not found.lacks:
+        return ()
+    rows = [comparison.before_prefix.here[piece.old[0]].shape[0] for piece in found.pieces if piece.how == QUERIES]
+    most = min(rows, default=0)
+    heads = [most // size for size in HEAD_SIZES if most > size and most % size == 0][:_NUMBERS]
+    return tuple([f"ckptdoctor fix FILE {auto_option(comparison)} --heads {number}" for number in heads])
 
 
 def title(found: Conversion) -> str:

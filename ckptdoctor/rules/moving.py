@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.edits import Fix, Safety
@@ -10,8 +9,11 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.moves import Move
 from ckptdoctor.findings import Location
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option, choice_of
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.renames import rename_edits
+
+_ORDER_ALONE = "Keys of one shape are paired by the order that they have on both sides, which proves nothing."
 
 
 def moved(comparison: Comparison, code: str, cause: str, doubt: str = "") -> Iterator[Problem]:
@@ -25,15 +27,17 @@ def _problem(comparison: Comparison, move: Move, index: int, cause: str, doubt: 
     before = comparison.after_prefix
     old = [key for key in before.here if _name_before(comparison, key, index) in move.names]
     new = [move.names[_name_before(comparison, key, index)] for key in old]
-    fix, advice = _fix(comparison, move)
+    choice = choice_of(comparison, {before.here[key].key for key in old})
+    fix, advice = (None, choice.advice) if choice is not None else _fix(comparison, move)
     return Problem(
         message=_message(comparison, move, len(old)),
-        cause=cause,
+        cause=cause if move.sure or not doubt else _ORDER_ALONE,
         torch_says=(wording.missing_keys(new), wording.unexpected_keys(old)),
         advice=advice or ("" if move.sure else doubt),
         keys=tuple([before.here[key].path for key in old]),
         location=Location(path=comparison.path),
         fix=fix,
+        commands=() if choice is None else choice.commands,
     )
 
 
@@ -49,6 +53,7 @@ def _message(comparison: Comparison, move: Move, renamed: int) -> str:
     fit = f"{len(comparison.cured.fits):,} of {wording.count(total, 'key')} of {comparison.reference.source} fit"
     before = f"{len(comparison.after_prefix.fits):,} without"
     verb = "has" if renamed == 1 else "have"
+    verb = verb if move.sure else "may have"
     return f"{wording.count(renamed, 'key')} {verb} another name there ({move.pattern}); renamed, {fit} ({before})"
 
 
@@ -64,9 +69,3 @@ def _fix(comparison: Comparison, move: Move) -> tuple[Fix | None, str]:
         one, other, name = collision
         return None, f'No repair is offered: "{one}" and "{other}" would both become "{name}"; drop one first.'
     return Fix(f"rename {move.pattern}", edits, Safety.SAFE, auto_option(comparison)), ""
-
-
-def auto_option(comparison: Comparison) -> str:
-    """How to ask for the whole chain on the command line."""
-    reference = comparison.reference
-    return f"--auto {reference.option or f'--like {shlex.quote(reference.source)}'}"

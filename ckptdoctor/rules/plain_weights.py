@@ -12,8 +12,8 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.weight_norms import Computable, computable
 from ckptdoctor.findings import Location
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.framework import Problem
-from ckptdoctor.rules.moving import auto_option
 from ckptdoctor.rules.shaping import places
 
 _WORDS = {"weight": "weight norm", "spectral": "spectral norm"}

@@ -10,6 +10,7 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.prefixes import Prefix
 from ckptdoctor.findings import Location
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import choice_of
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.renames import rename_edits
 
@@ -18,6 +19,7 @@ def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix
     """What the prefix does for the fit, and the fix, which does the cures before it as well."""
     before = comparison.before_prefix
     renamed = [key for key in before.here if prefix.change(key) != key]
+    choice = choice_of(comparison, {before.here[key].key for key in renamed})
     return Problem(
         message=_message(comparison, prefix, len(renamed)),
         cause=cause,
@@ -25,9 +27,11 @@ def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix
             *((wording.missing_keys(before.missing),) if before.missing else ()),
             *((wording.unexpected_keys(before.unexpected),) if before.unexpected else ()),
         ),
+        advice="" if choice is None else choice.advice,
         keys=tuple([before.here[key].path for key in renamed]),
         location=Location(path=state_dict.path),
-        fix=_fix(comparison, state_dict, prefix, renamed),
+        fix=_fix(comparison, state_dict, prefix, renamed) if choice is None else None,
+        commands=() if choice is None else choice.commands,
     )
 
 

@@ -29,7 +29,8 @@ def remap_fix(subject: Checkpoint | Comparison, optimizer: SavedOptimizer) -> tu
     title = f"number the parameters of {show_path(optimizer.path)} as {source} does"
     if any(isinstance(edit, Drop) for edit in edits):
         title += ", and drop the states of those that it does not have"
-    return Fix(title, edits, safety, f"--remap-optimizer {option}".rstrip()), ""
+    words = ["--remap-optimizer", option, "--unsafe-fixes" if safety is Safety.UNSAFE else ""]
+    return Fix(title, edits, safety, " ".join(filter(None, words))), ""
 
 
 def _remapped(subject: Checkpoint | Comparison, optimizer: SavedOptimizer) -> tuple[tuple[Edit, ...], Safety, str]:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os.path
+import shlex
 from collections.abc import Sequence
 
-from ckptdoctor.checkpoint import StateDict, show_path
+from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.facts.ties import same_bytes
+from ckptdoctor.facts.twins import is_one
 from ckptdoctor.facts.weight_sets import averaged, tensors_of
 from ckptdoctor.rules import wording
 
@@ -18,6 +23,28 @@ def described(sets: Sequence[StateDict]) -> str:
     if len(sets) > _NAMED:
         words.append(f"{len(sets) - _NAMED:,} more")
     return wording.listed(words)
+
+
+def commands(checkpoint: Checkpoint, sets: Sequence[StateDict], wanted: Reference | None = None) -> tuple[str, ...]:
+    """The command that takes each of the sets out of a file, and makes it fit what is ``wanted``.
+
+    None for a folder, and none for a set at the top.
+    """
+    if os.path.isdir(checkpoint.path):
+        return ()
+    roots = [shlex.quote(show_path(each.path)) for each in sets[:_NAMED] if each.path]
+    target = "" if wanted is None else f" --auto {wanted.option or f'--like {shlex.quote(wanted.source)}'}"
+    return tuple([f"ckptdoctor fix FILE --root {root}{target}" for root in roots])
+
+
+def one(sets: Sequence[StateDict]) -> bool:
+    """Whether all sets hold the same values under the same names, as far as storages and checksums tell."""
+    first, *others = [{each.key: each for each in one.tensors} for one in sets]
+    return all(
+        other.keys() == first.keys()
+        and all(is_one(first[key], other[key]) or same_bytes(first[key], other[key]) is True for key in first)
+        for other in others
+    )
 
 
 def size(nbytes: int) -> str:

@@ -82,7 +82,7 @@ KINDS: dict[str, list[tuple[bytes, str]]] = {
     "RAR archive": [(b"Rar!\x1a\x07\x01\x00" + bytes(30), "unrar x")],
     "lz4 file": [(b"\x04\x22\x4d\x18" + bytes(30), "lz4 -d")],
     "zip archive": [
-        (zipped(model_pth=torch_bytes(), readme_txt=b"hi"), "It holds “model.pth”: unpack it (unzip FILE)"),
+        (zipped(model_pth=torch_bytes(), readme_txt=b"hi"), "It holds “model.pth”: unpack it (unzip "),
         (zipped(run__a_ckpt=b"1", run__b_pt=b"2", run__c_bin=b"3", run__d_pt=b"4"), "and 1 more"),
         (packed({"__MACOSX/._model.pth": b"1", "notes.txt": b"2"}), "It holds no checkpoint, only"),
         (zipped(), "It holds no checkpoint"),

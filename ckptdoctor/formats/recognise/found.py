@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import Container, Note, Source
@@ -17,7 +19,8 @@ class Found(NamedTuple):
 
 def container(source: Source, head: bytes, found: Found) -> Container:
     """The container of something that is recognised but not read."""
-    return Container(source.path, source.size, found.name, head, False, found.guidance, found.notes, source.identity)
+    guidance = re.sub(r"\bFILE\b", lambda _: shlex.quote(source.path), found.guidance)
+    return Container(source.path, source.size, found.name, head, False, guidance, found.notes, source.identity)
 
 
 def shortened(text: str, most: int = 120) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import GlobalName, Note, NoteKind
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_objects.contents import Contents, StorageTable
+from ckptdoctor.formats.torch_objects.lookups import named
 from ckptdoctor.formats.torch_objects.makers import REACHING
 from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.storages import Registry
@@ -40,7 +41,7 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str, *, whole: boo
         tensors=tuple(builder.tensors),
         storages=registry.storages,
         state_dicts=find_state_dicts(tree),
-        globals=tuple([GlobalName(use.module, use.name, member, use.offset) for use in pickle.globals]),
+        globals=tuple([GlobalName(use.module, use.name, member, use.offset) for use in named(pickle)]),
         notes=tuple(notes),
     )
 

@@ -12,6 +12,7 @@ take no room in the temporary file.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -117,7 +118,7 @@ def _innermost(layer: _Layer, examine: Examine, member: str | None, stack: ExitS
         if inside is None:
             return _without(outermost, candidates, member)
         if inside.locked:
-            how = "unpack it with its password (unzip FILE), and open what comes out"
+            how = f"unpack it with its password (unzip {shlex.quote(outermost.path)}), and open what comes out"
             return replace(outermost, guidance=f"“{shortened(inside.name, 80)}” in it is encrypted: {how}.")
         try:
             path = unpacked(layer.source, inside, outermost.size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, cast
@@ -133,7 +134,7 @@ def _zstandard(source: Source) -> Iterator[bytes]:
     try:
         import zstandard
     except ImportError as error:
-        how = "pip install 'ckptdoctor[zstd]', or unpack it (zstd -d FILE)"
+        how = f"pip install 'ckptdoctor[zstd]', or unpack it (zstd -d {shlex.quote(source.path)})"
         raise NotACheckpointError(
             f"{source.path} is a zstd file, which this Python cannot unpack by itself: {how}."
         ) from error

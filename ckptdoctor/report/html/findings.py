@@ -61,6 +61,7 @@ def _card(finding: Finding, path: str) -> str:
         _keys(finding),
         _repair(finding.fix, path) if finding.fix is not None else "",
         f"<p>{text(with_path(finding.advice, path), _TOLD)}</p>" if finding.advice else "",
+        *[command(with_path(each, path)) for each in finding.commands],
     ]
     return f'<article class="finding {kind}">{lines(parts)}</article>'
 

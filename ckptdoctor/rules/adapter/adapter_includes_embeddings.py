@@ -22,13 +22,11 @@ Repair
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.adapters import adapter_in, is_embedding
-from ckptdoctor.facts.dropping import drop_patterns
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
@@ -58,13 +56,12 @@ def adapter_includes_embeddings(checkpoint: Checkpoint) -> Iterator[Problem]:
         size, whole = sum([each.nbytes for each in large]), sum([each.nbytes for each in state_dict.tensors])
         if 2 * size <= whole:
             continue
-        options = " ".join([f"--drop {shlex.quote(each)}" for each in drop_patterns(checkpoint, large)])
         shown = wording.abridged([each.key for each in large])
         yield Problem(
             message=f"{wording.percent(size, whole)} of this adapter {'are' if len(large) > 1 else 'is'} {shown}",
             cause="Named in modules_to_save, resized or a target of the adapter: peft then saves them in full.",
-            advice="If they were not trained, they are a copy of the base model's and can be left out: "
-            f"ckptdoctor fix FILE {options}.",
+            advice="If they were not trained, they are a copy of the base model's, and save_pretrained leaves them out "
+            "with save_embedding_layers=False. No command drops them: this file does not tell whether they were.",
             keys=tuple([each.path for each in large]),
             location=Location(path=state_dict.path),
         )

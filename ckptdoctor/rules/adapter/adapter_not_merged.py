@@ -22,7 +22,7 @@ Repair
     ``base_layer`` go from the keys. Unsafe: the adapter is left out, and with it what was trained, unless its
     ``lora_B`` are all zero or ``merge_adapter()`` had been called. Layers that were trained as a whole
     (``modules_to_save``) are in the file twice: then one of the two has to be chosen first, by the commands that the
-    finding gives.
+    finding gives. Since it leaves out what was trained, ``check`` does not print this command: it has to be asked for.
 
     To keep what was trained, merge: ``ckptdoctor fix FILE --merge-adapter adapter_config.json``. ``lora_alpha`` is in
     no tensor, but in that file; where it is lost, ``--merge-adapter alpha=16`` says it. The sum is worked out in
@@ -33,7 +33,9 @@ Repair
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
@@ -86,9 +88,11 @@ HEALTHY = (
     Example("a target with an adapter", _WRAPPED, like=_WRAPPED),
     Example("the base model", _BASE, like=_BASE),
 )
-_MERGE = (
-    "To keep what was trained, add it to the weights, W + lora_alpha / r · B A: ckptdoctor fix FILE --merge-adapter "
-    "adapter_config.json, or --merge-adapter alpha=N where that file is lost."
+_MERGE = "To keep what was trained, add it to the weights, W + lora_alpha / r · B A"
+_CONFIG = "adapter_config.json"
+_TWICE_HERE = (
+    "Some layers are here twice, as they were trained and as they were before: take one of the two first. Then check "
+    "says how the adapter is merged."
 )
 
 
@@ -104,15 +108,16 @@ def adapter_not_merged(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     for state_dict in checkpoint.state_dicts:
         adapter = adapter_in(state_dict) if state_dict.role in WEIGHTS else None
         if adapter is not None and adapter.wrapped:
-            yield _problem(state_dict, adapter)
+            yield _problem(state_dict, adapter, checkpoint.path)
 
 
-def _problem(state_dict: StateDict, adapter: Adapter) -> Problem:
+def _problem(state_dict: StateDict, adapter: Adapter, path: str) -> Problem:
     going = [tensor for tensor in state_dict.tensors if tensor.key in adapter.parts or tensor.key in adapter.copies]
     gone = {tensor.key for tensor in going}
     renamed = [key for key in state_dict.keys if key not in gone and base_name(key) != key]
     modules = wording.count(len(adapter.wrapped), "layer")
-    fix, advice = (None, _choice(adapter)) if adapter.copies else _base_fix(state_dict, going)
+    fix, advice = (None, _TWICE_HERE) if adapter.copies else _base_fix(state_dict, going)
+    more, commands = ("", _choice(adapter)) if adapter.copies else _merging(path)
     return Problem(
         message=f"{share(len(going), state_dict)} {'is' if len(going) == 1 else 'are'} an adapter on {modules}, "
         "whose own weights lie beside it",
@@ -122,10 +127,11 @@ def _problem(state_dict: StateDict, adapter: Adapter) -> Problem:
             *((wording.missing_keys([base_name(key) for key in renamed]),) if renamed else ()),
             wording.unexpected_keys([*renamed, *gone]),
         ),
-        advice=f"{advice} {_MERGE}".strip(),
+        advice=f"{advice} {more}".strip(),
         keys=tuple([tensor.path for tensor in going]),
         location=Location(path=state_dict.path),
         fix=fix,
+        commands=commands,
     )
 
 
@@ -134,12 +140,20 @@ def _base_fix(state_dict: StateDict, going: list[Tensor]) -> tuple[Fix | None, s
     return rename_fix(state_dict, base_name, title, Safety.UNSAFE, "--select L906", going)
 
 
-def _choice(adapter: Adapter) -> str:
+def _merging(path: str) -> tuple[str, tuple[str, ...]]:
+    """How to add the adapter to its base: by the command where the file with lora_alpha is there."""
+    config = os.path.join(os.path.dirname(path), _CONFIG)
+    if os.path.isfile(config):
+        return f"{_MERGE}:", (f"ckptdoctor fix FILE --merge-adapter {shlex.quote(config)}",)
+    said = "lora_alpha is in no tensor, and its adapter_config.json is not here. Where you know it (N)"
+    return f"{_MERGE}; {said}:", ("ckptdoctor fix FILE --merge-adapter alpha=N",)
+
+
+def _choice(adapter: Adapter) -> tuple[str, ...]:
     """The commands that take one of the two states of a layer: nobody else can know which is wanted."""
-    first = next(iter(adapter.copies.values())).adapter
-    name = first if re.fullmatch(r"\w+", first) else "NAME"
+    names = list(dict.fromkeys([part.adapter for part in adapter.copies.values()]))
+    trained = [f"--rename '\\.modules_to_save\\.{name}='" for name in names if re.fullmatch(r"\w+", name)]
     return (
-        "Some layers are here twice, as they were and as they were trained: take one of the two first. "
-        f"ckptdoctor fix FILE --drop '*.original_module.*' --rename '\\.modules_to_save\\.{name}=' takes those that "
-        "were trained, --drop '*.modules_to_save.*' --rename '\\.original_module=' the others."
+        f"ckptdoctor fix FILE --drop '*.original_module.*' {' '.join(trained)}",
+        "ckptdoctor fix FILE --drop '*.modules_to_save.*' --rename '\\.original_module='",
     )

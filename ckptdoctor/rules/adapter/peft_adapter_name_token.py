@@ -44,6 +44,7 @@ from ckptdoctor.rules.renames import rename_fix, share
 _Q = "base_model.model.layers.0.q_proj"
 _NAMED = {f"{_Q}.lora_A.default.weight": T((2, 4)), f"{_Q}.lora_B.default.weight": T((4, 2))}
 _PLAIN = {f"{_Q}.lora_A.weight": T((2, 4)), f"{_Q}.lora_B.weight": T((4, 2))}
+_SHOWN = 4  # adapters of which each gets its command
 SICK = (
     Example("an adapter under its name", _NAMED, "safetensors", metadata={"format": "pt"},
             name="adapter_model.safetensors"),
@@ -103,8 +104,9 @@ def _problem(
         safety,
         "--select L901",
     )
-    if fix is None:
-        advice = _choice(adapter)
+    commands = _choice(adapter) if fix is None else ()
+    if commands:
+        advice = f"One file holds one adapter. Choose, of {quoted}:"
     return Problem(
         message=f"{share(len(held), state_dict)} {'names' if len(held) == 1 else 'name'} the adapter {quoted}",
         cause="Made of model.state_dict(); save_pretrained leaves the name out, and peft adds the one that is chosen "
@@ -114,24 +116,26 @@ def _problem(
         keys=tuple([(*state_dict.path, key) for key in held]),
         location=Location(path=state_dict.path),
         fix=fix,
+        commands=commands,
         severity=Severity.INFO if safety is Safety.UNSAFE else None,
     )
 
 
-def _choice(adapter: Adapter) -> str:
-    """The command that keeps the first of several adapters alone."""
+def _choice(adapter: Adapter) -> tuple[str, ...]:
+    """The command that keeps one of several adapters, for each of the first."""
     from glob import escape
 
-    first, *others = adapter.names
     keys = (*adapter.parts, *adapter.copies)
-    patterns = []
-    for name in others[: wording.GROUPS]:
-        if any(f".{name}." in key for key in keys):
-            patterns.append(f"*.{escape(name)}.*")
-        if any(key.endswith(f".{name}") for key in keys):
-            patterns.append(f"*.{escape(name)}")
-    options = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])
-    return f'One file holds one adapter: to keep "{first}" alone, ckptdoctor fix FILE {options}.' if options else ""
+    found = []
+    for kept in adapter.names[:_SHOWN]:
+        patterns = []
+        for name in adapter.names:
+            if name != kept and any(f".{name}." in key for key in keys):
+                patterns.append(f"*.{escape(name)}.*")
+            if name != kept and any(key.endswith(f".{name}") for key in keys):
+                patterns.append(f"*.{escape(name)}")
+        found.append(" ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns]))
+    return tuple([f"ckptdoctor fix FILE {options}" for options in found])
 
 
 def _safety(

@@ -67,8 +67,9 @@ def exported_program(container: Container) -> Iterator[Problem]:
         ),
         torch_says=("PytorchStreamReader failed locating file data.pkl: file not found",) if exported else (),
         advice=(
-            f"{convert_command(container)} takes the weights out without running anything."
+            "convert takes the weights out without running anything:"
             if exported
             else "Look for the checkpoint that it was made from: its weights are packed for the device."
         ),
+        commands=(convert_command(container.path),) if exported else (),
     )

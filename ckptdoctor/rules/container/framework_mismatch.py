@@ -76,6 +76,6 @@ def _arrays(container: Container) -> Problem:
     return Problem(
         message=f"this is a {container.format}: numpy.load reads it, torch.load does not",
         cause="NumPy wrote it. Its arrays can become tensors without loss.",
-        advice=convert_command(container),
+        commands=(convert_command(container.path),),
         severity=Severity.INFO if container.readable else Severity.ERROR,
     )

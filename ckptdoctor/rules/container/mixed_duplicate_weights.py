@@ -39,9 +39,17 @@ _TWINS = (
 )
 _SLACK = 1 << 20  # bytes by which headers may differ
 _MODEL = {"w": T((300_000,))}
+
+
+def _other(size: int) -> dict[str, bytes]:
+    """A safetensors file of one tensor of so many bytes."""
+    header = b'{"w":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (size, size)
+    return {"model.safetensors": len(header).to_bytes(8, "little") + header + bytes(size)}
+
+
 SICK = (
-    Example("two of one model", _MODEL, name="pytorch_model.bin", beside={"model.safetensors": bytes(1_200_100)}),
-    Example("two that differ", _MODEL, name="pytorch_model.bin", beside={"model.safetensors": bytes(3_600_000)}),
+    Example("two of one model", _MODEL, name="pytorch_model.bin", beside=_other(1_200_100)),
+    Example("two that differ", _MODEL, name="pytorch_model.bin", beside=_other(3_600_000)),
 )
 HEALTHY = (
     Example("one file", _MODEL, name="pytorch_model.bin"),

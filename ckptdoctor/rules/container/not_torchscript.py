@@ -52,5 +52,6 @@ def not_torchscript(container: Container) -> Iterator[Problem]:
             message="config.pbtxt asks for a TorchScript model here, but this is a checkpoint",
             cause="It holds weights and no program: torch.save wrote it, and Triton needs what torch.jit.save writes.",
             torch_says=("PytorchStreamReader failed locating file constants.pkl: file not found",),
-            advice="Load it into the model's class, and torch.jit.save(torch.jit.script(model), FILE).",
+            advice="Load it into the model's class, make a script module of that with torch.jit.script, and save it "
+            "with torch.jit.save.",
         )

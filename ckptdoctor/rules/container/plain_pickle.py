@@ -62,6 +62,7 @@ def plain_pickle(container: Container) -> Iterator[Problem]:
         message=f"this is a pickle that {writer} wrote, not torch.save",
         cause="torch.load looks for its own header in it and refuses the file; pickle.load runs whatever it says.",
         torch_says=(*strict, "Invalid magic number; corrupt file?") if writer != "paddle.save" else (),
-        advice=f"{convert_command(container)} takes the arrays out without running anything.",
+        advice="convert takes the arrays out without running anything:",
+        commands=(convert_command(container.path),),
         severity=Severity.ERROR if named else Severity.WARNING,
     )

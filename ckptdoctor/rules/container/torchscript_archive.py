@@ -62,6 +62,7 @@ def torchscript_archive(container: Container) -> Iterator[Problem]:
         message="this is a TorchScript archive (a program with its weights), not a checkpoint",
         cause="torch.jit.save wrote it. torch.load refuses it since 2.6; torch.jit.load, libtorch and Triton read it.",
         torch_says=("Cannot use ``weights_only=True`` with TorchScript archives passed to ``torch.load``.",),
-        advice=f"{convert_command(container)} takes the weights out without running the code.",
+        advice="convert takes the weights out without running the code:",
+        commands=(convert_command(container.path),),
         severity=Severity.INFO if wanted else Severity.ERROR,
     )

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -42,5 +43,6 @@ def unzipped_checkpoint_dir(container: Container) -> Iterator[Problem]:
             message="this is a file of torch.save that was unpacked into a folder",
             cause="A browser or an archiver took it for a zip file, which it is. torch loads it packed only.",
             torch_says=(f"[Errno 21] Is a directory: '{container.path}'",),
-            advice=container.guidance or "“ckptdoctor convert FILE model.pt” packs it again.",
+            advice=container.guidance or "convert packs it again:",
+            commands=() if container.guidance else (convert_command(container.path, ".pt"),),
         )

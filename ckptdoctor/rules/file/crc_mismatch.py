@@ -73,6 +73,7 @@ def _damaged(integrity: Integrity) -> Iterator[Problem]:
         return
     keys = paths_on(integrity.checkpoint, damaged)
     extent = damaged[0].extent
+    others = len(keys) < len(integrity.checkpoint.tensors)
     first = f"; the first is {show_path(keys[0])}" if len(keys) > 1 else f": {show_path(keys[0])}" if keys else ""
     yield Problem(
         message=(
@@ -85,8 +86,9 @@ def _damaged(integrity: Integrity) -> Iterator[Problem]:
         ),
         advice=(
             "ckptdoctor graft FILE --from OTHER takes these tensors from another copy. Without one, download the file "
-            "again; ckptdoctor salvage FILE saves the others."
+            "again" + ("; this saves the others:" if others else ".")
         ),
+        commands=("ckptdoctor salvage FILE",) if others else (),
         keys=keys,
         location=Location(offset=extent.offset, length=extent.length) if extent is not None else Location(),
     )

@@ -51,12 +51,17 @@ def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
         return
     storages = _wrong(subject) if isinstance(subject, Checkpoint) else []
     more = f", and {len(notes) - 1:,} more" if len(notes) > 1 else ""
+    keys = paths_on(subject, storages) if isinstance(subject, Checkpoint) else ()
+    around = subject.container if isinstance(subject, Checkpoint) else None
+    twice = around is not None and bool(notes_of(around, NoteKind.ZIP_AMBIGUOUS))  # which is meant, nobody knows
+    others = isinstance(subject, Checkpoint) and len(keys) < len(subject.tensors) and not twice
     yield Problem(
         message=f"{sentence(notes[0], 'a storage does not have the length that it should')}{more}",
         cause="The archive was edited or repacked, or a header is damaged; with mmap=True torch may show other bytes.",
         torch_says=tuple(_line(storage) for storage in storages[:1] if format_of(subject) == "torch zip"),
-        advice="Take the file from another copy. ckptdoctor salvage FILE saves the tensors on other storages.",
-        keys=paths_on(subject, storages) if isinstance(subject, Checkpoint) else (),
+        advice="Take the file from another copy." + (" This saves the tensors on other storages:" if others else ""),
+        keys=keys,
+        commands=("ckptdoctor salvage FILE",) if others else (),
         location=location(notes[0]),
     )
 

@@ -41,10 +41,10 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.layout_edits import lacking, layout_edits, title
-from ckptdoctor.rules.moving import auto_option
+from ckptdoctor.rules.layout_edits import lacking, layout_edits, title, with_heads
 
 _META = {
     "tok_embeddings.weight": T((9, 4)),
@@ -131,6 +131,7 @@ def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
         keys=tuple([here[key].path for key in comparison.plain.unexpected]),
         location=Location(path=comparison.path),
         fix=_fix(comparison),
+        commands=with_heads(comparison),
     )
 
 

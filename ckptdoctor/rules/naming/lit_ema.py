@@ -92,7 +92,7 @@ def _alone(state_dict: StateDict, found: LitEma) -> Problem:
         ),
         torch_says=(wording.unexpected_keys(found.keys),),
         advice=(
-            f"To leave it out: ckptdoctor fix FILE --drop '{found.prefix}*'."
+            "A model that keeps no average loads without it: fix leaves it out where a target is named."
             if beside and found.prefix
             else "A target gives the names their dots back: ckptdoctor fix FILE --auto --model MODULE:CLASS."
         ),

@@ -36,9 +36,9 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.pruning import Pruned, pruned_for, pruned_in
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import auto_option
 
 _PRUNED = {"fc.weight_orig": T((2, 4)), "fc.weight_mask": T((2, 4)), "fc.bias": T((2,))}
 _PLAIN = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}

@@ -122,7 +122,7 @@ def _ema_class(state_dict: StateDict) -> Iterator[Problem]:
     prefix = f"{averaged[0]}."
     led = [key for key in names.keys_of(state_dict) if key.startswith(prefix)]
     both = ONLINE in prefixes
-    fix, advice = (None, _choice(prefix)) if both else _strip(state_dict, prefix)
+    fix, advice = (None, _CHOICE) if both else _strip(state_dict, prefix)
     yield Problem(
         message=f'{share(len(led), state_dict)} {"begins" if len(led) == 1 else "begin"} with "{prefix}"'
         + (f', the others with "{ONLINE}."' if both else ""),
@@ -139,6 +139,7 @@ def _ema_class(state_dict: StateDict) -> Iterator[Problem]:
         location=Location(path=state_dict.path),
         fix=fix,
         severity=Severity.WARNING,
+        commands=tuple(map(_keeping, (prefix, f"{ONLINE}."))) if both else (),
     )
 
 
@@ -159,9 +160,8 @@ def _strip(state_dict: StateDict, prefix: str) -> tuple[Fix | None, str]:
     )
 
 
-def _choice(prefix: str) -> str:
-    return (
-        f"Averaged and trained weights are both here. Choose the averaged ones with ckptdoctor fix FILE "
-        f"--keep '{prefix}*' --strip-prefix {prefix}, or the trained ones with --keep '{ONLINE}.*' "
-        f"--strip-prefix {ONLINE}."
-    )
+_CHOICE = "Averaged and trained weights are both here. Choose:"
+
+
+def _keeping(prefix: str) -> str:
+    return f"ckptdoctor fix FILE --keep '{prefix}*' --strip-prefix {prefix}"

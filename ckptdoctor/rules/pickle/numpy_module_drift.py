@@ -24,11 +24,13 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import re
+from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, blocked_by, convertible
+from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, Place, blocked_by, convertible
 from ckptdoctor.facts.converting import Conversion, conversion
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import blocked as refused
@@ -56,6 +58,11 @@ SICK = (
     Example("names of classes", {"model": _WEIGHTS, "classes": Obj("numpy.array", arguments=(["cat", "dog"],))}),
 )
 HEALTHY = (Example("Python's own numbers", {"model": _WEIGHTS, "best": 0.75, "step": -3, "done": True}),)
+
+
+# accelerate.checkpointing.load_accelerator_state and transformers.Trainer._load_rng_state allow what is in theirs
+_FOLDERS = frozenset({"Hugging Face Trainer checkpoint", "Accelerate checkpoint"})
+_STATES = re.compile(r"random_states_\d+\.pkl|rng_state(?:_\d+)?\.pth")
 
 
 @rule("P202", "numpy-module-drift", Severity.ERROR)
@@ -93,6 +100,16 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
 def _of_arrays(checkpoint: Checkpoint, wanted: Conversion, objects: Objects) -> Problem:
     found = (*wanted.tensors, *[place for place, _ in wanted.plain])
     into = [kind for kind, some in (("tensors", wanted.tensors), ("lists", wanted.plain)) if some]
+    if _resumed(checkpoint, found):
+        return Problem(
+            message=f"{_arrays(len(found))} in random states ({refused.places(found)})",
+            cause="accelerate and transformers write them so, and allow them to resume; torch.load alone refuses.",
+            torch_says=_lines(objects),
+            advice="Nothing has to be done to resume with the library that wrote it.",
+            keys=tuple([place.path for place in found]),
+            location=refused.first_use(objects.blocked),
+            severity=Severity.INFO,
+        )
     edits = tuple(refused.conversion_edits(checkpoint, wanted))
     return Problem(
         message=f"{_arrays(len(found))} ({refused.places(found)})",
@@ -108,6 +125,13 @@ def _of_arrays(checkpoint: Checkpoint, wanted: Conversion, objects: Objects) -> 
             "--select P202",
         ),
     )
+
+
+def _resumed(checkpoint: Checkpoint, found: Sequence[Place]) -> bool:
+    """Whether a library that allows them wrote these arrays: random states, in files or folders of its own."""
+    own = checkpoint.format in _FOLDERS or _STATES.fullmatch(os.path.basename(checkpoint.path)) is not None
+    states = [each.path for each in checkpoint.state_dicts if each.role is Role.RNG]
+    return own and all(any(each.path[: len(path)] == path for path in states) for each in found)
 
 
 def _arrays(number: int) -> str:

@@ -52,7 +52,7 @@ _CAUSE = "torch.load accepts only tensors, plain data and a short list of classe
 _NOT_PLAIN = "What such an object holds cannot be said in plain data; leave it out when you save."
 _TAGS = (
     "C++ wrote it with the types of its lists and dicts, which Python has no use for: "
-    "torch.save(ckptdoctor.load(FILE), NEW) writes the same without them."
+    'torch.save(ckptdoctor.load(FILE), "plain.pt") writes the same without them.'
 )
 
 

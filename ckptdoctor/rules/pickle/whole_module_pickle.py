@@ -143,7 +143,7 @@ def _problem(found: Sequence[Blocked], models: Sequence[_Model], fix: Fix | None
 
 _WITH_CODE = (
     "Where the code is at hand and you trust the file: "
-    "torch.save(torch.load(FILE, weights_only=False).state_dict(), NEW)"
+    'torch.save(torch.load(FILE, weights_only=False).state_dict(), "weights.pt")'
 )
 
 

@@ -41,10 +41,10 @@ from ckptdoctor.facts.quantization import dtype_of
 from ckptdoctor.facts.quantization_torch import TorchLayer, TorchQuantized, quantized_tensors, unfit_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.dequantizing import is_possible
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import auto_option
 from ckptdoctor.rules.quantized_samples import converted
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "fc.weight": T((6, 4)), "fc.bias": T((6,))}

@@ -38,9 +38,9 @@ from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.facts.twins import is_one
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import auto_option
 from ckptdoctor.rules.renames import rename_edits
 
 _BODY = {"layer.weight": T((4, 4)), "layer.bias": T((4,))}

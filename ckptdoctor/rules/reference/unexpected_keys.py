@@ -17,18 +17,20 @@ How it is found
 
 Repair
     ``ckptdoctor fix FILE --drop 'fc.*'`` leaves them out. Unsafe: they go, and the target may want them under another
-    name. Not offered where it would take more than a few patterns.
+    name. Not offered while something that the target wants is missing or of another shape, nor where it would take more
+    than a few patterns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.edits import Safety
+from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import explained
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option, choice_of
 from ckptdoctor.rules.dropping import counted, drop_fix
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -60,7 +62,7 @@ def unexpected_keys(comparison: Comparison) -> Iterator[Problem]:
     if not keys:
         return
     sizes = {key: cured.here[key].numel for key in keys}
-    fix, advice = drop_fix(comparison, keys, Safety.UNSAFE)
+    fix, advice, commands = _repair(comparison, keys)
     yield Problem(
         message=f"{counted(comparison, keys)} {'is' if len(keys) == 1 else 'are'} unknown to "
         f"{comparison.reference.source}",
@@ -70,4 +72,24 @@ def unexpected_keys(comparison: Comparison) -> Iterator[Problem]:
         keys=tuple([cured.here[key].path for key in keys]),
         location=Location(path=comparison.path),
         fix=fix,
+        commands=commands,
     )
+
+
+def _repair(comparison: Comparison, keys: tuple[str, ...]) -> tuple[Fix | None, str, tuple[str, ...]]:
+    """The fix that leaves the keys out, advice, and commands.
+
+    None while the target lacks something: these may be its weights under another name. Nor where other parts of the
+    file fit as well.
+    """
+    cured, choice = comparison.cured, choice_of(comparison, {comparison.cured.here[key].key for key in keys})
+    if choice is not None:
+        return None, choice.advice, choice.commands
+    lacking = {*cured.missing, *cured.mismatched} - explained(comparison).missing
+    if lacking:
+        advice = (
+            f"They may be what {comparison.reference.source} calls otherwise: {wording.count(len(lacking), 'key')} of "
+            "it has no weights yet, so none of these is dropped. What would make the file fit, or that nothing does:"
+        )
+        return None, advice, (f"ckptdoctor fix FILE {auto_option(comparison)}",)
+    return *drop_fix(comparison, keys, Safety.UNSAFE), ()

@@ -34,10 +34,10 @@ from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.fusing import fused_problem
-from ckptdoctor.rules.moving import auto_option
 
 _BODY = {
     "layers.0.norm.weight": T((4,)),

@@ -35,9 +35,9 @@ from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.stacking import Stack, stacks
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import auto_option
 from ckptdoctor.rules.shaping import places
 
 _BODY = {"layers.0.gate.weight": T((3, 4)), "layers.0.norm.weight": T((4,)), "layers.0.attn.weight": T((4, 4))}

@@ -34,9 +34,9 @@ from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.transposed import Family
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import auto_option
 from ckptdoctor.rules.shaping import likewise, mismatch
 
 

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -41,5 +42,6 @@ def dcp_dir(container: Container) -> Iterator[Problem]:
             message="this is a folder of torch.distributed.checkpoint",
             cause="torch.distributed.checkpoint.load reads it; torch.load and most other programs want one file.",
             torch_says=(f"[Errno 21] Is a directory: '{container.path}'",),
-            advice="“ckptdoctor convert FILE model.safetensors” makes one file of it.",
+            advice="convert makes one file of it:",
+            commands=(convert_command(container.path),),
         )

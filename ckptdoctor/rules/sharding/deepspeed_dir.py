@@ -30,6 +30,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.sharding import DeepSpeed, deepspeed
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -73,6 +74,7 @@ def deepspeed_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
         message=f"this is a DeepSpeed checkpoint{_shown(found)}",
         cause=_cause(found, missing),
         advice=_advice(found, missing),
+        commands=_commands(checkpoint.path, found, missing),
         severity=Severity.ERROR if missing else Severity.WARNING if found.stage == 3 else Severity.INFO,
     )
 
@@ -101,5 +103,9 @@ def _advice(found: DeepSpeed, missing: tuple[int, ...]) -> str:
     script = "DeepSpeed's script zero_to_fp32.py, which lies beside the checkpoint, joins the fp32 weights."
     if found.stage == 3:
         return script
-    taken = "“ckptdoctor convert FILE model.safetensors --root module” takes them."
-    return f"{taken} {script}" if found.stage else taken
+    taken = "convert takes them:"
+    return f"{script} {taken}" if found.stage else taken
+
+
+def _commands(path: str, found: DeepSpeed, missing: tuple[int, ...]) -> tuple[str, ...]:
+    return () if missing or found.stage == 3 else (convert_command(path, options="--root module"),)

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -48,5 +49,6 @@ def oversharded(checkpoint: Checkpoint) -> Iterator[Problem]:
         yield Problem(
             message=f"{len(files):,} shards hold {checkpoint.size:,} bytes together",
             cause="Each file costs a request when it is downloaded; one of up to 5 GB would do.",
-            advice="“ckptdoctor convert FILE FOLDER --shard-size 5GB” writes the same tensors in larger shards.",
+            advice="convert writes the same tensors in larger shards:",
+            commands=(convert_command(checkpoint.path, "-resharded", "--shard-size 5GB"),),
         )

@@ -51,8 +51,8 @@ def piece_of_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
             message=_message(found),
             cause="torch.distributed.checkpoint wrote it with save_distributed=True: every rank its own pieces, each "
             "under the name of the whole tensor.",
-            advice=f"Get the files of all ranks into one folder; {_JOIN}(FOLDER, OUTPUT, {{name: 1 for each tensor}}) "
-            "joins them.",
+            advice=f"Get the files of all ranks into one folder; {_JOIN} joins them, told "
+            "1 as the dimension of each tensor.",
             keys=tuple([(name,) for name in found.within]),
             severity=Severity.WARNING if found.certain else Severity.INFO,
         )

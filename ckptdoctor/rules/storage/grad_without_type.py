@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -54,7 +55,8 @@ def grad_without_type(checkpoint: Checkpoint) -> Iterator[Problem]:
             "cannot load",
             cause=f"torch.save writes {wording.listed(sorted({each.dtype.name for each in found}))} in a way that "
             "torch.load follows only for tensors without gradients. Nothing is damaged.",
-            advice="Write the values anew: ckptdoctor convert FILE OUT.safetensors. Save tensor.detach() next time.",
+            advice="Save tensor.detach() next time. convert writes the values of this file again:",
+            commands=(convert_command(checkpoint.path),),
             torch_says=("RuntimeError: a leaf Variable that requires grad is being used in an in-place operation.",),
             keys=tuple([each.path for each in found]),
         )

@@ -78,7 +78,8 @@ def _problem(checkpoint: Checkpoint, pair: Pair, same: str) -> Problem:
         message=f'"{head.key}" and "{embedding.key}"{wording.of_place(head.path[:-1])} have {same}: '
         f"{sets.size(head.nbytes)} are in the file twice",
         cause="They are one matrix, or were when training began; torch.save keeps tied weights once.",
-        advice="ckptdoctor fix FILE --tie keeps the bytes once; where the target does not know the head, --drop it.",
+        advice="fix --tie keeps the bytes once:",
+        commands=("ckptdoctor fix FILE --tie",),
         keys=(head.path, embedding.path),
         location=Location(path=head.path),
         fix=_fix(pair) if checkpoint.format == "torch zip" else None,

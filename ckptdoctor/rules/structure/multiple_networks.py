@@ -59,7 +59,8 @@ def multiple_networks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     yield Problem(
         message=f"{len(found)} networks: {sets.described(firsts)}",
         cause="Each belongs to a model of its own, and none loads into another's.",
-        advice="Choose with --root which one is meant; fix keeps that one and nothing else.",
+        advice="fix keeps the one that --root names, and nothing else:",
         keys=tuple([each.path for each in firsts]),
         location=Location(path=firsts[0].path),
+        commands=sets.commands(subject, firsts),
     )

@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.weight_sets import Network, averaged, networks, one_copy
 from ckptdoctor.findings import Location, Severity
@@ -53,12 +54,11 @@ HEALTHY = (
 @rule("W302", "multiple-weight-sets", Severity.INFO)
 def multiple_weight_sets(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Networks of which there is more than one set of weights."""
-    compared = isinstance(subject, Comparison)
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
     named = _named_by_w301(subject) if isinstance(subject, Comparison) else set()
     for network in networks(checkpoint):
         if len(network.sets) > 1 and not all(id(each) in named for each in network.sets):
-            yield _problem(network, compared)
+            yield _problem(checkpoint, network, subject.reference if isinstance(subject, Comparison) else None)
 
 
 def _named_by_w301(comparison: Comparison) -> set[int]:
@@ -67,20 +67,21 @@ def _named_by_w301(comparison: Comparison) -> set[int]:
     return {id(each) for each in (comparison.state_dict, *comparison.rivals)}
 
 
-def _problem(network: Network, compared: bool) -> Problem:
+def _problem(checkpoint: Checkpoint, network: Network, wanted: Reference | None) -> Problem:
     first = network.sets[0]
     return Problem(
         message=f"{wording.count(len(network.sets), 'set')} of weights of one network: {sets.described(network.sets)}",
         cause=_cause(network.sets),
         advice=(
-            "Choose with --root which one is compared and kept."
-            if compared
-            else "Choose with --root; where an average was saved, it is mostly the one to evaluate and to publish."
+            "--root chooses which one is compared and kept:"
+            if wanted is not None
+            else "An average is mostly the one to evaluate and to publish. fix keeps the one that --root names:"
             if any(map(averaged, network.sets))
-            else "Choose with --root which one is loaded and kept."
+            else "fix keeps the one that --root names, and nothing else:"
         ),
         keys=tuple([each.path for each in network.sets]),
         location=Location(path=first.path),
+        commands=sets.commands(checkpoint, network.sets, wanted),
     )
 
 

@@ -38,16 +38,19 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.contents import weight_sets
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
+from ckptdoctor.rules import sets, wording
+from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+_OTHERS = {"fc.weight": T((2, 4), value=0.5), "fc.bias": T((2,), value=0.5)}
 SICK = (
     Example("weights in a training checkpoint", {"epoch": 3, "state_dict": _WEIGHTS, "lr": 0.1}),
     Example("the target wants bare weights", {"epoch": 3, "model": _WEIGHTS}, like=_WEIGHTS),
     Example("weights and statistics", {"model": _WEIGHTS, "normalizer": {"mean": T((3,)), "std": T((3,))}}),
-    Example("two sets for the target", {"model": _WEIGHTS, "best": _WEIGHTS}, like=_WEIGHTS),
+    Example("two sets for the target", {"model": _WEIGHTS, "best": _OTHERS}, like=_WEIGHTS),
+    Example("one set twice for the target", {"model": _WEIGHTS, "best": _WEIGHTS}, like=_WEIGHTS),
 )
 HEALTHY = (
     Example("bare weights", _WEIGHTS),
@@ -70,9 +73,9 @@ def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
             found = [subject.state_dict, *subject.rivals]
             yield _problem(subject.checkpoint, found, Severity.WARNING, subject.reference)
         return
-    sets = () if subject.format in _OWN_FILE else weight_sets(subject)
-    if sets and all(each.path for each in sets) and not _several(subject):
-        yield _problem(subject, sets, Severity.INFO)
+    found = [] if subject.format in _OWN_FILE else list(weight_sets(subject))
+    if found and all(each.path for each in found) and not _several(subject):
+        yield _problem(subject, found, Severity.INFO)
 
 
 def _several(checkpoint: Checkpoint) -> bool:
@@ -87,35 +90,44 @@ def _problem(
     first = found[0]
     where = wording.listed([f'"{show_path(each.path)}"' for each in found[:_NAMED]])
     more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
-    several = len(found) > 1
-    sets = f"{wording.count(len(found), 'set')} of weights lie" if several else "the weights lie"
+    choices = found if len(found) > 1 else _same_network(checkpoint, first)
+    several = len(choices) > 1 and not sets.one(choices)
+    lie = f"{wording.count(len(found), 'set')} of weights lie" if len(found) > 1 else "the weights lie"
     cause = "load_state_dict wants the inner dict."
     if wanted is not None:
         cause = f"{wanted.source} has its weights elsewhere. {cause}"
+    advice, commands = _how_to_load(checkpoint, first.path)
+    if several:
+        advice, commands = (
+            "The file does not tell which one is meant. Choose:",
+            sets.commands(checkpoint, choices, wanted),
+        )
     return Problem(
-        message=f"{sets} under {where}{more}",
+        message=f"{lie} under {where}{more}",
         cause=cause,
         torch_says=(
             wording.missing_keys(wanted.tensors if wanted is not None else map(names.bare, names.keys_of(first))),
             wording.unexpected_keys(_top(checkpoint)),
         ),
-        advice=(
-            "Which one is meant the file does not tell: choose with --root."
-            if several
-            else _how_to_load(checkpoint, first.path)
-        ),
+        advice=advice,
         keys=tuple([each.path for each in found]),
         location=Location(path=first.path),
         fix=None if several else _take(first.path),
         severity=severity,
+        commands=commands,
     )
 
 
-def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> str:
+def _same_network(checkpoint: Checkpoint, one: StateDict) -> Sequence[StateDict]:
+    """All sets of weights of the network that this is one of."""
+    return next((each.sets for each in networks(checkpoint) if any(one is other for other in each.sets)), (one,))
+
+
+def _how_to_load(checkpoint: Checkpoint, path: KeyPath) -> tuple[str, tuple[str, ...]]:
     if os.path.isdir(checkpoint.path):
         root = shlex.quote(show_path(path))
-        return f"As a file of their own: ckptdoctor convert FILE OUT.safetensors --root {root}"
-    return f"Load them with torch.load(path){_subscripts(path)}."
+        return "convert makes a file of their own:", (convert_command(checkpoint.path, options=f"--root {root}"),)
+    return f"Load them with torch.load(path){_subscripts(path)}.", ()
 
 
 def _take(path: KeyPath) -> Fix:

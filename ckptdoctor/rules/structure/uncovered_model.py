@@ -75,7 +75,7 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
         ),
         advice="Build the model that this file belongs to, or find the file that belongs to the model."
         if adapter is None or adapter.wrapped
-        else "Load the model's own weights first, and put the adapter on: PeftModel.from_pretrained(model, FOLDER).",
+        else "Load the model's own weights first, and put the adapter on with PeftModel.from_pretrained.",
         keys=tuple([tensor.path for tensor in cured.here.values()]),
         location=Location(path=comparison.path),
     )

@@ -37,6 +37,7 @@ _FEW = 16  # elements that may well be the same
 SICK = (Example("one number", {"a.weight": T((8, 8), value=0.5), "a.bias": T((8,), value=0.5)}, deep=True),)
 HEALTHY = (
     Example("a norm layer", {"norm.weight": T((64,), value=1.0), "norm.bias": T((64,), value=0.0)}, deep=True),
+    Example("a factor of each channel", {"ln.weight": T((64, 1, 1), value=1.0)}, deep=True),
     Example("a scale of each channel", {"a.weight_scale": T((64, 1), value=0.5)}, deep=True),
 )
 # names of what is not trained, or begins with one number: scales of quantized weights, masks, filters that average
@@ -68,7 +69,7 @@ def constant_or_init_like(values: Values) -> Iterator[Problem]:
 def _is_constant(read: Read) -> bool:
     key = read.tensor.key.lower()
     same = read.values.constant and read.values.min != 0 and read.values.count > _FEW
-    return same and not any(word in key for word in _CONSTANT)
+    return same and sum(size > 1 for size in read.tensor.shape) > 1 and not any(word in key for word in _CONSTANT)
 
 
 def _fresh(fresh: list[Read], total: int) -> Problem:

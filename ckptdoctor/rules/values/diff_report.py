@@ -21,6 +21,8 @@ Repair
 
 from __future__ import annotations
 
+import os.path
+import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.facts.parameters import may_train
@@ -58,7 +60,8 @@ def diff_report(found: SameAsBase) -> Iterator[Problem]:
         message=f"{total}{wording.of_place(comparison.path)} ({wording.percent(kept, kept + changed)} of the "
         f"parameters) {'has' if len(same) == 1 else 'have'} the very bytes of {source}",
         cause=f"Others: {wording.groups({each.key: each.numel for each in different})}.",
-        advice="ckptdoctor diff --values says by how much each has changed.",
+        advice="diff shows by how much each has changed:",
+        commands=(f"ckptdoctor diff {shlex.quote(source)} FILE --values",) if os.path.exists(source) else (),
         keys=tuple([each.path for each in different]),
         location=Location(path=comparison.path),
     )

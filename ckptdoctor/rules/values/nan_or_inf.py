@@ -12,8 +12,8 @@ What you see
     ``loss: nan``, or nothing at all.
 
 How it is found
-    ``check --deep`` reads every value. Infinities in attention masks and in the bounds of quantization observers are
-    meant and are not counted. What optimizers keep is O756's.
+    ``check --deep`` reads every value. Infinities in attention masks and in bounds (of quantization observers, metrics
+    and ranges: ``min_val``, ``low``, ``upper_bound``) are meant and are not counted. What optimizers keep is O756's.
 
 Repair
     None by itself: putting zeros in their place gives a model that is plausible and wrong. Where the file holds the
@@ -52,6 +52,9 @@ SICK = (
 )
 HEALTHY = (
     Example("finite values", {"fc.weight": T((4, 3), value=0.5), "fc.bias": T((4,), value=0.0)}, deep=True),
+    Example(
+        "bounds of what has none", {"space.high": T((4,), value=_INF), "fc.weight": T((4, 4), value=0.5)}, deep=True
+    ),
     Example("a mask", {"attn.mask": T((4, 4), value=-_INF), "attn.weight": T((4, 4), value=0.5)}, deep=True),
 )
 

@@ -195,7 +195,13 @@ class BrowserScreen(Screen[None], Filling):
         advice = with_path(message.finding.advice, self.path)
         if damaged_file(self.path, message.finding) is not None:
             advice += " Press s for more about the file, and for what of it can be saved."
-        self.query_one(Detail).show_finding(replace(message.finding, advice=advice))
+        self.query_one(Detail).show_finding(
+            replace(
+                message.finding,
+                advice=advice,
+                commands=tuple([with_path(each, self.path) for each in message.finding.commands]),
+            )
+        )
 
     def on_item_activated(self, message: messages.ItemActivated) -> None:
         """Show the values of a tensor; of anything else, go into the pane with its details."""

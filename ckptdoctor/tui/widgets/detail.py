@@ -90,6 +90,7 @@ class Detail(VerticalScroll):
             text.append(f"{escape(finding.fix.title)}\n")
         if finding.advice:
             text.append(f"\n{escape(finding.advice)}\n")
+        text.append("".join([f"  {escape(each)}\n" for each in finding.commands]), self._style("code"))
         self._keys(text, finding)
         self._say(text)
 

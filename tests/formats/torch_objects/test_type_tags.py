@@ -65,7 +65,7 @@ def test_torch_still_refuses_it(write, tmp_path):
     """That is said, with the way to a file without the types."""
     path = write(_nested, {"m": {"w": torch.ones(2)}}, tmp_path / "nested.pt")
     (finding,) = [each for each in check(str(path)).findings if each.code == "P201"]
-    assert "torch.save(ckptdoctor.load(FILE), NEW)" in finding.advice
+    assert "torch.save(ckptdoctor.load(FILE), " in finding.advice
     with pytest.raises(pickle.UnpicklingError, match="restore_type_tag"):
         torch.load(path)
     torch.save(ckptdoctor.load(path), tmp_path / "new.pt")

@@ -48,7 +48,7 @@ def test_a_pickle_that_torch_did_not_write(tmp_path, protocol):
     finding = one(path, "C104")
     assert finding.severity is Severity.ERROR
     assert all(line in said(path) for line in finding.torch_says)
-    assert finding.advice.startswith(f"ckptdoctor convert {path} {tmp_path / 'model.safetensors'}")
+    assert finding.commands == (f"ckptdoctor convert FILE {tmp_path / 'model.safetensors'}",)
 
 
 def test_a_pickle_under_its_own_name_is_a_warning(tmp_path):
@@ -153,7 +153,7 @@ def test_arrays_of_numpy(tmp_path):
     numpy.savez(tmp_path / "weights.npz", w=numpy.zeros(3))
     numpy.save(tmp_path / "w.npy", numpy.zeros(3))
     for name in ("weights.npz", "w.npy"):
-        assert one(tmp_path / name, "C114").advice.startswith("ckptdoctor convert ")
+        assert one(tmp_path / name, "C114").commands[0].startswith("ckptdoctor convert FILE ")
 
 
 def test_pictures_are_no_framework(tmp_path):

@@ -51,7 +51,7 @@ def test_an_average_beside_the_weights_is_named() -> None:
     assert found.severity is Severity.INFO
     assert found.message.startswith('14 keys under "model_ema." are a running average')
     assert found.fix is None
-    assert "--drop 'model_ema.*'" in found.advice
+    assert "--drop" not in found.advice
 
 
 def test_an_average_alone_is_a_warning() -> None:

@@ -1,4 +1,4 @@
-"""N402 module-prefix-absent and N409 lightning-prefix."""
+"""N402 module-prefix-absent and N409 enclosing-prefix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.findings import Finding
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.framework import Rule
-from ckptdoctor.rules.naming.lightning_prefix import lightning_prefix
+from ckptdoctor.rules.naming.enclosing_prefix import enclosing_prefix
 from ckptdoctor.rules.naming.module_prefix_absent import module_prefix_absent
 from tests.rules import nouns
 
@@ -41,13 +41,13 @@ def test_module_is_added_for_a_wrapped_target() -> None:
     assert found.fix is not None
     assert (found.fix.safety, found.fix.option) == (Safety.SAFE, "--add-prefix module.")
     assert found.message == 'with "module." before each key 3 of 3 keys of like.pt fit (0 without)'
-    assert nouns.findings(lightning_prefix, NET, _under("module.")) == []
+    assert nouns.findings(enclosing_prefix, NET, _under("module.")) == []
 
 
 def test_an_attribute_is_stripped_and_the_rest_left_over() -> None:
     """N409 strips the LightningModule's attribute from the keys that have it, and from no other."""
     contents = {"pytorch-lightning_version": "2.6.0", "state_dict": {**_under("model."), "loss.weight": T((9,))}}
-    found = _one(lightning_prefix, contents, NET)
+    found = _one(enclosing_prefix, contents, NET)
     assert "Lightning" in found.cause
     assert found.fix is not None
     assert (found.fix.safety, found.fix.option) == (Safety.SAFE, "--strip-prefix model.")
@@ -56,7 +56,7 @@ def test_an_attribute_is_stripped_and_the_rest_left_over() -> None:
 
 def test_an_attribute_is_added_for_a_larger_target() -> None:
     """N409 adds the prefix where the target is the larger model."""
-    found = _one(lightning_prefix, NET, {**_under("backbone."), "head.weight": T((1, 2))})
+    found = _one(enclosing_prefix, NET, {**_under("backbone."), "head.weight": T((1, 2))})
     assert found.fix is not None
     assert (found.fix.safety, found.fix.option) == (Safety.SAFE, "--add-prefix backbone.")
 
@@ -65,7 +65,7 @@ def test_a_prefix_that_proves_little_is_unsafe() -> None:
     """A common prefix with which only little fits may be a coincidence."""
     here = {f"model.layer{number}.weight": T((4, number + 1)) for number in range(8)}
     there = {f"layer{number}.weight": T((4, number + 1 if number < 2 else 99)) for number in range(8)}
-    found = _one(lightning_prefix, here, there)
+    found = _one(enclosing_prefix, here, there)
     assert found.fix is not None
     assert found.fix.safety is Safety.UNSAFE
 
@@ -73,7 +73,7 @@ def test_a_prefix_that_proves_little_is_unsafe() -> None:
 def test_the_repair_includes_what_must_go_first() -> None:
     """Behind another wrapper the repair takes both away, and its command names both."""
     contents = {"n_averaged": T((), "int64"), **_under("module._orig_mod.model.")}
-    found = _one(lightning_prefix, contents, NET)
+    found = _one(enclosing_prefix, contents, NET)
     assert found.fix is not None
     assert found.fix.option == "--drop n_averaged --strip-module --strip-prefix model."
     assert apply(nouns.checkpoint(contents), found.fix.edits).state_dicts[0].keys == tuple(NET)
@@ -82,8 +82,8 @@ def test_the_repair_includes_what_must_go_first() -> None:
 def test_the_repaired_file_fits() -> None:
     """After the repair everything fits and neither rule has more to say."""
     for rule, here, there in (
-        (lightning_prefix, _under("net."), NET),
-        (lightning_prefix, NET, _under("a.b.")),
+        (enclosing_prefix, _under("net."), NET),
+        (enclosing_prefix, NET, _under("a.b.")),
         (module_prefix_absent, NET, _under("module.module.")),
     ):
         found = _one(rule, here, there)

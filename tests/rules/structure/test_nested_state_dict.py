@@ -56,7 +56,8 @@ def test_several_sets_are_named_and_none_is_chosen() -> None:
     [found] = nouns.findings(nested_state_dict, {"generator": NET, "discriminator": NET}, NET)
     assert found.message == '2 sets of weights lie under "generator" and "discriminator"'
     assert found.fix is None
-    assert "--root" in found.advice
+    roots = [command.partition("--root ")[2].split()[0] for command in found.commands]
+    assert roots == ["generator", "discriminator"]
 
 
 @pytest.mark.parametrize("other", [NET, {"x.weight": T((9, 9))}], ids=["one network twice", "two networks"])
@@ -98,7 +99,8 @@ def test_in_a_folder_the_command_that_makes_a_file_is_named(tmp_path) -> None:
         dcp.save(state, checkpoint_id=tmp_path / "saved", no_dist=True)
     (finding,) = found(tmp_path / "saved", "W301")
     assert finding.fix is None
-    assert finding.advice.endswith("ckptdoctor convert FILE OUT.safetensors --root state_dict")
+    output = tmp_path / "saved.safetensors"
+    assert finding.commands == (f"ckptdoctor convert FILE {output} --root state_dict",)
     out = tmp_path / "out.safetensors"
     convert(ConvertRequest((str(tmp_path / "saved"),), str(out), root="state_dict"))
     assert load_file(out).keys() == state["state_dict"].keys()

@@ -21,7 +21,8 @@ Repair
     ``ckptdoctor fix FILE --strip-prefix model.`` (or ``--add-prefix model.``), in the keys, in ``_metadata`` and in an
     optimizer's ``param_names``. Safe where half of the reference fits only so, or every renamed key has its
     counterpart: no value changes, and the opposite option takes it back. Otherwise unsafe. Never where two keys would
-    get one name.
+    get one name. Where another part fits as well behind a prefix of its own (generator and discriminator, student and
+    teacher), no prefix is safe: each part is named with the command that takes it, unless both hold the same values.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ HEALTHY = (
 )
 
 
-@rule("N409", "lightning-prefix", Severity.ERROR)
-def lightning_prefix(comparison: Comparison) -> Iterator[Problem]:
+@rule("N409", "enclosing-prefix", Severity.ERROR)
+def enclosing_prefix(comparison: Comparison) -> Iterator[Problem]:
     """One prefix to strip or to add."""
     prefix, state_dict = comparison.prefix, comparison.state_dict
     if prefix is not None and state_dict is not None and prefix_code(prefix) == "N409":

@@ -90,7 +90,7 @@ def test_it_is_not_repaired_but_converted(tmp_path):
     """Edits are refused with the command that makes a file that can be repaired."""
     with (
         opened(saved(np.ones(3), tmp_path / "a.npy")) as (source, container),
-        pytest.raises(RefusedError, match="NumPy array, which cannot be repaired in place: .* ckptdoctor convert"),
+        pytest.raises(RefusedError, match=r"NumPy array, which cannot be repaired in place: .* ckptdoctor convert"),
     ):
         rewrite(source, read(source, container), [Drop(((),))])
 

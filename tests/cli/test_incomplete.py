@@ -348,4 +348,4 @@ def test_a_chain_that_fix_would_refuse_is_not_offered(run):
     torch.save({"state": {}, "param_groups": []}, "m/optimizer.pt")
     said = run("check", "m", "--like", "m/model.safetensors").stdout
     assert "24 of 24 after 1 step" in said and "ckptdoctor fix" not in said
-    assert "ckptdoctor convert m OUT.safetensors --root model" in said
+    assert "ckptdoctor convert m m.safetensors --root model" in said

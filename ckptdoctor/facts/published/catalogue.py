@@ -7,7 +7,8 @@ from ckptdoctor.facts.published.convnext import CONVNEXT
 from ckptdoctor.facts.published.experts import EXPERTS
 from ckptdoctor.facts.published.llama import LLAMA
 from ckptdoctor.facts.published.table import Published
+from ckptdoctor.facts.published.vit import VIT
 from ckptdoctor.facts.published.whisper import WHISPER
 
-PUBLISHED = (*LLAMA, *CLIP, *WHISPER, *CONVNEXT, *EXPERTS)
+PUBLISHED = (*LLAMA, *CLIP, *WHISPER, *CONVNEXT, *VIT, *EXPERTS)
 WAYS: tuple[Published, ...] = tuple([way for each in PUBLISHED for way in (each, each.backwards())])

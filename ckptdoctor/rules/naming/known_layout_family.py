@@ -19,8 +19,8 @@ How it is found
     one of the same network.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, CLIP, Whisper, ConvNeXt, stacked
-    experts) accounts for every key on both sides, and every shape is right afterwards: keys are renamed, and rows
+    ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, CLIP, Whisper, ViT, ConvNeXt,
+    stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys are renamed, and rows
     permuted, split, fused or transposed as the library's own converter does it. No value changes, and the reference
     confirms it.
     The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``

@@ -172,8 +172,8 @@ def _undone(comparison: Comparison) -> list[str]:
         lines.append(f"  {norms[0].key} has to be computed of its norm ({what})")
     if any(spelled(each) for each in found.gates):
         lines.append("  the order of gate and up projection is told by their name alone")
-    if any(stacks(comparison, each) for each in found.experts):
-        lines.append("  the slices of stacked experts may be transposed: only their shapes tell")
+    if any(part.square for each in found.experts for part in stacks(comparison, each)):
+        lines.append("  the slices of stacked experts are square: no shape tells whether they are transposed")
     return lines
 
 

@@ -85,6 +85,8 @@ def judged(number: int, unsafe: bool = False, folder: str | None = None) -> Judg
 
         if _CRASH.search(said) or status not in (0, 1, 2):
             return verdict(Verdict.CRASH, f"status {status}")
+        if os.path.exists(output) and pair.choice:
+            return verdict(Verdict.WRONG, f"{pair.choice}: it is a person's choice, and something was written")
         if os.path.exists(output):
             why = _unlike(_loaded(output), pair, answers)
             return verdict(Verdict.WRONG, why) if why else verdict(Verdict.RIGHT, repaired=True)
@@ -92,8 +94,7 @@ def judged(number: int, unsafe: bool = False, folder: str | None = None) -> Judg
             why = _unlike(_loaded(source), pair, answers)
             why = why and f"nothing to repair, it says, but {why}"
             return verdict(Verdict.WRONG, why) if why else verdict(Verdict.RIGHT, repaired=True)
-        finished = _finishes(said, pair, (*pair.answers, *pair.with_loss))
-        if finished:
+        if _finishes(said, pair, (*pair.answers, *pair.with_loss)):
             return verdict(Verdict.COMMAND)
         return verdict(Verdict.REFUSED if answers else Verdict.RIGHT)
 

@@ -39,6 +39,7 @@ _LEAVES = {
 _COLLECTIONS = re.compile(r"^(?:params|batch_stats)\.")
 _NUMBER = re.compile(r":\d+$")
 _TRANSPOSED = re.compile(r"transpos|deconv|upconv", re.IGNORECASE)
+_FORWARD = re.compile(r"conv|downsampl", re.IGNORECASE)  # what makes an image smaller is no transposed convolution
 _MANY = 256  # different widths: far more than a network of layers has
 _COUNTER = "num_batches_tracked"
 
@@ -95,7 +96,7 @@ def _found(key: str, plain: str, tensor: Tensor, wanted: Mapping[str, Expected],
     if leaf == "kernel" and turned == there:
         square = len(shape) > 2 and shape[-1] == shape[-2]
         # of a transposed convolution of Flax nothing else would tell, where it has as many inputs as outputs
-        return None if square and not keras and "conv" not in layer.casefold() else (key, name, KERNEL, there)
+        return None if square and not keras and not _FORWARD.search(layer) else (key, name, KERNEL, there)
     each = (shape[-2] * shape[-1], 1, *shape[:-2])
     return (key, name, DEPTHWISE, there) if len(shape) == 4 and each == there else None
 

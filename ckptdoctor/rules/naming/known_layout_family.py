@@ -20,9 +20,9 @@ How it is found
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, CLIP, Whisper, ViT, ConvNeXt,
-    stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys are renamed, and rows
-    permuted, split, fused or transposed as the library's own converter does it. No value changes, and the reference
-    confirms it.
+    stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys are renamed, and
+    rows permuted, split, fused or transposed as the library's own converter does it. No value changes, and the
+    reference confirms it.
     The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``
     beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``.
     A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in torch's order,

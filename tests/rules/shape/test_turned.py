@@ -45,7 +45,7 @@ def test_a_family_is_turned_whole() -> None:
     """All matrices of the blocks, squares too; none of the tables and none of the head."""
     [found] = nouns.findings(transposed_linear, _narrowing(conv1d=True), _narrowing(conv1d=False))
     assert found.fix is not None
-    assert found.fix.safety is Safety.UNSAFE
+    assert found.fix.safety is Safety.CONFIRMED
     assert all(isinstance(edit, Transpose) for edit in found.fix.edits)
     turned = {str(edit.path[-1]) for edit in found.fix.edits if isinstance(edit, Transpose)}
     layers = ("attn.c_attn", "attn.c_proj", "mlp.c_fc")

@@ -18,10 +18,10 @@ How it is found
     Embeddings are no part of it. A bias of another size refutes it.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER`` transposes the whole family where every shape shows it, and GPT-2's
-    family with its squares, of which is published that all of it is Conv1D (``c_attn``, ``c_proj``, ``c_fc``). Other
-    squares are turned with ``--unsafe-fixes``: that they belong to the family cannot be seen. Where some matrices of
-    the family have the target's shape as they are, no repair is offered.
+    ``ckptdoctor fix FILE --auto --like OTHER`` transposes the family where every matrix of it shows it, by its shape
+    and its bias, and GPT-2's with its squares, of which is published that all of it is Conv1D (``c_attn``, ``c_proj``,
+    ``c_fc``). Other families are turned with ``--unsafe-fixes``, their squares too: that these belong to them cannot be
+    seen. Where some matrices of the family have the target's shape as they are, no repair is offered.
 """
 
 from __future__ import annotations
@@ -117,5 +117,6 @@ def _fix(comparison: Comparison, family: Family) -> tuple[Fix | None, str]:
     keys = (*family.reversed, *family.squares)
     title = f"transpose {wording.count(len(keys), 'matrix', 'matrices')}{f' of {family.name}' if family.name else ''}"
     edits = tuple([Transpose(comparison.cured.here[key].path) for key in keys])
-    shown = all(key.split(".")[-2:-1] and key.split(".")[-2] in _CONV1D for key in keys) or not family.squares
-    return Fix(title, edits, Safety.CONFIRMED if shown else Safety.UNSAFE, auto_option(comparison)), ""
+    known = all(_CONV1D.intersection(key.split(".")[-2:-1]) for key in keys)
+    sure = known or (family.proven and not family.squares)
+    return Fix(title, edits, Safety.CONFIRMED if sure else Safety.UNSAFE, auto_option(comparison)), ""

@@ -50,7 +50,7 @@ def transposed(comparison: Comparison, pairs: list[Pair]) -> tuple[Family, ...]:
                 tuple([pair.key for pair in each]),
                 tuple(squares[name]),
                 tuple(others[name]),
-                all([_bias(comparison, pair) for pair in each]),
+                all(_bias(comparison, pair) for pair in each),
             )
             for name, each in turned.items()
             if _believable(comparison, each, bool(others[name]))

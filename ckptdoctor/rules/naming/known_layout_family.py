@@ -1,8 +1,8 @@
 """The same network in the layout of another code base: names differ, and so do the places of values.
 
 What it means
-    Llama of Meta, torchtune and transformers; CLIP of OpenAI or OpenCLIP and of transformers; OpenAI's Whisper and that
-    of transformers; the first ConvNeXt and timm's; layers of Keras or Flax and of torch; latent diffusion and
+    Llama of Meta, torchtune and transformers; Qwen2 and Phi-3 of torchtune and transformers, and Phi-3 as a Llama; CLIP
+    of OpenAI or OpenCLIP and of transformers; OpenAI's Whisper and that of transformers; the first ConvNeXt and timm's; layers of Keras or Flax and of torch; latent diffusion and
     diffusers; Megatron and GPT-2: both sides hold the same network, saved by code that calls and arranges its parts
     otherwise.
 
@@ -19,8 +19,8 @@ How it is found
     one of the same network.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, CLIP, Whisper, ViT, ConvNeXt,
-    stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys are renamed, and
+    ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, Qwen2, Phi-3, CLIP, Whisper,
+    ViT, ConvNeXt, stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys are renamed, and
     rows permuted, split, fused or transposed as the library's own converter does it. No value changes, and the
     reference confirms it.
     The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``

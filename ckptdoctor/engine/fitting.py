@@ -25,7 +25,7 @@ from ckptdoctor.facts.rivals import rival_parts
 from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.stacking import stacks
-from ckptdoctor.facts.weight_norms import computable
+from ckptdoctor.facts.weight_norms import computable, parametrized
 from ckptdoctor.rules.layout_edits import lacking
 
 _SHOWN = 5  # keys that a refusal names
@@ -170,6 +170,11 @@ def _undone(comparison: Comparison) -> list[str]:
     if norms:
         what = ", ".join(norms[0].parts)
         lines.append(f"  {norms[0].key} has to be computed of its norm ({what})")
+    for key, original in parametrized(comparison)[:1]:
+        lines.append(
+            f"  {key} is computed of {original} by a parametrization that the file does not name (orthogonal, say): "
+            "remove it in Python with torch.nn.utils.parametrize.remove_parametrizations, and save the model again"
+        )
     if any(spelled(each) for each in found.gates):
         lines.append("  the order of gate and up projection is told by their name alone")
     if any(part.square for each in found.experts for part in stacks(comparison, each)):

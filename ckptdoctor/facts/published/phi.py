@@ -35,7 +35,8 @@ _LLAMA = (
     *_fused("self_attn", "gate_proj", "up_proj"),
     *layer(_AT + "self_attn.o_proj", _AT + "self_attn.o_proj", _W),
     *layer(_AT + "mlp.down_proj", _AT + "mlp.down_proj", _W),
-    *[each for name in ("input", "post_attention") for each in layer(*[f"{_AT}{name}_layernorm"] * 2, _W)],
+    *layer(_AT + "input_layernorm", _AT + "input_layernorm", _W),
+    *layer(_AT + "post_attention_layernorm", _AT + "post_attention_layernorm", _W),
     *layer("norm", "norm", _W),
 )
 _HEAD = layer("output", "lm_head", _W)

@@ -199,3 +199,25 @@ def test_what_is_not_torchs_throughout_is_refused(change, unsafe):
     torch.save(parts, "here.pt")
     torch.save(whole, "wanted.pt")
     assert run(["fix", "here.pt", "--auto", "--like", "wanted.pt", "-o", "out.pt", *unsafe]) == 1
+
+
+@pytest.mark.parametrize("unsafe", [(), ("--unsafe-fixes",)], ids=["plain", "unsafe"])
+def test_projections_that_two_attentions_could_have_are_given_to_neither(unsafe):
+    """A decoder attends to itself and to an encoder: whose the one set of projections is, nobody knows."""
+    whole = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 8), 2).state_dict()
+    parts = {
+        key.replace("self_attn", "attn"): value
+        for key, value in projected(whole).items()
+        if "multihead_attn" not in key
+    }
+    torch.save(parts, "here.pt")
+    torch.save(whole, "wanted.pt")
+    assert run(["fix", "here.pt", "--auto", "--like", "wanted.pt", "-o", "out.pt", *unsafe]) == 1
+
+
+def test_projections_in_a_module_of_another_name_are_those_of_the_block():
+    """Where a block has attention once on both sides, its name does not matter."""
+    whole = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8), 2, enable_nested_tensor=False).state_dict()
+    parts = {key.replace("self_attn", "attention"): value for key, value in projected(whole).items()}
+    again = fixed(parts, {key: torch.zeros_like(value) for key, value in whole.items()})
+    assert all(torch.equal(again[key], whole[key]) for key in whole)

@@ -15,6 +15,7 @@ GPT-2's ``c_attn`` is not among them: GPTBigCode has head by head under the same
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from ckptdoctor.facts.alignment import Comparison
@@ -26,8 +27,13 @@ TORCH, TIMM = "torch.nn.MultiheadAttention", "timm's vision transformers"
 
 
 def owners(comparison: Comparison, found: Sequence[Fused]) -> dict[str, str]:
-    """The fused tensors whose owner is known → the owner; none where another tensor of the same module is not."""
-    told = {each.key: _owner(comparison, each) for each in found}
+    """The fused tensors whose owner is known → the owner; none where another tensor of the same module is not.
+
+    None, either, where two of them would have the same parts: which one these belong to nobody knows.
+    """
+    uses = Counter([part for each in found for part in each.parts])
+    alone = [each for each in found if all(uses[part] == 1 for part in each.parts)]
+    told = {each.key: "" for each in found} | {each.key: _owner(comparison, each) for each in alone}
     unknown = {_module(key) for key, said in told.items() if not said}
     return {key: said for key, said in told.items() if said and _module(key) not in unknown}
 

@@ -27,9 +27,9 @@ Repair
     The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``
     beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``.
     A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in torch's order,
-    also where all of them are equal. Not so where no name tells how values lie: transposed convolutions, which Flax
-    stores turned by 180°, and linear layers that may stand behind a flattened image, whose inputs come in another
-    order.
+    also where all of them are equal; an LSTM of Keras gets a second bias of zeros, which torch adds. Not so where no
+    name tells how values lie: transposed convolutions, which Flax stores turned by 180°, and linear layers that may
+    stand behind a flattened image, whose inputs come in another order.
     Otherwise none by renaming: the converter of that code base is named.
 """
 

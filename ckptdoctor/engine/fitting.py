@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.engine.finishing import Try, ways, without_an_answer
+from ckptdoctor.engine.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.request import FixRequest, again
 from ckptdoctor.engine.witness import decided, parted, under
@@ -98,8 +98,9 @@ def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attem
     told = f" {request.target}" if request.target else ""
     lines += [f"  ckptdoctor check {quote(request.path)}{told} says what each of them means"] if told else []
     # the sentence names the option then; a map leaves rows where they are
-    if lacking(compare(original, request.reference)):
-        return UnfitError("\n".join(lines), error.missing)
+    comparison = compare(original, request.reference)
+    if lacking(comparison):
+        return UnfitError("\n".join([*lines, *with_heads(request, attempt, comparison)]), error.missing)
     lines += found.lines or [without_an_answer(request.reference, error.missing)]
     return UnfitError("\n".join(lines), error.missing, found.draft)
 

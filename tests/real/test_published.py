@@ -101,6 +101,7 @@ def test_heads_from_params_json_and_from_the_option_are_the_same(tmp_path):
     torch.save(meta().state_dict(), tmp_path / "consolidated.00.pth")
     said = refused(tmp_path, "consolidated.00.pth", "--like", "like.pt")
     assert "ckptdoctor fix consolidated.00.pth --auto --like like.pt --heads N" in said
+    assert "ckptdoctor fix consolidated.00.pth --heads 4 --auto --like like.pt -o out.pt" in said
     told = fixed(tmp_path, "consolidated.00.pth", "--like", "like.pt", "--heads", "4")
     (tmp_path / "out.pth").unlink()
     (tmp_path / "params.json").write_text(json.dumps({"dim": 16, "n_heads": 4, "n_kv_heads": 2, "n_layers": 2}))

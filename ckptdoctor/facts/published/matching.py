@@ -264,11 +264,12 @@ def _filled(templates: Iterable[str], numbers: tuple[str, ...]) -> tuple[str, ..
 def _experts(
     one: tuple[str, ...], other: tuple[str, ...], keys: Mapping[tuple[int, int], str], shapes: list[Shape]
 ) -> int:
-    """How many experts there are; 0 where one of them, or one of its tensors, is not there."""
+    """How many experts there are, counted from 0 or from 1; 0 where one of them, or one of its tensors, is missing."""
     if not _many(one, other):
         return shapes[0][0] if len(shapes) == 1 and len(shapes[0]) == 3 else 0
-    count = len(keys) // len(one)
-    return count if set(keys) == {(expert, place) for expert in range(count) for place in range(len(one))} else 0
+    count, first = len(keys) // len(one), min(keys)[0]
+    whole = {(first + expert, place) for expert in range(count) for place in range(len(one))}
+    return count if first in (0, 1) and set(keys) == whole else 0
 
 
 def _stacked_names(templates: tuple[str, ...], numbers: tuple[str, ...], experts: int) -> Iterator[str]:

@@ -19,15 +19,18 @@ from tests.pairs.judge import FAMILIES, Verdict, judged
 
 PAIRS = 1_200
 PROCESSES = 2
-Row = tuple[int, str, bool, Verdict, bool, bool, str, str]
+Row = tuple[int, str, bool, Verdict, bool, str, str, str]
+# what a pair asks for: an answer, one that gives something up, one that only a person can choose, or a refusal
+ANSWER, LOSS, CHOICE, NONE = "answer", "loss", "choice", "none"
 
 
 def row(job: tuple[int, bool]) -> Row:
     """What one process tells of one pair in one mode."""
     torch.set_num_threads(1)
     found = judged(*job)
-    what = found.pair.what
-    return (*job[:1], found.family, job[1], found.verdict, found.repaired, found.pair.answerable, what, found.why)
+    pair = found.pair
+    asks = CHOICE if pair.choice else ANSWER if pair.answers else LOSS if pair.with_loss else NONE
+    return (job[0], found.family, job[1], found.verdict, found.repaired, asks, pair.what, found.why)
 
 
 def table(rows: list[Row]) -> None:
@@ -37,10 +40,33 @@ def table(rows: list[Row]) -> None:
     for name in [*FAMILIES, "all"]:
         counts = Counter(each[3] for each in rows if name in (each[1], "all"))
         print(f"{name:32}" + "".join(f"{counts[each] or '·':>10}" for each in columns))
-    with_answer = [each for each in rows if each[5]]
-    repaired = sum(each[4] for each in with_answer)
-    print(f"\nrepaired, of those with an answer: {repaired:,} of {len(with_answer):,} "
-          f"({100 * repaired / max(len(with_answer), 1):.1f} %)")  # fmt: skip
+    shares(rows)
+
+
+def shares(rows: list[Row]) -> None:
+    """How many were repaired of what this mode may answer, of all that have an answer, and of those with choices, too.
+
+    Without ``--unsafe-fixes`` nothing may be written that gives something up, and in neither mode what is a choice.
+    """
+    unsafe = any(each[2] for each in rows)
+    may = (ANSWER, LOSS) if unsafe else (ANSWER,)
+    counted = (
+        ("pairs that this mode may answer", may),
+        ("all that have an answer that a program can know, with or without loss", (ANSWER, LOSS)),
+        ("these and those of which only a person can choose the answer", (ANSWER, LOSS, CHOICE)),
+    )
+    print()
+    for what, asks in counted:
+        some = [each for each in rows if each[5] in asks]
+        repaired = sum(each[4] for each in some)
+        print(f"repaired, of {what}: {repaired:,} of {len(some):,} ({100 * repaired / max(len(some), 1):.1f} %)")
+    refused = [each for each in rows if each[5] in (ANSWER, LOSS, CHOICE) and not each[4]]
+    commands = sum(each[3] is Verdict.COMMAND for each in refused)
+    print(f"of the {len(refused):,} that were refused and have an answer, a printed command finishes {commands:,}")
+    if not unsafe:
+        counts = Counter(each[5] for each in rows)
+        print(f"the pairs: {counts[ANSWER]:,} with an answer, {counts[LOSS]:,} with one that gives something up, "
+              f"{counts[CHOICE]:,} that are a person's choice, {counts[NONE]:,} without an answer")  # fmt: skip
 
 
 def main() -> int:

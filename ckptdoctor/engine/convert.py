@@ -23,7 +23,7 @@ def convert(request: ConvertRequest) -> ConvertReport:
     RefusedError with a list for what the target cannot hold, and WriteError; then nothing has changed.
     """
     started = perf_counter()
-    with inputs(request.paths, request.root) as given:
+    with inputs(request.paths, request.root, request.names) as given:
         root = ROOT if request.root is None else find_root(given.tree, request.root)
         found = twins(request, given)
         report = _written(request, given, root)
@@ -40,7 +40,7 @@ def _written(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
         from ckptdoctor.engine.convert_safetensors import to_safetensors
 
         return to_safetensors(request, given, root, sharded=target == SHARDED)
-    if len(request.paths) == 1 and given.format in _LOSSLESS:
+    if len(request.paths) == 1 and given.format in _LOSSLESS and not any(request.names):
         from ckptdoctor.engine.convert_lossless import lossless
 
         return lossless(request, given, root)

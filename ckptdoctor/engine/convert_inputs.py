@@ -28,6 +28,7 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.unread import UNREAD, concerns
 from ckptdoctor.engine.absent import absent
 from ckptdoctor.engine.convert_proof import same_values
+from ckptdoctor.engine.reshaping import move_tensor
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
@@ -61,8 +62,10 @@ class Inputs:
 
 
 @contextmanager
-def inputs(paths: Sequence[str], root: str | None = None) -> Iterator[Inputs]:
+def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] = ()) -> Iterator[Inputs]:
     """The contents of the checkpoints at ``paths``, which stay open meanwhile; ``root`` is the part that is wanted.
+
+    ``names`` are those of the parts of a model that they are, one for each path ("": its keys are as they are to be).
 
     Raises what reading raises, DamagedError where a file is missing or damaged that may hold something of that, and
     RefusedError where two of them disagree about a key.
@@ -77,7 +80,9 @@ def inputs(paths: Sequence[str], root: str | None = None) -> Iterator[Inputs]:
         yield Inputs(
             tuple(paths),
             checkpoints[0].format,
-            _plain(checkpoints[0]) if len(pairs) == 1 else _merged(checkpoints, swapped.copy().pop()),
+            _plain(checkpoints[0])
+            if len(pairs) == 1 and not any(names)
+            else _merged(checkpoints, swapped.copy().pop(), names or [""] * len(pairs)),
             _metadata(checkpoints),
             swapped.pop(),
             file,
@@ -136,23 +141,25 @@ def _plain(checkpoint: Checkpoint) -> Node:
     return checkpoint.tree if wrappers is None else unwrapped(checkpoint.tree, wrappers.classes)
 
 
-def _merged(checkpoints: Sequence[Checkpoint], swapped: bool) -> Mapping:
+def _merged(checkpoints: Sequence[Checkpoint], swapped: bool, parts: Sequence[str]) -> Mapping:
     """One dict with the entries of all. Raises RefusedError for a key with two different values."""
     entries: dict[Part, tuple[Node, str]] = {}
     names = Counter([tensor.path[0] for each in checkpoints for tensor in each.tensors if tensor.path])
     twice = sum([each.nbytes for one in checkpoints for each in one.tensors if each.path and names[each.path[0]] > 1])
     with progress.phase("comparing", twice // 2):
-        _merge(entries, checkpoints, swapped)
+        _merge(entries, checkpoints, swapped, parts)
     return Mapping("dict", tuple([(part, node) for part, (node, _) in entries.items()]))
 
 
-def _merge(entries: dict[Part, tuple[Node, str]], checkpoints: Sequence[Checkpoint], swapped: bool) -> None:
+def _merge(
+    entries: dict[Part, tuple[Node, str]], checkpoints: Sequence[Checkpoint], swapped: bool, parts: Sequence[str]
+) -> None:
     """Put in the entries of all, each with the path that it is from."""
-    for each in checkpoints:
+    for each, name in zip(checkpoints, parts, strict=True):
         tree = _plain(each)
         if not isinstance(tree, Mapping):
             raise RefusedError(f"{each.path} is no dict of names, so it cannot be put together with others.")
-        for part, node in tree.entries:
+        for part, node in _below(name, tree, each.path) if name else tree.entries:
             if part not in entries:
                 entries[part] = node, each.path
                 continue
@@ -163,6 +170,17 @@ def _merge(entries: dict[Part, tuple[Node, str]], checkpoints: Sequence[Checkpoi
                     raise RefusedError(f"“{show_part(part)}” in {path} {reason}.")
             if not _same(known, node, swapped):
                 raise RefusedError(f"“{show_part(part)}” is in {first} and in {each.path}, with different values.")
+
+
+def _below(name: str, tree: Mapping, path: str) -> Iterator[tuple[Part, Node]]:
+    """The tensors of a part under the names that the whole model has for them."""
+    for part, node in tree.entries:
+        if not isinstance(part, str) or not isinstance(node, Tensor):
+            raise RefusedError(
+                f"{path} holds more than the tensors of one part ({show_part(part)}). Take its state dict out first: "
+                f"ckptdoctor fix {quote(path)} --root NAME"
+            )
+        yield f"{name}.{part}", move_tensor(node, (part,), (f"{name}.{part}",))
 
 
 def _same(one: Node, other: Node, swapped: bool) -> bool:

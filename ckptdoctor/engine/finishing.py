@@ -17,8 +17,9 @@ from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.drafting import drafted
 from ckptdoctor.engine.name_map import NameMap, resolved
 from ckptdoctor.engine.request import FixRequest, again
-from ckptdoctor.facts.alignment import compare
+from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.layouts import family_of, layout
+from ckptdoctor.facts.published.table import QUERIES
 from ckptdoctor.facts.qkv import HEAD_BY_HEAD, HEAD_SIZES, LAYOUTS
 from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.facts.shapes.sorting import shapes
@@ -108,6 +109,19 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
     if rows:
         yield "  to finish, say how queries, keys and values lie in it, which no shape tells:"
         yield from (f"    {again(each)}" for each in rows)
+
+
+def with_heads(request: FixRequest, attempt: Try, comparison: Comparison) -> list[str]:
+    """The numbers of heads with which a published layout could be converted: which it is, only a config tells."""
+    found = comparison.conversion
+    if found is None or request.heads is not None:
+        return []
+    queries = [comparison.before_prefix.here[piece.old[0]].shape[0] for piece in found.rotary if piece.how == QUERIES]
+    sizes = [size for size in HEAD_SIZES if all(rows % size == 0 and rows > size for rows in queries)]
+    tried = [replace(request, heads=queries[0] // size) for size in sizes] if queries else []
+    rows = [again(each) for each in tried if attempt(each).fits][:_NUMBERS]
+    said = "  to finish, say how many heads there are, as its config.json or params.json has it (n_heads):"
+    return [said, *[f"    {row}" for row in rows]] if rows else []
 
 
 def _layouts(request: FixRequest, found: Sequence[Fused]) -> Iterator[FixRequest]:

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.engine.finishing import Try, ways, without_an_answer
+from ckptdoctor.engine.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.request import FixRequest, again
 from ckptdoctor.engine.witness import decided, equal_sets, under
@@ -24,8 +24,8 @@ from ckptdoctor.facts.rivals import parts_alike
 from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.stacking import stacks
-from ckptdoctor.facts.weight_norms import computable
-from ckptdoctor.rules.layout_edits import lacking, with_heads
+from ckptdoctor.facts.weight_norms import computable, parametrized
+from ckptdoctor.rules.layout_edits import lacking
 
 _SHOWN = 5  # keys that a refusal names
 
@@ -110,8 +110,9 @@ def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attem
     told = f" {request.target}" if request.target else ""
     lines += [f"  ckptdoctor check {quote(request.path)}{told} says what each of them means"] if told else []
     # the sentence names the option then; a map leaves rows where they are
-    if lacking(compare(original, request.reference)):
-        return UnfitError("\n".join(lines), error.missing)
+    comparison = compare(original, request.reference)
+    if lacking(comparison):
+        return UnfitError("\n".join([*lines, *with_heads(request, attempt, comparison)]), error.missing)
     lines += found.lines or [without_an_answer(request.reference, error.missing)]
     return UnfitError("\n".join(lines), error.missing, found.draft)
 
@@ -166,8 +167,7 @@ def _why(comparison: Comparison) -> str:
     family = family_of(layout(plain.here), layout(comparison.reference.tensors))
     said = lacking(comparison)
     if said:
-        path = quote(comparison.checkpoint.path)
-        lines += [f"  {said}", *[f"    {each.replace(' FILE ', f' {path} ')}" for each in with_heads(comparison)]]
+        lines.append(f"  {said}")
     elif family is not None:
         lines.append(f"  another code base arranged these values: convert it with {family.converter}")
     return "\n".join(lines)
@@ -183,10 +183,15 @@ def _undone(comparison: Comparison) -> list[str]:
     if norms:
         what = ", ".join(norms[0].parts)
         lines.append(f"  {norms[0].key} has to be computed of its norm ({what})")
+    for key, original in parametrized(comparison)[:1]:
+        lines.append(
+            f"  {key} is computed of {original} by a parametrization that the file does not name (orthogonal, say): "
+            "remove it in Python with torch.nn.utils.parametrize.remove_parametrizations, and save the model again"
+        )
     if any(spelled(each) for each in found.gates):
         lines.append("  the order of gate and up projection is told by their name alone")
-    if any(stacks(comparison, each) for each in found.experts):
-        lines.append("  the slices of stacked experts may be transposed: only their shapes tell")
+    if any(part.square for each in found.experts for part in stacks(comparison, each)):
+        lines.append("  the slices of stacked experts are square: no shape tells whether they are transposed")
     return lines
 
 

@@ -49,7 +49,7 @@ from ckptdoctor.engine.request import FixRequest, index_path, output_path, requi
 from ckptdoctor.engine.sharing import insist_on_twins
 from ckptdoctor.engine.steps import changes, without_returning
 from ckptdoctor.engine.told import require_confirmed, with_target
-from ckptdoctor.engine.witness import witnessed
+from ckptdoctor.engine.witness import with_ties, witnessed
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.alignment import compare
 from ckptdoctor.facts.incomplete import require_own_values
@@ -125,6 +125,8 @@ def plan(request: FixRequest) -> Plan:
         if request.remap_optimizer and request.reference is not None:
             request = replace(request, reference=in_its_place(request.reference, draft.checkpoint))
         if request.auto:
+            if request.reference is not None:
+                request = replace(request, reference=with_ties(request.reference))
             _fit_or_say(draft, source, request, rules)
             _unpack(draft, container)
         if request.remap_optimizer:

@@ -18,6 +18,7 @@ from ckptdoctor.engine.drafting import in_question
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.same_bytes import is_readable, is_telling, probe, same
+from ckptdoctor.facts.ties import known_pairs
 from ckptdoctor.facts.twins import is_one
 
 Found = Mapping[str, Tensor]
@@ -41,6 +42,31 @@ def witnessed(source: Source, comparison: Comparison) -> dict[str, str]:
             return dict(_pairs(source, ours, base, there)) if base is not None else {}
         except DamagedError:  # what is left of a broken file tells nothing
             return {}
+
+
+def with_ties(reference: Reference) -> Reference:
+    """The target with the names that it has for one tensor, where its file holds that once for each of them.
+
+    A head and an embedding that models are known to share, and that have the same bytes there, not all of them one
+    number: a model in which they are two has trained them apart.
+    """
+    known = {key for group in reference.ties for key in group}
+    wanted = [(key, owner) for key, owner in known_pairs(reference.tensors) if key not in known]
+    theirs = _tensors(reference) if wanted else {}
+    pairs = [(owner, key) for key, owner in wanted if key in theirs and owner in theirs]
+    if not pairs:
+        return reference
+    with _opened(reference) as base:
+        try:
+            same_ones = [pair for pair in pairs if base is not None and _is_one_tensor(base, *map(theirs.get, pair))]
+        except DamagedError:
+            return reference
+    return replace(reference, ties=(*reference.ties, *same_ones))
+
+
+def _is_one_tensor(base: Source, one: Tensor | None, other: Tensor | None) -> bool:
+    assert one is not None and other is not None
+    return _same(base, one, base, other) and is_telling(probe(base, one), one)
 
 
 def equal_sets(source: Source, one: Found, other: Found) -> bool:

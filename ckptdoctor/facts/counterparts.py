@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ckptdoctor.facts.likeness import alike, kin_of, letters
+from ckptdoctor.facts.likeness import alike, kin_of, letters, of_one_kind, within
 from ckptdoctor.facts.rewordings import template
 from ckptdoctor.facts.trees import Node, Tokens
 
@@ -244,11 +244,11 @@ def _families(nodes: Sequence[Node]) -> dict[frozenset[tuple[int, ...]], dict[tu
 
 
 def _by_likeness(group: _Group) -> Nodes:
-    """``q`` and ``q_proj``, ``query`` and ``q_proj``: each is like one alone, and none is left out."""
+    """``q`` and ``q_proj``, ``to_query`` and ``q_proj``: each is like one alone, and none is left out."""
     if len(group.here) > _FEW:
         return []
     ours, theirs = _distinct(group.here), _distinct(group.there)
-    for tell in (_only_alike, _only_kin):
+    for tell in (_only_alike, _only_kin, _only_kind, _only_words):
         pairs = [(node, tell(name, list(theirs))) for name, node in ours.items()]
         found = [(one, theirs[other]) for one, other in pairs if other is not None]
         if len(found) == len(group.here) and len({other for _, other in found}) == len(found):
@@ -317,3 +317,13 @@ def _only_kin(name: Tokens, others: list[Tokens]) -> Tokens | None:
     words = {".".join(each): each for each in others}
     found = kin_of(".".join(name), words)
     return words[found] if found is not None else None
+
+
+def _only_kind(name: Tokens, others: list[Tokens]) -> Tokens | None:
+    found = [each for each in others if of_one_kind(name, each)]
+    return found[0] if len(found) == 1 else None
+
+
+def _only_words(name: Tokens, others: list[Tokens]) -> Tokens | None:
+    found = [each for each in others if within(name, each)]
+    return found[0] if len(found) == 1 else None

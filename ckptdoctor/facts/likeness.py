@@ -8,6 +8,7 @@ from collections.abc import Iterable
 Tokens = tuple[str, ...]
 
 _WORDS = re.compile(r"[a-z]+")
+_WHOLE = re.compile(r"[a-z]+|[0-9]+")
 _MEANS = {
     word: said
     for said, words in {
@@ -22,6 +23,7 @@ _MEANS = {
         "conv": ("convolution", "c"),
         "enc": ("encoder",),
         "dec": ("decoder",),
+        "head": ("classifier",),
     }.items()
     for word in words
 }
@@ -47,6 +49,12 @@ def of_one_kind(old: Tokens, new: Tokens) -> bool:
 def _kinds(tokens: Tokens) -> set[str]:
     words = _WORDS.findall(tokens[-1].casefold()) if tokens else []
     return {_MEANS.get(word, word) for word in words}.difference(_FILLERS)
+
+
+def within(old: Tokens, new: Tokens) -> bool:
+    """Whether the words of one name are all among those of the other: ``a`` and ``head_a``, but not ``head_b``."""
+    ours, theirs = (set(_WHOLE.findall(".".join(name).casefold())) for name in (old, new))
+    return bool(ours and theirs) and (ours <= theirs or theirs <= ours)
 
 
 def letters(tokens: Tokens) -> str:

@@ -11,7 +11,18 @@ ADAPTERS = (
     *("hra_u", "shira_weight", "beft_bias", "waveft_spectrum", "trainable_tokens_delta"),
 )
 # one of these stands in the keys of each scheme of quantising (``facts.quantization``)
-QUANTIZED = ("_scale_inv", "_scale", "SCB", "qweight", "scale_weight", "weight_packed", "__nf4", "__fp4", "_blocks")
+QUANTIZED = (
+    "_scale_inv",
+    "_scale",
+    "SCB",
+    "qweight",
+    "scale_weight",
+    "weight_packed",
+    "__nf4",
+    "__fp4",
+    "_blocks",
+    "W_q",
+)
 # and one of these in every key of an observer (``facts.quantization_torch``)
 OBSERVERS = ("activation_post_process", "fake_quant", "_observer_", "observer_enabled")
 # one of these stands in the keys of a list of alike layers (``facts.sharding``)

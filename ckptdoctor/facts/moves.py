@@ -10,6 +10,10 @@ from ckptdoctor.facts.meanings import another_quantity
 from ckptdoctor.facts.norm_parts import is_called_part, is_part
 from ckptdoctor.late import late_dataclass
 
+# what quanto calls the parts of a weight, and what is beside it; HQQ calls its codes W_q
+_CODES = frozenset({"_data", "_scale", "_shift", "W_q"})
+_AROUND = frozenset({"input_scale", "output_scale"})
+
 Here = Mapping[str, Tensor]
 Wanted = Mapping[str, Expected]
 
@@ -69,6 +73,8 @@ def move(code: str, pattern: str, gap: Gap, pairs: Iterable[tuple[str, str]], su
             continue
         if is_part(old, gap.here) and not is_called_part(new):
             continue
+        if _is_code(old, gap.here) and old.rpartition(".")[2] != new.rpartition(".")[2]:
+            continue
         if another_quantity(old, new, expected.shape):
             continue
         if taken.setdefault(new, old) != old:
@@ -77,6 +83,12 @@ def move(code: str, pattern: str, gap: Gap, pairs: Iterable[tuple[str, str]], su
     names = {old: new for old, new in names.items() if new not in twice}
     names = _without_collisions(names, gap.here)
     return Move(code, pattern, names, sure) if names else None
+
+
+def _is_code(key: str, here: Here) -> bool:
+    """Whether a key is a part of a quantised weight of quanto or HQQ, which keeps what it is called."""
+    module, _, leaf = key.rpartition(".")
+    return leaf in _CODES or f"{module}.W_q" in here or (leaf in _AROUND and f"{module}.weight._scale" in here)
 
 
 def joined(first: Move, second: Move) -> Move:

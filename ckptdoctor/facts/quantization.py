@@ -2,7 +2,8 @@
 
 Sources: ``QuantState.as_dict`` and ``Linear8bitLt._save_to_state_dict`` of bitsandbytes; the ``QuantLinear`` of
 AutoGPTQ and GPTQModel, ``WQLinear_GEMM`` of AutoAWQ; the compressors of compressed-tensors; the export of ModelOpt;
-``weight_dequant`` of DeepSeek-V3; the integration of mxfp4 in transformers.
+``weight_dequant`` of DeepSeek-V3; the integration of mxfp4 in transformers; ``QTensor.save_to_state_dict`` of quanto
+0.2.7 and ``HQQLinear.state_dict`` of HQQ 0.2.8.
 """
 
 from __future__ import annotations
@@ -20,11 +21,17 @@ from ckptdoctor.facts.once import once
 from ckptdoctor.late import late_dataclass
 
 # the schemes
-BNB4, BNB8, GPTQ, AWQ, SCALED, PACKED, NVFP4, MXFP4 = (
+BNB4, BNB8, GPTQ, AWQ, SCALED, PACKED, NVFP4, MXFP4, QUANTO, HQQ = (
     *("bitsandbytes 4-bit", "bitsandbytes int8", "GPTQ", "AWQ"),
-    *("scaled", "packed", "NVFP4", "MXFP4"),
+    *("scaled", "packed", "NVFP4", "MXFP4", "quanto", "HQQ"),
 )
-BY_RULE = {"Q951": (BNB4,), "Q952": (BNB8,), "Q953": (GPTQ, AWQ), "Q956": (SCALED, PACKED, NVFP4, MXFP4)}
+BY_RULE = {
+    "Q951": (BNB4,),
+    "Q952": (BNB8,),
+    "Q953": (GPTQ, AWQ),
+    "Q956": (SCALED, PACKED, NVFP4, MXFP4),
+    "Q960": (QUANTO, HQQ),
+}
 
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz")
 _NARROW = (*FLOAT8, "int8")
@@ -43,6 +50,13 @@ _OF_WEIGHT = ("_zero_point", "_scale_2", "_global_scale", "_shape", "_g_idx")
 _OF_MODULE = (
     *("input_scale", "input_scale_inv", "input_scale_ub", "input_global_scale", "input_zero_point", "scale_input"),
     *("output_scale", "output_zero_point", "k_scale", "v_scale", "q_scale", "prob_scale"),
+)
+
+# what HQQ keeps beside its codes
+_HQQ = (
+    *("scale", "zero", "nbits", "group_size", "shape", "axis", "packing", "unpack_view_dtype", "view_as_float"),
+    *("quant_scale", "quant_zero", "compute_dtype", "offload_meta", "encoded_state_dict", "stores_quant_config"),
+    *("channel_wise", "optimize", "round_zero", "scale_q", "zero_q", "meta_scale", "meta_zero"),
 )
 
 Described = Tensor | Expected
@@ -115,7 +129,7 @@ def _layer(key: str, tensors: Mapping[str, Described]) -> Iterator[Layer]:
     """The layer of which this key is the mark."""
     module, dot, leaf = key.rpartition(".")
     maker: Callable[[str, str, Mapping[str, Described]], Layer | None] | None = {
-        "SCB": _bnb8, "qweight": _gptq, "weight_packed": _packed, _COMFY: _comfy,
+        "SCB": _bnb8, "qweight": _gptq, "weight_packed": _packed, _COMFY: _comfy, "_scale": _quanto, "W_q": _hqq,
     }.get(leaf)  # fmt: skip
     state = _STATE.fullmatch(key)
     if maker is not None:
@@ -230,6 +244,30 @@ def _mxfp4(key: str, base: str, tensors: Mapping[str, Described]) -> Layer | Non
     if scales is None or dtype_of(blocks) != "uint8" or blocks.shape[:-1] != scales.shape:
         return None
     return Layer(MXFP4, base, {"weight": key, "scale": f"{base}_scales"}, "mxfp4", 4, None, (1, 32))
+
+
+def _quanto(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | None:
+    """A weight of quanto: its own parts lie below the weight's name, those of what goes in and out beside it."""
+    weight = prefix[:-1]
+    data = next((f"{weight}.{leaf}" for leaf in ("_data", "_data._data") if f"{weight}.{leaf}" in tensors), None)
+    if data is None:
+        return None
+    module, dot, _ = weight.rpartition(".")
+    beside = {name: f"{module}{dot}{name}" for name in ("input_scale", "output_scale")}
+    parts = {"weight": data, "scale": key, **_there(tensors, shift=f"{weight}._shift", **beside)}
+    packed = data.endswith("._data._data") or "shift" in parts
+    shape, name = tensors[data].shape, dtype_of(tensors[data])
+    block = () if packed else block_of(shape, tensors[key].shape)
+    return Layer(
+        QUANTO, weight, parts, "packed" if packed else name, 0 if packed else 8, None if packed else shape, block
+    )
+
+
+def _hqq(key: str, prefix: str, tensors: Mapping[str, Described]) -> Layer | None:
+    """Codes of HQQ: any parameter may be called so, and only these have a scale and a zero point beside them."""
+    parts = {"weight": key, **_there(tensors, **{name: f"{prefix}{name}" for name in _HQQ})}
+    whole = dtype_of(tensors[key]) in ("uint8", "int32") or "nbits" in parts  # codes may be viewed as floats
+    return Layer(HQQ, f"{prefix}weight", parts) if whole and {"scale", "zero"} <= parts.keys() else None
 
 
 def block_of(weight: tuple[int, ...], scale: tuple[int, ...]) -> tuple[int, ...]:

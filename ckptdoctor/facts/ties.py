@@ -51,6 +51,23 @@ def known_partner(key: str, here: Iterable[str]) -> str | None:
     return None
 
 
+_ENDS = (
+    *("lm_head.weight", "embed_out.weight", "proj_out.weight"),
+    *(".predictions.decoder.weight", ".predictions.decoder.bias", "embed_tokens.weight"),
+)
+
+
+def known_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Names that models are known to have for one tensor: (second name, first name)."""
+    listed = list(keys)
+    seconds = [key for key in listed if key.endswith(_ENDS)]
+    for one, other in _SHARED if seconds else ():
+        names = [key for key in seconds if one.search(key)]
+        firsts = [key for key in listed if other.search(key)] if names else []
+        if len(firsts) <= _LOOKED_AT:
+            yield from ((name, first) for name in names for first in firsts if name != first)
+
+
 @late_dataclass(frozen=True)
 class Orphan:
     """A head without its embedding: what that would be called, and what says that the two are one ("": nothing)."""

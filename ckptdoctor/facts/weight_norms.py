@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.norm_parts import parts_of
+from ckptdoctor.facts.norm_parts import PARAMETRIZATIONS, parts_of
 from ckptdoctor.facts.once import once
 from ckptdoctor.late import late_dataclass
 
@@ -33,3 +33,20 @@ def _found(comparison: Comparison, key: str, loose: set[str]) -> Iterator[Comput
             if whole.shape == comparison.reference.tensors[key].shape:
                 yield Computable(key, norm, parts)
                 return
+
+
+@once
+def parametrized(comparison: Comparison) -> tuple[tuple[str, str], ...]:
+    """Missing weights of which a parametrization is here that no norm is: (wanted key, what it is computed of).
+
+    The file does not say which one it was: of ``torch.nn.utils.parametrizations.orthogonal`` it lacks the map (a matrix
+    exponential, Cayley's, Householder's), of a module of one's own everything. Source: ``_Orthogonal.forward``.
+    """
+    known = {each.key for each in computable(comparison)}
+    found = []
+    for key in comparison.cured.missing:
+        module, dot, name = key.rpartition(".")
+        original = f"{module}{dot}{PARAMETRIZATIONS}.{name}.original"
+        if key not in known and (original in comparison.cured.here or f"{original}0" in comparison.cured.here):
+            found.append((key, original if original in comparison.cured.here else f"{original}0"))
+    return tuple(found)

@@ -355,6 +355,7 @@ INSIDE: dict[str, OfCheckpoint] = {
     "quantization.bnb_int8_state": _quantized,
     "quantization.fp8_scales": _quantized,
     "quantization.gptq_awq_packed": _quantized,
+    "quantization.quanto_hqq": _quantized,
     "quantization.mixed_quant_dir": _either(_beside("config.json"), _quantized),
     "quantization.quantization_config_disagrees": _beside("config.json"),
     "quantization.quantized_member_missing": _quantized,

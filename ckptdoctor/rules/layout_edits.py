@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ckptdoctor.checkpoint import KeyPath, Tensor
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.edits import Drop, Edit, Fuse, Rename, Reshape, Split, Transpose
+from ckptdoctor.edits import Drop, Edit, Fill, Fuse, Rename, Reshape, Split, Transpose
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.published.matching import Conversion, Piece
@@ -97,6 +97,9 @@ def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
     yield from _cut(place, [*of[ROWS], *of[STACKED]], here)
     for key, owner in found.tied:
         yield Tie((*place, owner), key)
+    sources = {piece.new[0]: here[piece.old[0]] for piece in found.pieces}
+    for key, owner in found.zeros:
+        yield Fill((*place, key), sources[owner].dtype.name, sources[owner].shape, 0.0)
 
 
 def _cut(place: KeyPath, pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit]:

@@ -124,3 +124,100 @@ def test_the_conv1d_of_transformers_computes_the_same():
     each = [parts[f"layers.0.attn.{part}_proj.weight"] @ inputs.t() for part in "qkv"]
     bias = torch.cat([parts[f"layers.0.attn.{part}_proj.bias"] for part in "qkv"])
     assert torch.allclose(layer(inputs), torch.cat(each).t() + bias, atol=1e-6)
+
+
+def projected(state):
+    """torch's MultiheadAttention taken apart: three projections, each by itself."""
+    made = {}
+    for key, value in state.items():
+        place, _, leaf = key.rpartition(".in_proj_")
+        if place:
+            made |= {f"{place}.{part}_proj.{leaf}": each for part, each in zip("qkv", value.chunk(3), strict=True)}
+        else:
+            made[key] = value
+    return {key: value.clone() for key, value in made.items()}
+
+
+def named(state, *names):
+    """The same, the projections called so."""
+    words = dict(zip(("q_proj", "k_proj", "v_proj"), names, strict=True))
+    return {".".join(words.get(token, token) for token in key.split(".")): value for key, value in state.items()}
+
+
+def attended(state, name, x):
+    """Self-attention computed of three projections."""
+    q, k, v = (
+        nn.functional.linear(x, state[f"{name}.{part}_proj.weight"], state[f"{name}.{part}_proj.bias"])
+        .unflatten(-1, (2, -1))
+        .transpose(1, 2)
+        for part in "qkv"
+    )
+    found = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+    return nn.functional.linear(found, state[f"{name}.out_proj.weight"], state[f"{name}.out_proj.bias"])
+
+
+def test_multihead_attention_of_torch_needs_no_word():
+    """in_proj_weight beside out_proj is torch's, whose order is known: the parts compute the same, and go in again."""
+    torch.manual_seed(0)
+    model = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 8, batch_first=True), 2).eval()
+    whole = model.state_dict()
+    apart_ = projected({key: torch.zeros_like(value) for key, value in whole.items()})
+    split = fixed(whole, apart_)
+    x = torch.rand(1, 5, 8)
+    with torch.no_grad():
+        for part in ("self_attn", "multihead_attn"):
+            wanted, _ = getattr(model.layers[1], part)(x, x, x)
+            assert torch.allclose(attended(split, f"layers.1.{part}", x), wanted, atol=1e-6)
+    again = fixed(split, {key: torch.zeros_like(value) for key, value in whole.items()})
+    assert list(again) == list(whole)
+    assert all(torch.equal(again[key], whole[key]) for key in whole)
+
+
+@pytest.mark.parametrize("unsafe", [(), ("--unsafe-fixes",)], ids=["plain", "unsafe"])
+@pytest.mark.parametrize(
+    "change", ["no out_proj", "another fused name", "names of no order", "rows of Meta", "another part", "two of them"]
+)
+def test_what_is_not_torchs_throughout_is_refused(change, unsafe):
+    """Another module around the same name, or parts whose names say no order: the order is not known."""
+    layer = nn.TransformerEncoderLayer(8, 2, 8)
+    whole = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).state_dict()
+    parts = projected(whole)
+    if change == "no out_proj":
+        whole, parts = ({k.replace("out_proj", "o"): v for k, v in each.items()} for each in (whole, parts))
+    elif change == "another fused name":
+        whole = {key.replace("in_proj_", "qkv."): value for key, value in whole.items()}
+    elif change == "names of no order":
+        parts = {
+            k.replace("q_proj", "theta").replace("k_proj", "phi").replace("v_proj", "g"): v for k, v in parts.items()
+        }
+    elif change == "rows of Meta":
+        parts = named(parts, "wq", "wk", "wv")
+    elif change == "another part":
+        parts = {key.replace("q_proj", "q_proj_ema"): value for key, value in parts.items()}
+    else:
+        parts = {**{key: value + 1 for key, value in named(parts, "query", "key", "value").items()}, **parts}
+    torch.save(parts, "here.pt")
+    torch.save(whole, "wanted.pt")
+    assert run(["fix", "here.pt", "--auto", "--like", "wanted.pt", "-o", "out.pt", *unsafe]) == 1
+
+
+@pytest.mark.parametrize("unsafe", [(), ("--unsafe-fixes",)], ids=["plain", "unsafe"])
+def test_projections_that_two_attentions_could_have_are_given_to_neither(unsafe):
+    """A decoder attends to itself and to an encoder: whose the one set of projections is, nobody knows."""
+    whole = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 8), 2).state_dict()
+    parts = {
+        key.replace("self_attn", "attn"): value
+        for key, value in projected(whole).items()
+        if "multihead_attn" not in key
+    }
+    torch.save(parts, "here.pt")
+    torch.save(whole, "wanted.pt")
+    assert run(["fix", "here.pt", "--auto", "--like", "wanted.pt", "-o", "out.pt", *unsafe]) == 1
+
+
+def test_projections_in_a_module_of_another_name_are_those_of_the_block():
+    """Where a block has attention once on both sides, its name does not matter."""
+    whole = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 8), 2, enable_nested_tensor=False).state_dict()
+    parts = {key.replace("self_attn", "attention"): value for key, value in projected(whole).items()}
+    again = fixed(parts, {key: torch.zeros_like(value) for key, value in whole.items()})
+    assert all(torch.equal(again[key], whole[key]) for key in whole)

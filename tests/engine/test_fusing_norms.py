@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.utils import parametrizations
 
+from ckptdoctor.cli.main import run
 from ckptdoctor.edits import Fuse, Rename
 from ckptdoctor.edits.kinds import FuseNorm
 from ckptdoctor.edits.norms import weight_dims
@@ -232,3 +233,17 @@ def test_the_proof_sees_a_wrong_weight(tmp_path: Path):
         bad.view(-1)[index] *= 1 + 4e-7
         with pytest.raises(WriteError, match="not what its norm gives"):
             judge(bad)
+
+
+@pytest.mark.parametrize("unsafe", [(), ("--unsafe-fixes",)], ids=["plain", "unsafe"])
+@pytest.mark.parametrize("trivial", [True, False])
+def test_what_a_file_does_not_name_is_not_computed(trivial, unsafe, tmp_path, monkeypatch, capsys):
+    """Of an orthogonal weight it lacks the map: nothing is written, and the original does not become the weight."""
+    monkeypatch.chdir(tmp_path)
+    model = nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 3))
+    torch.save(model.state_dict(), "like.pt")
+    kind = "matrix_exp" if trivial else "householder"
+    parametrizations.orthogonal(model[0], orthogonal_map=kind, use_trivialization=trivial)
+    torch.save(model.state_dict(), "here.pt")
+    assert run(["fix", "here.pt", "--auto", "--like", "like.pt", "-o", "out.pt", *unsafe]) == 1
+    assert "0.weight is computed of 0.parametrizations.weight.original by a parametrization" in capsys.readouterr().out

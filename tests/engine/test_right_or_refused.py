@@ -110,3 +110,86 @@ def test_equal_parts_are_no_rivals(tmp_path, monkeypatch):
     assert run(words) == 0
     well = torch.load("well.pt", weights_only=True)
     assert all(torch.equal(well[key], value) for key, value in net.items())
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (("fc2", "fc3", "fc4"), ("fc1", "fc2", "fc3")),
+        (("net.0", "net.4", "net.8"), ("net.0", "net.2", "net.4")),
+        (("conv3", "conv4", "conv5"), ("conv1", "conv2", "conv3")),
+    ],
+)
+def test_a_list_that_overlaps_moves_as_a_whole(old, new, fixed):
+    """Each member is accounted for, by one rule: counted from another number, or with other gaps, inside names too."""
+    here = {f"{name}.{leaf}": torch.rand(SQUARE[: 2 - (leaf == "bias")]) for name in old for leaf in ("weight", "bias")}
+    here["stem.weight"] = torch.rand(8, 3)
+    shapes = {f"{name}.{leaf}": SQUARE[: 2 - (leaf == "bias")] for name in new for leaf in ("weight", "bias")}
+    well, said = fixed(here, {**shapes, "stem.weight": (8, 3)})
+    assert well is not None, said
+    for one, other in zip(old, new, strict=True):
+        assert torch.equal(well[f"{other}.weight"], here[f"{one}.weight"])
+
+
+@pytest.mark.parametrize("numbers", [(1, 2, 4), (2, 3, 5), (1, 3, 4)])
+def test_a_list_inside_names_without_a_member_is_not_closed_up(numbers, fixed):
+    """One is missing and one is too many, whatever stands before the numbers."""
+    here = {f"fc{n}.weight": torch.rand(SQUARE) for n in numbers}
+    assert fixed(here, {f"fc{n}.weight": SQUARE for n in (1, 2, 3)})[0] is None
+
+
+def test_the_matrices_of_a_gated_layer_are_no_list(fixed):
+    """w2 and w3 are other parts than w1 and w2, though they are numbered."""
+    here = {f"layers.{n}.mlp.w{m}.weight": torch.rand(SQUARE) for n in range(2) for m in (2, 3)}
+    assert fixed(here, {f"layers.{n}.mlp.w{m}.weight": SQUARE for n in range(2) for m in (1, 2)})[0] is None
+
+
+def test_projections_are_known_by_the_words_in_their_names(fixed):
+    """to_query is q_proj, wherever it stands among the others."""
+    here = rand(o_proj__weight=SQUARE, to_value__weight=SQUARE, to_query__weight=SQUARE, to_key__weight=SQUARE)
+    well, _ = fixed(here, {f"{name}_proj.weight": SQUARE for name in "qkvo"})
+    assert well is not None
+    for word in ("query", "key", "value"):
+        assert torch.equal(well[f"{word[0]}_proj.weight"], here[f"to_{word}.weight"])
+
+
+def test_a_part_that_was_wrapped_is_the_part(fixed):
+    """DataParallel around one of four stages that hold the same."""
+    shapes = {f"stage{n}.{m}.weight": SQUARE for n in range(1, 5) for m in range(2)}
+    here = {key.replace("stage1.", "stage1.module."): torch.rand(shape) for key, shape in shapes.items()}
+    well, _ = fixed(here, shapes)
+    assert well is not None
+    assert torch.equal(well["stage1.1.weight"], here["stage1.module.1.weight"])
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["unbound", "stacked"])
+def test_square_slices_of_experts_may_be_transposed(back, fixed):
+    """No shape shows it, and no library's name says it."""
+    here = {"embed.weight": torch.rand(9, 8), "experts.w1": torch.rand(3, *SQUARE)}
+    apart = {"embed.weight": (9, 8), **{f"experts.{n}.w1.weight": SQUARE for n in range(3)}}
+    if back:
+        shapes = {key: tuple(value.shape) for key, value in here.items()}
+        here = {key: torch.rand(shape) for key, shape in apart.items()}
+        assert fixed(here, shapes)[0] is None
+    else:
+        assert fixed(here, apart)[0] is None
+
+
+def test_slices_that_are_not_square_show_that_they_are_transposed(fixed):
+    """Inputs × outputs, as some libraries stack them."""
+    here = {"embed.weight": torch.rand(9, 8), "experts.w1": torch.rand(3, 8, 5)}
+    well, _ = fixed(here, {"embed.weight": (9, 8), **{f"experts.{n}.w1.weight": (5, 8) for n in range(3)}})
+    assert well is not None
+    assert torch.equal(well["experts.2.w1.weight"], here["experts.w1"][2].T)
+
+
+def test_the_linear_layers_of_nanogpt_are_gpt2s(fixed):
+    """c_attn shows by its shape that it is transposed, and of c_proj beside it is published that it is as well."""
+    shapes = {"wte.weight": (11, 8)}
+    for n in range(2):
+        shapes |= {f"h.{n}.attn.c_attn.weight": (24, 8), f"h.{n}.attn.c_proj.weight": SQUARE}
+        shapes |= {f"h.{n}.attn.c_attn.bias": (24,), f"h.{n}.attn.c_proj.bias": (8,), f"h.{n}.ln_1.weight": (8,)}
+    here = {key: torch.rand(shape) for key, shape in shapes.items()}
+    well, _ = fixed(here, {key: shape[::-1] if "h." in key else shape for key, shape in shapes.items()})
+    assert well is not None
+    assert torch.equal(well["h.1.attn.c_proj.weight"], here["h.1.attn.c_proj.weight"].T)

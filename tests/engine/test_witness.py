@@ -116,3 +116,33 @@ def test_only_what_is_uncertain_is_read(folder, monkeypatch):
     saved("sick.pt", {f"module.{key}": value for key, value in trained().items()})
     monkeypatch.setattr(witness, "probe", lambda *_: pytest.fail("values were read"))
     assert fix("sick.pt", "target.pt") == 0
+
+
+def headed(value=None):
+    """An embedding and a head that is not said to be the same, in a target of safetensors."""
+    table = torch.rand(9, 4) if value is None else torch.full((9, 4), value)
+    return {"model.embed_tokens.weight": table, "model.norm.weight": torch.rand(4), "lm_head.weight": table}
+
+
+@pytest.mark.parametrize("mode", [(), ("--unsafe-fixes",)])
+def test_a_head_is_the_embedding_where_the_target_has_the_same_bytes_twice(mode, folder):
+    """Models are known to share the two, and this one does: what was saved once gets both names."""
+    saved("target.safetensors", headed())
+    here = {key: value for key, value in headed().items() if key != "lm_head.weight"}
+    assert fix(saved("sick.pt", here), "target.safetensors", *mode) == 0
+    well = torch.load("well.pt", weights_only=True)
+    assert torch.equal(well["lm_head.weight"], here["model.embed_tokens.weight"])
+
+
+@pytest.mark.parametrize("mode", [(), ("--unsafe-fixes",)])
+@pytest.mark.parametrize("why", ["other bytes", "one number", "no known pair"])
+def test_a_head_is_not_made_of_what_may_be_another(why, mode, folder):
+    """A head of its own, a skeleton of zeros, and two parts that begin alike (a target network, say) prove nothing."""
+    there = headed(0.0 if why == "one number" else None)
+    if why == "other bytes":
+        there["lm_head.weight"] = there["lm_head.weight"] + 1
+    elif why == "no known pair":
+        there = {key.replace("lm_head", "twin"): value for key, value in there.items()}
+    saved("target.safetensors", there)
+    here = {key: torch.rand_like(value) for key, value in there.items() if "head" not in key and "twin" not in key}
+    assert fix(saved("sick.pt", here), "target.safetensors", *mode) == 1

@@ -54,3 +54,32 @@ def test_torch_computes_what_keras_did(fixed, monkeypatch):
     with torch.no_grad():
         wanted = net(images.permute(0, 2, 3, 1), training=False)
         assert torch.allclose(target(images), wanted, rtol=1e-4)
+
+
+class Recurrent(nn.Module):
+    """An LSTM and a linear layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.fc = nn.LSTM(5, 6, batch_first=True), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.fc(self.lstm(x)[0][:, -1])
+
+
+@pytest.mark.slow
+def test_torch_computes_what_an_lstm_of_keras_did(fixed, monkeypatch):
+    """The gates have one order, and the bias of Keras is the sum of torch's two."""
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    keras = library("keras")
+    layers = keras.layers
+    net = keras.Sequential([layers.Input((4, 5)), layers.LSTM(6, name="lstm"), layers.Dense(3, name="fc")])
+    torch.manual_seed(0)
+    for each in net.weights:
+        each.assign(torch.rand(tuple(each.shape)) - 0.5)
+    source = {each.path: each.value.detach().clone() for each in net.weights}
+    target = Recurrent().eval()
+    target.load_state_dict(fixed(source, target.state_dict()))
+    x = torch.rand(2, 4, 5)
+    with torch.no_grad():
+        assert torch.allclose(target(x), net(x, training=False), atol=1e-5)

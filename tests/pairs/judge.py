@@ -22,13 +22,14 @@ from safetensors.torch import load_file, save_file
 
 from ckptdoctor.cli.main import run
 from tests.pairs.arithmetic import ARITHMETIC
+from tests.pairs.attention import ATTENTION
 from tests.pairs.libraries import LIBRARIES
 from tests.pairs.models import State
 from tests.pairs.pair import Answer, Pair, loads
 from tests.pairs.traps import TRAPS
 from tests.pairs.ways import WAYS
 
-FAMILIES = {**WAYS, **LIBRARIES, **ARITHMETIC, **TRAPS}
+FAMILIES = {**WAYS, **LIBRARIES, **ARITHMETIC, **ATTENTION, **TRAPS}
 _COMMAND = re.compile(r"(?:^|\s)(ckptdoctor (?:fix|convert|salvage) .+)$", re.MULTILINE)
 _CRASH = re.compile(r"Traceback|internal error|this is a bug", re.IGNORECASE)
 
@@ -85,6 +86,8 @@ def judged(number: int, unsafe: bool = False, folder: str | None = None) -> Judg
 
         if _CRASH.search(said) or status not in (0, 1, 2):
             return verdict(Verdict.CRASH, f"status {status}")
+        if os.path.exists(output) and pair.choice:
+            return verdict(Verdict.WRONG, f"{pair.choice}: it is a person's choice, and something was written")
         if os.path.exists(output):
             why = _unlike(_loaded(output), pair, answers)
             return verdict(Verdict.WRONG, why) if why else verdict(Verdict.RIGHT, repaired=True)
@@ -92,8 +95,7 @@ def judged(number: int, unsafe: bool = False, folder: str | None = None) -> Judg
             why = _unlike(_loaded(source), pair, answers)
             why = why and f"nothing to repair, it says, but {why}"
             return verdict(Verdict.WRONG, why) if why else verdict(Verdict.RIGHT, repaired=True)
-        finished = _finishes(said, pair, (*pair.answers, *pair.with_loss))
-        if finished:
+        if _finishes(said, pair, (*pair.answers, *pair.with_loss)):
             return verdict(Verdict.COMMAND)
         return verdict(Verdict.REFUSED if answers else Verdict.RIGHT)
 

@@ -13,6 +13,12 @@ from tests.pairs.models import MODELS, OWN, State, fresh, model, state
 
 Answer = Mapping[str, "torch.Tensor | None"]
 
+# what leaves an answer to a person: the laws of repairs that forbid to write one without their word
+MEANING = "names that tell nothing leave more than one assignment, and none of them is published"
+ORDER = "only the order of the parts could tell, and one side is not in the order of its definition"
+LAYOUT = "how the values of a tensor lie, its name and its shape do not tell, nor what stands beside it"
+FOREIGN_PART = "one part of a foreign name in the place of one that is missing may as well be another part"
+
 # names that nobody can tell anything from
 FOREIGN = ("zeta", "kappa", "rho", "omicron", "upsilon", "xi", "psi", "tau", "iota", "chi", "mu", "nu")
 PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "student.", "backbone.", "encoder_q.", "_fsdp_wrapped_module.")
@@ -22,7 +28,9 @@ PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "student.", "backbone.", 
 class Pair:
     """A broken checkpoint, a target, and the state dicts that would be right: none where nothing may be written.
 
-    ``with_loss`` are answers that give something up, and so want ``--unsafe-fixes``. None for a tensor stands for any
+    ``with_loss`` are answers that give something up, and so want ``--unsafe-fixes``. ``choice`` names what makes the
+    answer a person's choice: nothing may be written in either mode before they have said it, not even by luck, and
+    ``answers`` are what their word has to come to. None for a tensor stands for any
     value, and for one that torch makes anew. ``model`` is the one among ``models`` that must load the output, "" where
     the target is made up. ``source`` is saved by ``torch.save``, or as safetensors, and so is the target. ``called`` is
     the name of the source, ``options`` are more words of the command, and ``beside`` more files: state dicts, or what
@@ -34,6 +42,7 @@ class Pair:
     target: State
     answers: tuple[Answer, ...] = ()
     with_loss: tuple[Answer, ...] = ()
+    choice: str = ""
     model: str = ""
     source_format: str = "pt"
     target_format: str = "pt"
@@ -41,10 +50,9 @@ class Pair:
     options: tuple[str, ...] = ()
     beside: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def answerable(self) -> bool:
-        """Whether there is anything that would be right to write."""
-        return bool(self.answers or self.with_loss)
+    def answerable(self, unsafe: bool) -> bool:
+        """Whether this mode has anything to write that would be right, without another word of a person."""
+        return not self.choice and bool(self.answers or (unsafe and self.with_loss))
 
 
 Family = Callable[[Random], Pair]
@@ -63,6 +71,11 @@ def case(rng: Random, *names: str, real: bool = True) -> Case:
     """One of these models, or any; ``real``: those of transformers, too."""
     name = rng.choice(names or (MODELS if real else tuple(OWN)))
     return Case(name, state(name, rng), state(name, rng))
+
+
+def lone(tensors: State, token: str) -> bool:
+    """Whether a token is in the path of one module alone: called otherwise, nothing tells it from a foreign module."""
+    return len({key.rpartition(".")[0] for key in tensors if token in key.split(".")[:-1]}) == 1
 
 
 def made_up(rng: Random, shapes: Mapping[str, Sequence[int]], what: str = "") -> Case:

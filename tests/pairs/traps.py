@@ -15,7 +15,23 @@ import torch
 
 from tests.pairs.libraries import LLAMAS, as_kernels, as_saved_by, clip, mixtures
 from tests.pairs.models import N, State, fresh
-from tests.pairs.pair import FOREIGN, Case, Family, Pair, case, made_up, moved, pair, retold, shuffled, siblings, under
+from tests.pairs.pair import (
+    FOREIGN,
+    LAYOUT,
+    MEANING,
+    ORDER,
+    Case,
+    Family,
+    Pair,
+    case,
+    made_up,
+    moved,
+    pair,
+    retold,
+    shuffled,
+    siblings,
+    under,
+)
 
 # tokens that make another quantity of a leaf
 QUANTITIES = (
@@ -61,7 +77,7 @@ def strangers(rng: Random) -> Pair:
         said.append(new)
         order = {key: source[key] for path in some for key in source if key.startswith(path + ".")}
         source = moved({**order, **{key: value for key, value in source.items() if key not in order}}, new)
-    return pair(of, rng, f"foreign names {said}", source, **_formats(rng))
+    return pair(of, rng, f"foreign names {said}", source, choice=MEANING, **_formats(rng))
 
 
 def projections(rng: Random) -> Pair:
@@ -73,7 +89,8 @@ def projections(rng: Random) -> Pair:
     known = names[0] in ("query", "Q", "to_query")
     words = dict(zip(parts if known else rng.sample(parts, 3), names, strict=True))
     source = retold(of.truth, words)
-    return pair(of, rng, f"projections {words}", shuffled(source, rng), **_formats(rng))
+    choice = "" if known else MEANING
+    return pair(of, rng, f"projections {words}", shuffled(source, rng), choice=choice, **_formats(rng))
 
 
 def quantities(rng: Random) -> Pair:
@@ -149,7 +166,7 @@ def bare(rng: Random) -> Pair:
     for key, value in of.truth.items():
         flips = "proj" in key
         source[key.removesuffix(".weight") if flips else key] = value.T.contiguous() if flips and turned else value
-    return pair(of, rng, "bare parameters", source, **_formats(rng))
+    return pair(of, rng, "bare parameters", source, choice=LAYOUT, **_formats(rng))
 
 
 def overlapping(rng: Random) -> Pair:
@@ -194,8 +211,9 @@ def sorted_names(rng: Random) -> Pair:
         source = dict(sorted(source.items()))
     aim = Case("", of.truth, dict(sorted(of.target.items())))
     return pair(
-        aim, rng, f"layers called {names[0]} to {names[-1]}", source, target_format=rng.choice(("pt", "safetensors"))
-    )
+        aim, rng, f"layers called {names[0]} to {names[-1]}", source,
+        target_format=rng.choice(("pt", "safetensors")), choice=ORDER,
+    )  # fmt: skip
 
 
 def experts(rng: Random) -> Pair:
@@ -208,7 +226,7 @@ def experts(rng: Random) -> Pair:
         if "experts" in tokens:
             tokens[3] = names[int(tokens[3])]
         source[".".join(tokens)] = value
-    return pair(of, rng, f"experts called {names}", shuffled(source, rng), **_formats(rng))
+    return pair(of, rng, f"experts called {names}", shuffled(source, rng), choice=MEANING, **_formats(rng))
 
 
 def another_model(rng: Random) -> Pair:
@@ -256,7 +274,8 @@ def heads(rng: Random) -> Pair:
     if one == "b":
         source = {"body.weight": of.truth["body.weight"], "b.weight": of.truth["head_b.weight"],
                   "a.weight": of.truth["head_a.weight"]}  # fmt: skip
-    return pair(of, rng, f"{one} and {other}", source, answers=truth, **_formats(rng))
+    choice = "" if one == "b" else MEANING
+    return pair(of, rng, f"{one} and {other}", source, answers=truth, choice=choice, **_formats(rng))
 
 
 def half_a_layout(rng: Random) -> Pair:
@@ -283,7 +302,8 @@ def half_a_layout(rng: Random) -> Pair:
         source = retold(source, {"wq": "wk", "wk": "wq", "q_proj": "k_proj", "k_proj": "q_proj"})
         answers = (retold(of.truth, {"q_proj": "k_proj", "k_proj": "q_proj"}),)
     options = rng.choice(((), ("--heads", "2")))
-    return pair(of, rng, f"{how} {options}", source, answers=answers, options=options, **_formats(rng))
+    choice = LAYOUT if answers and not options else ""  # nobody said how many heads there are
+    return pair(of, rng, f"{how} {options}", source, answers=answers, options=options, choice=choice, **_formats(rng))
 
 
 def half_a_clip(rng: Random) -> Pair:
@@ -310,7 +330,8 @@ def flattened(rng: Random) -> Pair:
     }, "flattened")  # fmt: skip
     channels_last = dict(of.truth)
     channels_last["fc1.weight"] = of.truth["fc1.weight"].view(wide, last, side, side).permute(0, 2, 3, 1).flatten(1)
-    return pair(of, rng, f"{middle}, {last} × {side}²", as_kernels(channels_last, rng), **_formats(rng))
+    source = as_kernels(channels_last, rng)
+    return pair(of, rng, f"{middle}, {last} × {side}²", source, choice=LAYOUT, **_formats(rng))
 
 
 def named_weight(rng: Random) -> Pair:
@@ -323,7 +344,8 @@ def named_weight(rng: Random) -> Pair:
     source = {**square, "last.weight": torch.movedim(odd["last.weight"], (0, 1), (-1, -2))}
     truth = {key: value.contiguous() for key, value in {**truth, **odd}.items()}
     source = {key: value.contiguous() for key, value in source.items()}
-    return pair(Case("", truth, fresh(truth, rng)), rng, "kernels called weight", source, **_formats(rng))
+    aim = Case("", truth, fresh(truth, rng))
+    return pair(aim, rng, "kernels called weight", source, choice=LAYOUT, **_formats(rng))
 
 
 def odd_experts(rng: Random) -> Pair:

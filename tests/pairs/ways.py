@@ -10,11 +10,14 @@ import torch
 from tests.pairs.models import N, State, fresh
 from tests.pairs.pair import (
     FOREIGN,
+    FOREIGN_PART,
+    LAYOUT,
     PREFIXES,
     Case,
     Family,
     Pair,
     case,
+    lone,
     made_up,
     modules,
     pair,
@@ -97,7 +100,8 @@ def one_name(rng: Random) -> Pair:
         return prefixed(rng)
     token = rng.choice(tokens)
     new = rng.choice(FOREIGN)
-    return pair(of, rng, f"{token} is called {new}", retold(of.truth, {token: new}))
+    choice = FOREIGN_PART if lone(of.truth, token) else ""
+    return pair(of, rng, f"{token} is called {new}", retold(of.truth, {token: new}), choice=choice)
 
 
 def synonyms(rng: Random) -> Pair:
@@ -152,6 +156,7 @@ def numbered(rng: Random) -> Pair:
     """A list counted from another number, or with other gaps; every member moves."""
     of = case(rng, "fcs", "mlp", "vgg", "blocks", "autoencoder", "gan", "transformer encoder", "experts")
     by = rng.choice((1, 2, -1))
+    by = 1 if by < 0 and of.name != "fcs" else by  # no list counts from -1
     gaps = rng.random() < 0.4
     source = {}
     for key, value in of.truth.items():
@@ -202,8 +207,13 @@ def tied(rng: Random) -> Pair:
 def more_keys(rng: Random) -> Pair:
     """Something beside the model that the target does not know: a part of the training goes, another model does not."""
     of, prefix = case(rng), rng.choice(("", "module.", "model."))
-    side = ({"criterion.weight": (3,)}, {"loss_fn.weight": (N,)}, {"total_ops": (1,), "total_params": (1,)})
-    trained = ({"projector.weight": (N, N), "projector.bias": (N,)}, {"aux.weight": (N, N)}, {"fc9.weight": (N, N)})
+    side = ({"criterion.weight": (3,)}, {"loss_fn.weight": (N,)})
+    trained = (
+        {"total_ops": (1,), "total_params": (1,)},  # of one module, in float32: thop's are others
+        {"projector.weight": (N, N), "projector.bias": (N,)},
+        {"aux.weight": (N, N)},
+        {"fc9.weight": (N, N)},
+    )
     extra = rng.choice((*side, *trained))
     more = fresh({key: torch.empty(shape) for key, shape in extra.items()}, rng)
     answers = {"answers" if extra in side else "with_loss": (of.truth,)}
@@ -227,20 +237,36 @@ def replaced(rng: Random) -> Pair:
 
 
 def stacked(rng: Random) -> Pair:
-    """Experts in one tensor for a target that has them apart, or the other way round."""
+    """Experts in one tensor for a target that has them apart, or the other way round; square, or seen to be turned.
+
+    The slices of square ones are transposed or not, as chance has it: some libraries keep them inputs × outputs.
+    """
+    square, turned = rng.random() < 0.5, rng.random() < 0.5
     of = case(rng, "experts")
+    if not square:
+        of = made_up(rng, {key: _narrow(key, value) for key, value in of.truth.items()}, "narrow experts")
 
     def stack(tensors: State) -> State:
         found = {key: value for key, value in tensors.items() if ".experts." not in key}
         for layer in range(2):
             for part in ("w1", "w2", "w3"):
                 name = f"layers.{layer}.experts"
-                found[f"{name}.{part}"] = torch.stack([tensors[f"{name}.{n}.{part}.weight"] for n in range(4)])
+                every = torch.stack([tensors[f"{name}.{n}.{part}.weight"] for n in range(4)])
+                found[f"{name}.{part}"] = every.mT.contiguous() if turned else every
         return found
 
+    what, choice = f"{'square' if square else 'not square'}{', turned' if turned else ''}", LAYOUT if square else ""
     if rng.random() < 0.5:
-        return pair(of, rng, "stacked experts", stack(of.truth))
-    return pair(Case("", stack(of.truth), stack(of.target)), rng, "experts apart", of.truth)
+        return pair(of, rng, f"stacked experts, {what}", stack(of.truth), choice=choice)
+    aim = Case("", stack(of.truth), stack(of.target))
+    return pair(aim, rng, f"experts apart, {what}", of.truth, choice=choice)
+
+
+def _narrow(key: str, value: torch.Tensor) -> tuple[int, ...]:
+    """The shape of a tensor of a mixture whose experts are not square."""
+    shape = tuple(value.shape)
+    inner = {"w1": (N + 3, N), "w3": (N + 3, N), "w2": (N, N + 3)}
+    return inner[key.split(".")[-2]] if ".experts." in key else shape
 
 
 def kernels(rng: Random) -> Pair:
@@ -280,7 +306,8 @@ def several(rng: Random) -> Pair:
     prefix = "".join(rng.sample(PREFIXES, rng.choice((0, 1, 2))))
     source = under(prefix, retold(truth, words))
     nested = {"epoch": 1, "state_dict": source} if rng.random() < 0.5 else source
-    return pair(of, rng, f"{words} under {prefix!r}", nested, answers=(truth,))
+    choice = FOREIGN_PART if any(lone(of.truth, token) for token in words) else ""
+    return pair(of, rng, f"{words} under {prefix!r}", nested, answers=(truth,), choice=choice)
 
 
 WAYS: dict[str, Family] = {

@@ -77,21 +77,20 @@ def test_experts_are_stacked_and_unbound(back, bench):
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["stack", "unbind"])
-def test_transposed_slices_are_turned_where_that_is_asked_for(back, bench):
-    """Their shapes show it; still it is more than names and shapes confirm."""
+def test_transposed_slices_are_turned(back, bench):
+    """Their shapes show which side is which."""
     torch.manual_seed(0)
     model, target = (Stacked(turned=True), Apart()) if back else (Apart(), Stacked(turned=True))
-    assert "ckptdoctor fix sick.pt --unsafe-fixes --auto --like target.pt" in bench.refuse(model.state_dict(), target)
-    assert bench.cure(model.state_dict(), target, "--unsafe-fixes") == ["S509"]
+    assert bench.cure(model.state_dict(), target) == ["S509"]
     assert torch.allclose(target(TOKENS), model(TOKENS), atol=1e-5)
 
 
-def test_square_slices_are_a_choice(bench):
-    """A transposed square would fit as well."""
+def test_square_slices_are_refused(bench):
+    """A transposed square would fit as well, and a guess is written in no mode."""
     model, target = Apart(inner=8), Stacked(inner=8)
-    assert "S509" in bench.refuse(model.state_dict(), target) or "S509" in bench.findings()
-    assert bench.cure(model.state_dict(), target, "--unsafe-fixes") == ["S509"]
-    assert torch.allclose(target(TOKENS), model(TOKENS), atol=1e-5)
+    bench.refuse(model.state_dict(), target)
+    assert "S509" in bench.findings()
+    bench.refuse(model.state_dict(), target, "--unsafe-fixes")
 
 
 def test_many_experts(bench):

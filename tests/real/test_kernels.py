@@ -107,3 +107,76 @@ def test_what_no_name_tells_is_refused(tmp_path, trap):
     torch.save(state, tmp_path / "k.pt")
     torch.save(like, tmp_path / "like.pt")
     refused(tmp_path, "k.pt", "--like", "like.pt")
+
+
+def kerases(layer, separator="/", cell="lstm_cell/"):
+    """An LSTM as Keras has it: kernels with their outputs last, one bias."""
+    return {
+        f"lstm/{cell}kernel": layer.weight_ih_l0.detach().T.contiguous(),
+        f"lstm/{cell}recurrent_kernel": layer.weight_hh_l0.detach().T.contiguous(),
+        f"lstm/{cell}bias": (layer.bias_ih_l0 + layer.bias_hh_l0).detach(),
+    }
+
+
+class Recurrent(nn.Module):
+    """An LSTM and a linear layer; ``kind`` and ``size`` make another one."""
+
+    def __init__(self, kind=nn.LSTM, size=4):
+        super().__init__()
+        self.lstm, self.fc = kind(size, 4, batch_first=True), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.fc(self.lstm(x)[0][:, -1])
+
+
+def stepped(state, x):
+    """What Keras computes, step by step (layers/rnn/lstm.py: z_i, z_f, z_c, z_o of x @ kernel + h @ recurrent + b)."""
+    h = c = torch.zeros(len(x), 4)
+    for step in x.unbind(1):
+        z = step @ state["lstm/lstm_cell/kernel"] + h @ state["lstm/lstm_cell/recurrent_kernel"]
+        i, f, g, o = (z + state["lstm/lstm_cell/bias"]).chunk(4, -1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+    return h @ state["fc/kernel"] + state["fc/bias"]
+
+
+@pytest.mark.parametrize("size", [4, 16], ids=["sizes of its own", "a square kernel"])
+def test_an_lstm_of_keras_computes_the_same(tmp_path, size):
+    """The gates have one order, and the second bias is zero."""
+    torch.manual_seed(0)
+    source = Recurrent(size=size)
+    state = kerases(source.lstm) | {
+        "fc/kernel": source.fc.weight.detach().T.contiguous(),
+        "fc/bias": source.fc.bias.data,
+    }
+    torch.save(state, tmp_path / "m.pt")
+    target = Recurrent(size=size)
+    torch.save(target.state_dict(), tmp_path / "like.pt")
+    made = fixed(tmp_path, "m.pt", "--like", "like.pt")
+    target.load_state_dict(made, strict=True)
+    assert not made["lstm.bias_hh_l0"].any()
+    x = torch.rand(2, 5, size)
+    with torch.no_grad():
+        assert torch.allclose(target(x), stepped(state, x), atol=1e-6)
+        assert torch.allclose(target(x), source(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("unsafe", [(), ("--unsafe-fixes",)], ids=["plain", "unsafe"])
+@pytest.mark.parametrize("change", ["a GRU", "no recurrent kernel", "two layers", "another size"])
+def test_what_is_no_lstm_of_keras_is_refused(tmp_path, change, unsafe):
+    """Other gates, a part that is not there, or more layers than are."""
+    source = Recurrent(nn.GRU if change == "a GRU" else nn.LSTM)
+    target = Recurrent(nn.GRU if change == "a GRU" else nn.LSTM)
+    state = kerases(source.lstm) | {
+        "fc/kernel": source.fc.weight.detach().T.contiguous(),
+        "fc/bias": source.fc.bias.data,
+    }
+    if change == "no recurrent kernel":
+        del state["lstm/lstm_cell/recurrent_kernel"]
+    elif change == "two layers":
+        target.lstm = nn.LSTM(4, 4, 2)
+    elif change == "another size":
+        target.lstm = nn.LSTM(5, 4)
+    torch.save(state, tmp_path / "m.pt")
+    torch.save(target.state_dict(), tmp_path / "like.pt")
+    refused(tmp_path, "m.pt", "--like", "like.pt", *unsafe)

@@ -100,7 +100,7 @@ def test_heads_from_params_json_and_from_the_option_are_the_same(tmp_path):
     torch.save(llama().state_dict(), tmp_path / "like.pt")
     torch.save(meta().state_dict(), tmp_path / "consolidated.00.pth")
     said = refused(tmp_path, "consolidated.00.pth", "--like", "like.pt")
-    assert "ckptdoctor fix consolidated.00.pth --auto --like like.pt --heads N" in said
+    assert "ckptdoctor fix consolidated.00.pth --heads 4 --auto --like like.pt -o out.pt" in said
     told = fixed(tmp_path, "consolidated.00.pth", "--like", "like.pt", "--heads", "4")
     (tmp_path / "out.pth").unlink()
     (tmp_path / "params.json").write_text(json.dumps({"dim": 16, "n_heads": 4, "n_kv_heads": 2, "n_layers": 2}))
@@ -188,3 +188,44 @@ def test_experts_apart_and_stacked_are_those_of_from_pretrained(tmp_path, back):
     made = fixed(tmp_path, "m.pt", "--like", "like.pt")
     assert made.keys() == wanted.keys()
     assert all(torch.equal(value, made[key]) for key, value in wanted.items())
+
+
+@real
+@pytest.mark.parametrize("back", [False, True], ids=["to Llama", "to Phi-3"])
+def test_phi_3_and_its_llama_compute_the_same(tmp_path, back):
+    """Fused projections split and joined: the first layers of both have one order, queries, keys, values; gate, up."""
+    sizes = {key: value for key, value in LLAMA.items() if key not in ("architectures", "num_key_value_heads")}
+    torch.manual_seed(6)
+    phi = transformers.Phi3ForCausalLM(transformers.Phi3Config(**sizes)).eval()
+    model = transformers.LlamaForCausalLM(
+        transformers.LlamaConfig(**sizes, rms_norm_eps=phi.config.rms_norm_eps)
+    ).eval()
+    source, target = (model, phi) if back else (phi, model)
+    torch.save(source.state_dict(), tmp_path / "m.pt")
+    torch.save(target.state_dict(), tmp_path / "like.pt")
+    target.load_state_dict(fixed(tmp_path, "m.pt", "--like", "like.pt"))
+    assert torch.allclose(logits(phi), logits(model), atol=1e-5)
+
+
+@real
+@pytest.mark.parametrize("unsafe", [(), ("--unsafe-fixes",)], ids=["plain", "unsafe"])
+def test_a_qwen2_without_the_biases_of_its_first_layer_is_not_taken_for_a_llama(tmp_path, unsafe):
+    """With them nothing is permuted; without them nobody knows what it is."""
+    sizes = {key: value for key, value in LLAMA.items() if key != "architectures"}
+    state = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes)).state_dict()
+    words = (("model.", ""), ("embed_tokens", "tok_embeddings"), ("self_attn", "attn"), ("o_proj", "output_proj"),
+             ("mlp.gate_proj", "mlp.w1"), ("mlp.down_proj", "mlp.w2"), ("mlp.up_proj", "mlp.w3"),
+             ("post_attention_layernorm.weight", "mlp_norm.scale"), ("input_layernorm.weight", "sa_norm.scale"),
+             ("lm_head", "output"))  # fmt: skip
+    tune = {}
+    for key, value in state.items():
+        for old, new in words:
+            key = key.replace(old, new)
+        tune["norm.scale" if key == "norm.weight" else key] = value.clone()
+    torch.save(state, tmp_path / "like.pt")
+    torch.save(tune, tmp_path / "whole.pt")
+    made = fixed(tmp_path, "whole.pt", "--like", "like.pt", *unsafe)
+    assert all(torch.equal(value, made[key]) for key, value in state.items())
+    (tmp_path / "out.pt").unlink()
+    torch.save({key: value for key, value in tune.items() if key != "layers.0.attn.q_proj.bias"}, tmp_path / "less.pt")
+    refused(tmp_path, "less.pt", "--like", "like.pt", "--heads", "4", *unsafe)

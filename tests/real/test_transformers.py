@@ -141,7 +141,7 @@ def test_names_of_another_code_are_not_enough(bench):
     """Llama in Meta's own names: the order of rows depends on the heads, of which nobody says how many there are."""
     model = built("LlamaForCausalLM")
     said = bench.refuse(permuted(model.state_dict()), model)
-    assert "ckptdoctor fix sick.pt --auto --like target.pt --heads N" in said
+    assert "ckptdoctor fix sick.pt --heads 4 --auto --like target.pt -o well.pt" in said
 
 
 def adapted(model, **config):

@@ -20,7 +20,8 @@ Place = tuple[str, str, tuple[int, ...]]
 _TRIED = 12  # substitutions worked out in full: those with the most votes
 _PAIRS = 4096  # pairs that vote: a sample tells enough
 _NAMES = 64  # substitutions whose tokens are held against each other
-_WRAPPED = ("base_layer",)  # what peft calls the layer beside which it puts an adapter
+# what peft calls the layer beside which it puts an adapter, and what wrappers call the module that they wrap
+_WRAPPED = frozenset({"base_layer", "module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 _DEPTH = 32  # tokens of a key that are looked at
 
 
@@ -170,7 +171,7 @@ def _places(tokens: Sequence[str], some: Tokens) -> Iterator[int]:
 
 def _equal(old: Tokens, new: Tokens) -> bool:
     """Whether both are one name, separators aside, or only a wrapper's token goes."""
-    return letters(old) == letters(new) or (old == _WRAPPED and not new)
+    return letters(old) == letters(new) or (len(old) == 1 and old[0] in _WRAPPED and not new)
 
 
 def _rivals(gap: Gap) -> dict[Place, set[str]]:

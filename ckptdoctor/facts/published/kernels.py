@@ -5,6 +5,9 @@ sizes), so the leaf's name says how its values lie, even where all sizes are equ
 layers/convolutional/base_conv.py and base_depthwise_conv.py, layers/normalization/batch_normalization.py of keras 3;
 linen/linear.py and normalization.py of flax.
 
+An LSTM of Keras has its gates in torch's order (i, f, c, o), and one bias where torch adds two: the second is zero
+(keras 3, layers/rnn/lstm.py). A GRU has other gates, and is refused.
+
 Two things no name tells, and they are refused: transposed convolutions, whose kernels Flax turns by 180° and Keras does
 not; and linear layers behind a flattened image, whose inputs come in another order (channels last).
 """
@@ -28,6 +31,10 @@ KERNELS = Published(
 )
 
 _KERNELS = ("kernel", "depthwise_kernel")
+_CELL = ".lstm_cell"
+_GATES = 4
+_RECURRENT = {"kernel": "weight_ih_l0", "recurrent_kernel": "weight_hh_l0", "bias": "bias_ih_l0"}
+_SECOND = "bias_hh_l0"  # torch adds it to bias_ih_l0
 _KERAS = {"gamma": "weight", "beta": "bias", "moving_mean": "running_mean", "moving_variance": "running_var"}
 _LEAVES = {
     **_KERAS,
@@ -39,6 +46,7 @@ _LEAVES = {
 _COLLECTIONS = re.compile(r"^(?:params|batch_stats)\.")
 _NUMBER = re.compile(r":\d+$")
 _TRANSPOSED = re.compile(r"transpos|deconv|upconv", re.IGNORECASE)
+_FORWARD = re.compile(r"conv|downsampl", re.IGNORECASE)  # what makes an image smaller is no transposed convolution
 _MANY = 256  # different widths: far more than a network of layers has
 _COUNTER = "num_batches_tracked"
 
@@ -54,15 +62,38 @@ def kernels(here: Here, reference: Reference) -> list[Found]:
     keras = any(":" in key for key in here) or not leaves.isdisjoint((*_KERAS, "embeddings", "depthwise_kernel"))
     found: list[Found] = []
     for key, tensor in here.items():
-        made = _found(key, plain[key][len(lead) :], tensor, wanted, keras)
+        name = plain[key][len(lead) :]
+        made = _recurrent(key, name, tensor, wanted) or _found(key, name, tensor, wanted, keras)
         if made is None:
             return []
         found.append(made)
     names = {new for _, new, _, _ in found}
-    missing = [key for key in wanted if key not in names and not key.endswith(_COUNTER)]
+    zeros = {key for key, _ in second_biases(names, wanted)}
+    missing = [key for key in wanted if key not in names | zeros and not key.endswith(_COUNTER)]
     if len(names) < len(found) or not all(is_derived(key, wanted[key].shape, wanted[key].dtype) for key in missing):
         return []
     return found if _flows([wanted[new].shape for _, new, how, _ in found if how != SAME]) else []
+
+
+def second_biases(names: Iterable[str], wanted: Mapping[str, Expected]) -> list[tuple[str, str]]:
+    """The biases of LSTMs that Keras does not have, each with the one that it is added to; they are zero."""
+    firsts = [name for name in names if name.rpartition(".")[2] == _RECURRENT["bias"]]
+    found = [(f"{first.removesuffix(_RECURRENT['bias'])}{_SECOND}", first) for first in firsts]
+    return [(key, first) for key, first in found if key in wanted and wanted[key].shape == wanted[first].shape]
+
+
+def _recurrent(key: str, plain: str, tensor: Tensor, wanted: Mapping[str, Expected]) -> Found | None:
+    """What a tensor of an LSTM becomes; None for any other one, and where the target has not four gates."""
+    layer, _, leaf = plain.rpartition(".")
+    if leaf not in _RECURRENT or tensor.parts or tensor.layout != "strided" or tensor.dtype.kind != "float":
+        return None
+    module = layer.removesuffix(_CELL)
+    inner = wanted.get(f"{module}.{_RECURRENT['recurrent_kernel']}")
+    name = f"{module}.{_RECURRENT[leaf]}"
+    if inner is None or name not in wanted or inner.shape[0] != _GATES * inner.shape[1]:
+        return None
+    made = tensor.shape[::-1]
+    return (key, name, SAME if leaf == "bias" else KERNEL, made) if made == wanted[name].shape else None
 
 
 def _plain(key: str) -> str:
@@ -95,7 +126,7 @@ def _found(key: str, plain: str, tensor: Tensor, wanted: Mapping[str, Expected],
     if leaf == "kernel" and turned == there:
         square = len(shape) > 2 and shape[-1] == shape[-2]
         # of a transposed convolution of Flax nothing else would tell, where it has as many inputs as outputs
-        return None if square and not keras and "conv" not in layer.casefold() else (key, name, KERNEL, there)
+        return None if square and not keras and not _FORWARD.search(layer) else (key, name, KERNEL, there)
     each = (shape[-2] * shape[-1], 1, *shape[:-2])
     return (key, name, DEPTHWISE, there) if len(shape) == 4 and each == there else None
 

@@ -17,7 +17,7 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.facts.derived import is_derived
 from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.published.catalogue import WAYS
-from ckptdoctor.facts.published.kernels import KERNELS, kernels
+from ckptdoctor.facts.published.kernels import KERNELS, kernels, second_biases
 from ckptdoctor.facts.published.table import ROTARY, ROWS, SAME, STACKED, TURNED, Published
 from ckptdoctor.late import late_dataclass
 
@@ -54,6 +54,7 @@ class Conversion:
     ``way`` is the table. ``dropped`` are keys here that follow from sizes; ``tied`` are (new key, owner): a second name
     that the target asks for. ``names`` are the keys of which nothing but the name changes. ``heads`` are those of
     attention, 0 where no rows are permuted in each; ``lacks`` says why nothing can be done where their number is open.
+    ``zeros`` are (new key, one of its shape): what the second code base adds, and the first does not have.
     """
 
     way: Published
@@ -63,6 +64,7 @@ class Conversion:
     names: Mapping[str, str]
     heads: int = 0
     lacks: str = ""
+    zeros: tuple[tuple[str, str], ...] = ()
 
     @property
     def rotary(self) -> tuple[Piece, ...]:
@@ -81,7 +83,7 @@ class Conversion:
                 old = here[piece.old[min(place, len(piece.old) - 1)]]
                 same = old.shape == shape and piece.renamed
                 found[key] = old if same else replace(old, shape=shape, stride=contiguous_stride(shape))
-        found.update({key: found[owner] for key, owner in self.tied})
+        found.update({key: found[owner] for key, owner in (*self.tied, *self.zeros)})
         return found
 
 
@@ -107,7 +109,8 @@ def _of_kernels(here: Here, reference: Reference) -> Conversion | None:
         return None
     pieces = tuple([Piece((old,), (new,), how, (shape,)) for old, new, how, shape in found])
     names = {piece.old[0]: piece.new[0] for piece in pieces if piece.renamed}
-    return Conversion(KERNELS, pieces, (), (), names)
+    zeros = tuple(second_biases([piece.new[0] for piece in pieces], reference.tensors))
+    return Conversion(KERNELS, pieces, (), (), names, zeros=zeros)
 
 
 def _leaf(template: str) -> str:
@@ -261,11 +264,12 @@ def _filled(templates: Iterable[str], numbers: tuple[str, ...]) -> tuple[str, ..
 def _experts(
     one: tuple[str, ...], other: tuple[str, ...], keys: Mapping[tuple[int, int], str], shapes: list[Shape]
 ) -> int:
-    """How many experts there are; 0 where one of them, or one of its tensors, is not there."""
+    """How many experts there are, counted from 0 or from 1; 0 where one of them, or one of its tensors, is missing."""
     if not _many(one, other):
         return shapes[0][0] if len(shapes) == 1 and len(shapes[0]) == 3 else 0
-    count = len(keys) // len(one)
-    return count if set(keys) == {(expert, place) for expert in range(count) for place in range(len(one))} else 0
+    count, first = len(keys) // len(one), min(keys)[0]
+    whole = {(first + expert, place) for expert in range(count) for place in range(len(one))}
+    return count if first in (0, 1) and set(keys) == whole else 0
 
 
 def _stacked_names(templates: tuple[str, ...], numbers: tuple[str, ...], experts: int) -> Iterator[str]:

@@ -86,7 +86,10 @@ def _matched(kind: Kind, ones: dict[str, Shape], apart: dict[str, Shape], *, her
 def _added_up(
     kind: Kind, key: str, shape: Shape, found: dict[str, str], shapes: dict[str, Shape], *, here: bool
 ) -> Fused | None:
-    """The parts whose shapes add up to the fused one's."""
+    """The parts whose shapes add up to the fused one's; none where others beside them would be as good."""
+    whole = [set(names) for names in kind.parts if found.keys() >= set(names)]
+    if any(not one & other for one in whole for other in whole):
+        return None
     for names in kind.parts:
         parts = tuple([found[name] for name in names if name in found])
         if len(parts) != len(names) or len(shape) not in (1, 2):

@@ -18,12 +18,14 @@ class Family:
 
     ``reversed`` are those whose shapes show it. ``squares`` are those whose shapes cannot. ``others`` have the
     target's shape as they are: where there are some, the family is not of one kind, and nothing is said of its squares.
+    ``proven``: each of the reversed has a bias that shows the same outputs on both sides.
     """
 
     name: str
     reversed: tuple[str, ...]
     squares: tuple[str, ...]
     others: tuple[str, ...]
+    proven: bool = False
 
 
 def transposed(comparison: Comparison, pairs: list[Pair]) -> tuple[Family, ...]:
@@ -43,7 +45,13 @@ def transposed(comparison: Comparison, pairs: list[Pair]) -> tuple[Family, ...]:
             (squares if shape[0] == shape[1] else others)[name].append(key)
     return tuple(
         [
-            Family(name, tuple([pair.key for pair in each]), tuple(squares[name]), tuple(others[name]))
+            Family(
+                name,
+                tuple([pair.key for pair in each]),
+                tuple(squares[name]),
+                tuple(others[name]),
+                all(_bias(comparison, pair) for pair in each),
+            )
             for name, each in turned.items()
             if _believable(comparison, each, bool(others[name]))
         ]

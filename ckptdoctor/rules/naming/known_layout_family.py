@@ -1,8 +1,9 @@
 """The same network in the layout of another code base: names differ, and so do the places of values.
 
 What it means
-    Llama of Meta, torchtune and transformers; CLIP of OpenAI or OpenCLIP and of transformers; OpenAI's Whisper and that
-    of transformers; the first ConvNeXt and timm's; layers of Keras or Flax and of torch; latent diffusion and
+    Llama of Meta, torchtune and transformers; Qwen2 and Phi-3 of torchtune and transformers, and Phi-3 as a Llama; CLIP
+    of OpenAI or OpenCLIP and of transformers; OpenAI's Whisper and that of transformers; ViT and DeiT of timm, DINOv2,
+    and those of transformers; the first ConvNeXt and timm's; layers of Keras or Flax and of torch; latent diffusion and
     diffusers; Megatron and GPT-2: both sides hold the same network, saved by code that calls and arranges its parts
     otherwise.
 
@@ -19,16 +20,16 @@ How it is found
     one of the same network.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, CLIP, Whisper, ConvNeXt, stacked
-    experts) accounts for every key on both sides, and every shape is right afterwards: keys are renamed, and rows
-    permuted, split, fused or transposed as the library's own converter does it. No value changes, and the reference
-    confirms it.
+    ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, Qwen2, Phi-3, CLIP, Whisper, ViT,
+    ConvNeXt, stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys are
+    renamed, and rows permuted, split, fused or transposed as the library's own converter does it. No value changes, and
+    the reference confirms it.
     The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``
     beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``.
     A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in torch's order,
-    also where all of them are equal. Not so where no name tells how values lie: transposed convolutions, which Flax
-    stores turned by 180°, and linear layers that may stand behind a flattened image, whose inputs come in another
-    order.
+    also where all of them are equal; an LSTM of Keras gets a second bias of zeros, which torch adds. Not so where no
+    name tells how values lie: transposed convolutions, which Flax stores turned by 180°, and linear layers that may
+    stand behind a flattened image, whose inputs come in another order.
     Otherwise none by renaming: the converter of that code base is named.
 """
 

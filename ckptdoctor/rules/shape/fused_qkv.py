@@ -16,18 +16,28 @@ How it is found
     missing, or the reverse, and the shapes add up.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER --qkv-layout q-k-v``, and ``--heads N`` for layouts that go head by head.
-    Not without that word: in which order the rows lie (all queries, then all keys, then all values; head by head; group
-    by group) differs between libraries, and shapes do not show it. A wrong order loads and gives nonsense.
+    ``ckptdoctor fix FILE --auto --like OTHER`` where the names around the fused tensor say whose it is:
+    ``in_proj_weight`` beside ``out_proj`` is ``torch.nn.MultiheadAttention``, ``attn.qkv`` beside ``attn.proj`` in a
+    vision transformer is timm's, and both have all queries, then all keys, then all values. No value changes.
+    Otherwise ``ckptdoctor fix FILE --auto --like OTHER --qkv-layout q-k-v``, and ``--heads N`` for layouts that go head
+    by head. Not without that word: in which order the rows lie (all queries, then all keys, then all values; head by
+    head; group by group) differs between libraries, and shapes do not show it. A wrong order loads and gives nonsense.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes.fused import Fused
+from ckptdoctor.facts.shapes.fused_order import owners
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.attention_edits import arranged, one_after_another
+from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.fusing import fused_problem
@@ -39,7 +49,19 @@ _APART: dict[str, object] = {
     for name in "qkv"
     for leaf in ("weight", "bias")
 }
+_TORCH: dict[str, object] = {
+    "layers.0.self_attn.in_proj_weight": T((12, 4)),
+    "layers.0.self_attn.in_proj_bias": T((12,)),
+    "layers.0.self_attn.out_proj.weight": T((4, 4)),
+}
+_PARTS: dict[str, object] = {
+    **{f"layers.0.self_attn.{name}_proj.weight": T((4, 4)) for name in "qkv"},
+    **{f"layers.0.self_attn.{name}_proj.bias": T((4,)) for name in "qkv"},
+    "layers.0.self_attn.out_proj.weight": T((4, 4)),
+}
 SICK = (
+    Example("three projections for torch.nn.MultiheadAttention", {**_BODY, **_PARTS}, like={**_BODY, **_TORCH}),
+    Example("torch.nn.MultiheadAttention for three projections", {**_BODY, **_TORCH}, like={**_BODY, **_PARTS}),
     Example("fused here, apart there", {**_BODY, **_FUSED}, like={**_BODY, **_APART}),
     Example("apart here, fused there", {**_BODY, **_APART}, like={**_BODY, **_FUSED}),
     Example(
@@ -75,7 +97,30 @@ _LAYOUTS = (
 )
 
 
+_TOLD = (
+    "{} has all queries first, then all keys, then all values. The names around the fused tensor say that it is that."
+)
+
+
 @rule("S507", "fused-qkv", Severity.ERROR)
 def fused_qkv(comparison: Comparison) -> Iterator[Problem]:
     """Projections of attention that are fused on one side only."""
-    yield from fused_problem(comparison, shapes(comparison).qkv, "the projections of attention", _LAYOUTS)
+    found, what = shapes(comparison).qkv, "the projections of attention"
+    told = owners(comparison, found) if found else {}
+    for here in (True, False):
+        known = [each for each in found if each.here is here and each.key in told]
+        for problem in fused_problem(comparison, known, what, ""):
+            yield replace(problem, cause=f"{problem.cause} {_said(known, told)}", fix=_fix(comparison, known))
+        others = [each for each in found if each.here is here and each.key not in told]
+        yield from fused_problem(comparison, others, what, _LAYOUTS)
+
+
+def _said(found: Sequence[Fused], told: Mapping[str, str]) -> str:
+    return _TOLD.format(" and ".join(dict.fromkeys([told[each.key] for each in found])))
+
+
+def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
+    verb = "split" if found[0].here else "fuse"
+    title = f"{verb} {wording.count(len(found), 'projection')} of attention: queries, then keys, then values"
+    edits = arranged(comparison, [(each, one_after_another(each)) for each in found])
+    return Fix(title, edits, Safety.CONFIRMED, auto_option(comparison))

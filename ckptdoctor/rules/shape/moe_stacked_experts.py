@@ -18,10 +18,10 @@ How it is found
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` stacks or unbinds them, one expert after another, where both sides call
-    the tensors alike and each slice has the shape of one expert's: no value changes, and the reference confirms it.
-    With ``--unsafe-fixes`` also where a slice is square, so that its shape does not show whether it is transposed, or
-    where every shape shows that it is. None where gate and up projection lie in one tensor on one side only: their
-    order differs between libraries.
+    the tensors alike and each slice has the shape of one expert's, as it is or, of all of them, transposed: no value
+    changes, and the reference confirms it. None where a slice is square, so that its shape does not show whether it is
+    transposed, and none where gate and up projection lie in one tensor on one side only: their order differs between
+    libraries.
 """
 
 from __future__ import annotations
@@ -52,10 +52,13 @@ _GATED: dict[str, object] = {
     f"layers.0.experts.{index}.{name}.weight": T((6, 4)) for index in range(3) for name in ("w1", "w3")
 }
 _MORE = {**_BODY, "head.weight": T((9, 4)), "head.bias": T((9,)), "embed.weight": T((9, 4)), "out.weight": T((4, 4))}
+_SQUARE = {"layers.0.experts.w1": T((3, 4, 4))}
+_SQUARES: dict[str, object] = {f"layers.0.experts.{index}.w1.weight": T((4, 4)) for index in range(3)}
 SICK = (
     Example("stacked here, apart there", {**_MORE, **_STACKED}, like={**_MORE, **_APART}),
     Example("apart here, stacked there", {**_MORE, **_APART}, like={**_MORE, **_STACKED}),
     Example("slices that are transposed", {**_MORE, **_TURNED}, like={**_MORE, **_APART}),
+    Example("slices that are square", {**_MORE, **_SQUARE}, like={**_MORE, **_SQUARES}),
     Example(
         "gate and up projection in one", {**_MORE, "layers.0.experts.w13": T((3, 12, 4))}, like={**_MORE, **_GATED}
     ),
@@ -82,9 +85,13 @@ def moe_stacked_experts(comparison: Comparison) -> Iterator[Problem]:
     found = [(each, stacks(comparison, each)) for each in shapes(comparison).experts]
     for here in (True, False):
         told = [(layer, parts) for layer, parts in found if layer.here is here and parts]
-        if told:
-            parts = [each for _, parts in told for each in parts]
-            yield _problem(comparison, [layer for layer, _ in told], _fix(comparison, parts, here), _doubt(parts))
+        sure = [each for each in told if not any(part.square for part in each[1])]
+        doubtful = [each for each in told if each not in sure]
+        if sure:
+            parts = [each for _, parts in sure for each in parts]
+            yield _problem(comparison, [layer for layer, _ in sure], _fix(comparison, parts, here), "")
+        if doubtful:
+            yield _problem(comparison, [layer for layer, _ in doubtful], None, _doubt(doubtful[0][1]))
         others = [layer for layer, parts in found if layer.here is here and not parts]
         if others:
             yield _problem(comparison, others, None, _UNKNOWN)
@@ -117,24 +124,18 @@ def _at(comparison: Comparison, layer: Experts) -> str:
 
 
 def _doubt(found: Sequence[Stack]) -> str:
-    """Why the repair is not made without asking, where it is not."""
-    if any(each.turned for each in found):
-        return "The slices are transposed, as their shapes show: with --unsafe-fixes they are turned as well."
-    square = next((each for each in found if each.square), None)
-    if square is None:
-        return ""
-    size = wording.shape(square.shape)
+    """Why there is no repair of slices that are square."""
+    square = next(each for each in found if each.square)
     return (
-        f"The slices of {square.key} are square ({size}): that they are not transposed their shape does not show. "
-        "With --unsafe-fixes they are taken as they are."
+        f"The slices of {square.key} are square ({wording.shape(square.shape)}): no shape shows whether they are "
+        "transposed. Stack or unbind them as the library does that the checkpoint comes from."
     )
 
 
 def _fix(comparison: Comparison, found: Sequence[Stack], here: bool) -> Fix:
-    doubtful = any(each.turned or each.square for each in found)
     title = f"{'unbind' if here else 'stack'} {wording.count(len(found), 'stack')} of experts"
     edits = _unbound(comparison, found) if here else _stacked(comparison, found)
-    return Fix(title, edits, Safety.UNSAFE if doubtful else Safety.CONFIRMED, auto_option(comparison))
+    return Fix(title, edits, Safety.CONFIRMED, auto_option(comparison))
 
 
 def _unbound(comparison: Comparison, found: Sequence[Stack]) -> tuple[Edit, ...]:

@@ -18,9 +18,10 @@ How it is found
     Embeddings are no part of it. A bias of another size refutes it.
 
 Repair
-    ``ckptdoctor fix FILE --auto --like OTHER --unsafe-fixes`` transposes the whole family, its squares too. Unsafe:
-    that the squares belong to it cannot be seen. Where some matrices of the family have the target's shape as they
-    are, no repair is offered.
+    ``ckptdoctor fix FILE --auto --like OTHER`` transposes the family where every matrix of it shows it, by its shape
+    and its bias, and GPT-2's with its squares, of which is published that all of it is Conv1D (``c_attn``, ``c_proj``,
+    ``c_fc``). Other families are turned with ``--unsafe-fixes``, their squares too: that these belong to them cannot be
+    seen. Where some matrices of the family have the target's shape as they are, no repair is offered.
 """
 
 from __future__ import annotations
@@ -74,6 +75,10 @@ HEALTHY = (
     ),
 )
 
+# the layers that are Conv1D in transformers' GPT-2, and Linear in nanoGPT and minGPT: ``transposed`` of their
+# from_pretrained(), model.py
+_CONV1D = frozenset({"c_attn", "c_proj", "c_fc"})
+
 _CAUSE = (
     "One side keeps matrices as outputs × inputs, the way of nn.Linear, the other as inputs × outputs, the way of "
     "Conv1D in transformers, TensorFlow and Flax."
@@ -112,4 +117,6 @@ def _fix(comparison: Comparison, family: Family) -> tuple[Fix | None, str]:
     keys = (*family.reversed, *family.squares)
     title = f"transpose {wording.count(len(keys), 'matrix', 'matrices')}{f' of {family.name}' if family.name else ''}"
     edits = tuple([Transpose(comparison.cured.here[key].path) for key in keys])
-    return Fix(title, edits, Safety.UNSAFE, auto_option(comparison)), ""
+    known = all(_CONV1D.intersection(key.split(".")[-2:-1]) for key in keys)
+    sure = known or (family.proven and not family.squares)
+    return Fix(title, edits, Safety.CONFIRMED if sure else Safety.UNSAFE, auto_option(comparison)), ""

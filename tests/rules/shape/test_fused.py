@@ -131,8 +131,8 @@ def _experts(slices: dict[str, tuple[int, ...]]) -> Contents:
     [
         ({"w1": (3, 6, 4), "w2": (3, 4, 6)}, {"w1": (6, 4), "w2": (4, 6)}, Safety.CONFIRMED),
         ({"w1.weight": (3, 6, 4), "w2_weight": (3, 4, 6)}, {"w1": (6, 4), "w2": (4, 6)}, Safety.CONFIRMED),
-        ({"w1": (3, 4, 4)}, {"w1": (4, 4)}, Safety.UNSAFE),
-        ({"w1": (3, 4, 6), "w2": (3, 6, 4)}, {"w1": (6, 4), "w2": (4, 6)}, Safety.UNSAFE),
+        ({"w1": (3, 4, 4)}, {"w1": (4, 4)}, None),
+        ({"w1": (3, 4, 6), "w2": (3, 6, 4)}, {"w1": (6, 4), "w2": (4, 6)}, Safety.CONFIRMED),
         ({"w1": (3, 4, 6), "w2": (3, 4, 4)}, {"w1": (6, 4), "w2": (4, 4)}, None),
         ({"w13": (3, 12, 4)}, {"w1": (6, 4), "w3": (6, 4)}, None),
         ({"w1": (3, 24)}, {"w1": (6, 4)}, None),
@@ -141,7 +141,7 @@ def _experts(slices: dict[str, tuple[int, ...]]) -> Contents:
 def test_shapes_and_names_tell_which_slice_is_whose(
     stacked: dict[str, tuple[int, ...]], slices: dict[str, tuple[int, ...]], safety: Safety | None
 ) -> None:
-    """Confirmed where no other way is left, unsafe where slices may be or are transposed, and nothing in between."""
+    """Confirmed where no other way is left, also where slices are transposed; nothing where they may be."""
     whole: Contents = {f"layers.0.experts.{name}": T(shape) for name, shape in stacked.items()}
     for here, there in ((whole, _experts(slices)), (_experts(slices), whole)):
         [found] = nouns.findings(moe_stacked_experts, {**_BODY, **here}, {**_BODY, **there})

@@ -45,7 +45,7 @@ def test_a_family_is_turned_whole() -> None:
     """All matrices of the blocks, squares too; none of the tables and none of the head."""
     [found] = nouns.findings(transposed_linear, _narrowing(conv1d=True), _narrowing(conv1d=False))
     assert found.fix is not None
-    assert found.fix.safety is Safety.UNSAFE
+    assert found.fix.safety is Safety.CONFIRMED
     assert all(isinstance(edit, Transpose) for edit in found.fix.edits)
     turned = {str(edit.path[-1]) for edit in found.fix.edits if isinstance(edit, Transpose)}
     layers = ("attn.c_attn", "attn.c_proj", "mlp.c_fc")
@@ -128,3 +128,16 @@ def test_a_linear_head_becomes_a_convolution(tmp_path: Path) -> None:
     model.load_state_dict(repaired, strict=True)
     [before, after] = [next(layer[1].parameters()).flatten() for layer in (linear, model)]
     assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize(("biases", "safety"), [(True, Safety.CONFIRMED), (False, Safety.UNSAFE)])
+def test_a_bias_for_each_proves_it(biases: bool, safety: Safety) -> None:
+    """Reversed shapes alone may be those of two halves that have changed places."""
+    rest: Contents = {name: T((1,)) for name in "abc"}
+    for size in range(3):
+        rest |= {f"net.{size}.bias": T((2 + size,))} if biases else {}
+    here = {**rest, **{f"net.{size}.weight": T((9, 2 + size)) for size in range(3)}}
+    there = {**rest, **{f"net.{size}.weight": T((2 + size, 9)) for size in range(3)}}
+    [found] = nouns.findings(transposed_linear, here, there)
+    assert found.fix is not None
+    assert found.fix.safety is safety

@@ -1,0 +1,101 @@
+"""Weights are codes of quanto or HQQ, with scales beside them.
+
+What it means
+    quanto keeps ``weight._data`` (whole numbers or small floats; of fewer than eight bits several to a byte, with
+    ``weight._shift``) and ``weight._scale``, and beside the weight ``input_scale`` and ``output_scale``. HQQ keeps
+    ``W_q`` (several numbers to an element) with ``scale`` and ``zero`` for groups, and how they were packed: ``nbits``,
+    ``group_size``, ``shape``, ``axis``, ``packing`` and more.
+
+Why it matters
+    A plain layer takes none of it, and codes that got the name of a weight would load, and the model would talk
+    nonsense. So no repair gives them another name.
+
+What you see
+    Missing key(s) in state_dict: "fc.weight".
+    Unexpected key(s) in state_dict: "fc.weight._data", "fc.weight._scale", "fc.input_scale", "fc.output_scale".
+    Unexpected key(s) in state_dict: "fc.W_q", "fc.nbits", "fc.group_size", "fc.scale", "fc.zero", …
+
+How it is found
+    ``_data`` and ``_scale`` below the name of a weight; ``W_q`` of whole numbers (or with ``nbits``) beside ``scale``
+    and ``zero``. By itself such a file is as it should be, and the finding only says what opens it; an error where a
+    target wants the plain weight.
+
+Repair
+    None: load it with the library that wrote it, which can also dequantise it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.quantization import HQQ, Layer
+from ckptdoctor.findings import Severity
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.quantized import Words, told
+
+_PLAIN: dict[str, object] = {"fc.weight": T((8, 16)), "fc.bias": T((8,)), "norm.weight": T((16,))}
+_BESIDE: dict[str, object] = {"fc.bias": T((8,)), "norm.weight": T((16,))}
+_QUANTO: dict[str, object] = {
+    "fc.weight._data": T((8, 16), "int8"),
+    "fc.weight._scale": T((8, 1)),
+    "fc.input_scale": T(()),
+    "fc.output_scale": T(()),
+    **_BESIDE,
+}
+_QUANTO4: dict[str, object] = {
+    "fc.weight._data._data": T((64, 1), "uint8"),
+    "fc.weight._scale": T((1, 8)),
+    "fc.weight._shift": T((1, 8)),
+    "fc.input_scale": T(()),
+    "fc.output_scale": T(()),
+    **_BESIDE,
+}
+_HQQ: dict[str, object] = {
+    "fc.W_q": T((64, 1), "uint8"),
+    "fc.scale": T((8, 1)),
+    "fc.zero": T((8, 1)),
+    "fc.nbits": T((), "int32"),
+    "fc.group_size": T((), "int32"),
+    "fc.shape": T((2,), "int64"),
+    "fc.axis": T((), "int32"),
+    "fc.packing": T((7,), "uint8"),
+    **_BESIDE,
+}
+SICK = (
+    Example("a file of quanto", _QUANTO, "safetensors", suffix=".safetensors"),
+    Example("a file of HQQ", _HQQ, "safetensors", suffix=".safetensors"),
+    Example("quanto for a plain model", _QUANTO, like=_PLAIN),
+    Example("quanto of 4 bits for a plain model", _QUANTO4, like=_PLAIN),
+    Example("HQQ for a plain model", _HQQ, like=_PLAIN),
+    Example("plain weights for HQQ", _PLAIN, like=_HQQ),
+)
+HEALTHY = (
+    Example("plain weights", _PLAIN),
+    Example("a target of the same kind", _QUANTO, like=_QUANTO),
+    Example("queries that are called so", {"attn.W_q": T((8, 8)), "attn.W_k": T((8, 8)), "attn.scale": T((1,))}),
+)
+
+
+@rule("Q960", "quanto-hqq", Severity.ERROR)
+def quanto_hqq(subject: Checkpoint | Comparison) -> Iterator[Problem]:
+    """Layers of quanto and HQQ."""
+    yield from told(subject, _WORDS)
+
+
+def _one(layer: Layer) -> str:
+    if layer.scheme == HQQ:
+        return HQQ
+    if not layer.bits:
+        return "quanto, several numbers to a byte"
+    return f"quanto, {layer.kind}, {'a scale for each output' if layer.block == (1, 0) else 'one scale each'}"
+
+
+_WORDS = Words(
+    code="Q960",
+    cause="The weights are codes with scales beside them; only the layers of the library that wrote them read them.",
+    opens="Open it with the library that wrote it: optimum-quanto (weight._data, weight._scale), or hqq (W_q).",
+    one=_one,
+)

@@ -18,9 +18,9 @@ from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
 # of one pickle so many texts are kept, and no longer ones: what is pickled into a text is small
 _MOST_TEXTS = 2_000
-_MOST_KEPT = 64 << 20
+MOST_KEPT = 64 << 20
 _LONGEST = 16 << 20
-_LONGEST_BYTES = 64 << 10  # of those that do not begin as a pickle does
+LONGEST_BYTES = 64 << 10  # of those that do not begin as a pickle does
 _LEAST = 8  # a shorter one names nothing
 
 # opcodes of bytes, and the width of their counts; and those of texts, which the machine takes out anyway
@@ -93,12 +93,24 @@ def _is_new(data: bytes, found: re.Match[bytes], names: Collection[tuple[str, st
     )
 
 
+def is_looked_at(length: int, first: int) -> bool:
+    """Whether bytes of this length that begin so are looked at: others are the values of an array, most likely."""
+    return length <= LONGEST_BYTES or (length <= _LONGEST and first == op.PROTO)
+
+
+def may_be_kept(raw: bytes, room: int) -> tuple[bool, int]:
+    """Whether anything in bytes that are looked at may count as a pickle, and the room that is left then, at most."""
+    if _begins_as_pickle(raw) and len(raw) <= room:
+        return True, room - len(raw)
+    return bool(_BASE64.search(raw) or _BASE64_LINES.search(raw)), room
+
+
 class Texts:
     """Keeps the texts that are pickles, or may be, while a machine follows the pickle around them."""
 
     def __init__(self) -> None:
         self.found: list[tuple[int, bytes]] = []  # where the text begins, and the pickle
-        self._room = _MOST_KEPT
+        self._room = MOST_KEPT
 
     def handlers(self, usual: tuple[Handler, ...] = HANDLERS) -> tuple[Handler, ...]:
         """The same handlers, with those of texts looking at what stands in them."""
@@ -114,7 +126,7 @@ class Texts:
 
         def handler(m: Machine, at: int) -> int:
             end, begin = usual(m, at), at + width
-            if _LEAST <= end - begin <= _LONGEST and (m.data[begin] == op.PROTO or end - begin <= _LONGEST_BYTES):
+            if _LEAST <= end - begin <= _LONGEST and is_looked_at(end - begin, m.data[begin]):
                 self._look(m.data[begin:end], at - 1)
             return end
 
@@ -137,6 +149,10 @@ class Texts:
                 self.found.append((at, each))
 
 
+def _begins_as_pickle(raw: bytes) -> bool:
+    return len(raw) > 2 and raw[0] == op.PROTO and 2 <= raw[1] <= 5 and raw[2] in _FIRST
+
+
 def _pickles(value: str | bytes) -> Iterator[bytes]:
     """The pickle that a text or bytes object is, if it may be one: as it is, or in Base64."""
     try:
@@ -144,7 +160,7 @@ def _pickles(value: str | bytes) -> Iterator[bytes]:
     except UnicodeEncodeError:
         return
     if raw[:1] == b"\x80":
-        if len(raw) > 2 and 2 <= raw[1] <= 5 and raw[2] in _FIRST:
+        if _begins_as_pickle(raw):
             yield raw
     elif b"\n" in raw and _GLOBAL.search(raw):
         yield raw

@@ -55,7 +55,6 @@ class Passing:
         """The same, or as many as there are; what is only looked at need not be kept."""
         if offset < self.at:
             raise TruncatedError(f"Byte {offset} has passed by.", offset=offset)
-        self.keep(min(self._wanted, offset))
         self.drop(offset)
         if len(self._buffer) < length:
             parts, there = [self._buffer], len(self._buffer)
@@ -75,7 +74,8 @@ class Passing:
             self._settle(len(part), part)
 
     def drop(self, stop: int) -> None:
-        """Leave a hole up to byte ``stop``, or to the end."""
+        """Leave a hole up to byte ``stop``, or to the end, behind what is wanted."""
+        self.keep(min(self._wanted, stop))
         while self.at < stop and self._more():
             self._settle(min(stop - self.at, len(self._buffer)), None)
 

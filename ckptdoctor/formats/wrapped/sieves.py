@@ -48,10 +48,10 @@ def _tar(passing: Passing) -> bool:
     at = 0
     for _ in range(MOST):
         block = passing.peek(at, BLOCK)
+        passing.want(at + len(block))  # also of what is none, by which the list ends
         entry = entry_of(block, at) if len(block) == BLOCK else None
         if entry is None:
             break
-        passing.read(at, BLOCK)
         _member(passing, entry)
         at = entry.next
     return False

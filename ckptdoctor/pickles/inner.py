@@ -47,6 +47,8 @@ _BASE64_LINES = re.compile(
     )
     + rb")[A-Za-z0-9+/_\s-]{14,}={0,2}"
 )
+_IS_WORD = bytes([sign in _SIGNS + b"-_ \t\r\n\f\v" for sign in range(256)])
+_SHORTEST = b"\1" * 16  # no text that the last expression finds is shorter
 _LONG, _WINDOW = b"\1" * 20, 1 << 16  # a call in Base64 is longer; so much is looked through at a time
 _IS_SIGN = bytes([sign in _SIGNS + b"-_= \t\r\n" for sign in range(256)])
 _NO_SIGN = re.compile(rb"[^A-Za-z0-9+/_= \t\r\n-]")
@@ -102,7 +104,7 @@ def may_be_kept(raw: bytes, room: int) -> tuple[bool, int]:
     """Whether anything in bytes that are looked at may count as a pickle, and the room that is left then, at most."""
     if _begins_as_pickle(raw) and len(raw) <= room:
         return True, room - len(raw)
-    return bool(_BASE64.search(raw) or _BASE64_LINES.search(raw)), room
+    return _BASE64.search(raw) is not None or _BASE64_LINES.search(_words(raw)) is not None, room
 
 
 class Texts:
@@ -166,7 +168,7 @@ def _pickles(value: str | bytes) -> Iterator[bytes]:
         yield raw
     for found in _BASE64.finditer(raw):
         yield from _decoded(found[0])
-    for found in _BASE64_LINES.finditer(raw):
+    for found in _BASE64_LINES.finditer(_words(raw)):
         yield from [each for each in _decoded(found[0]) if _GLOBAL.search(each) is not None]
 
 
@@ -189,6 +191,11 @@ def _long_words(data: bytes, start: int, end: int) -> Iterator[bytes]:
 def _names_in_base64(text: bytes) -> bool:
     found = _BASE64_LINES.finditer(text)
     return any(_GLOBAL.search(each) is not None for words in found for each in _decoded(words[0]))
+
+
+def _words(raw: bytes) -> bytes:
+    """The bytes, or none where they hold no text in Base64: much faster than the regular expression."""
+    return raw if _SHORTEST in raw.translate(_IS_WORD) else b""
 
 
 def _decoded(text: bytes) -> Iterator[bytes]:

@@ -13,6 +13,7 @@ from time import monotonic
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.descriptors import READING
 from ckptdoctor.errors import CkptDoctorError, HostileError, RefusedError
+from ckptdoctor.formats.recognise.pickled import may_begin
 from ckptdoctor.formats.recognise.tars import is_tar
 from ckptdoctor.formats.wrapped import scratch
 from ckptdoctor.formats.wrapped.inside import Inside
@@ -33,7 +34,7 @@ _SECONDS = 0.5  # after which, and in which steps, progress is told
 
 # what checkpoints, and what they may be packed in once more, begin with
 _BEGINNINGS = (
-    *(b"PK\x03\x04", b"\x80", b"\x93NUMPY", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"),
+    *(b"PK\x03\x04", b"\x93NUMPY", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"),
     b"(",  # a pickle of protocol 0 or 1
 )
 
@@ -107,7 +108,7 @@ def within_bounds(pieces: Iterator[bytes], packed: int) -> Iterator[bytes]:
 
 def may_be_checkpoint(head: bytes) -> bool:
     """Whether a file that begins so is worth unpacking."""
-    return head.startswith(_BEGINNINGS) or head[8:9] == b"{" or is_tar(head)
+    return head.startswith(_BEGINNINGS) or head[8:9] == b"{" or is_tar(head) or may_begin(head)
 
 
 class Writer:

@@ -1,12 +1,20 @@
 """Checkpoints that were packed once more: compressed, or put into a zip or tar archive.
 
 The inside is unpacked into a temporary file, from which everything that works on a file works; ``unpacking`` says how
-large that may become. Only of large safetensors files and files of torch before 1.6 in a compressed file, whose headers
-stand in front and say where everything is, no more is unpacked than these, and values that are read once in the order
-of the file are not kept (``front``). Others cannot do so: an archive of torch and a zip have their directories at the
-end; the arrays of a pickle lie among its opcodes, any of which may refer to an earlier one, and may be pickles
-themselves; and which file of a tar archive is meant is known when all its names are. Zeros, which bombs are made of,
-take no room in the temporary file.
+large that may become: no more than 1 GiB, or 2,000 times the packed file, which holds for what passes by, too. Where
+headers are enough, less is written there:
+
+- of a large compressed safetensors file or file of torch before 1.6, nothing: its beginning is unpacked (``front``);
+- of a compressed tar archive, always, the headers of its files: it passes by once, and then the file that is meant
+  is unpacked (``sieves``). In one that is not compressed, that is read where it lies;
+- of safetensors, and of files of torch before 1.6 and of torch 0.1 in these, the headers (``sieves``);
+- of a pickle all but the long bytes that nobody looks into for other pickles (``thinning``).
+
+The rest is a hole in the file (``passing``). Whoever reads there makes all be unpacked after all (``thin``), so that
+nothing that is said depends on what was kept. Values that are read once in the order of the file pass by once more.
+
+Others are unpacked whole: an archive of torch and a zip have their directories at the end, and arrays of NumPy and
+whatever a format of a plug-in reads are not known here. Zeros, which bombs are made of, take no room in the file.
 """
 
 from __future__ import annotations

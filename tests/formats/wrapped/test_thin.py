@@ -312,6 +312,20 @@ def test_a_full_disk_is_told_of_what_is_kept_too(tmp_path, monkeypatch):
     assert unpacked() == []
 
 
+def test_any_part_can_be_read(tmp_path, filled):
+    """Bytes that are not there are fetched when they are asked for, once for all of them."""
+    data = KINDS["arrays.pkl"]()
+    (tmp_path / "m.tgz").write_bytes(archive({"m.pkl": data}, "w:gz"))
+    random_ = random.Random(3)
+    with formats.opened(tmp_path / "m.tgz", headers=True) as (source, _):
+        assert source.read(0, 100) == data[:100] and not filled
+        for _ in range(20):
+            start = random_.randrange(len(data))
+            stop = random_.randrange(start, len(data) + 1)
+            assert source.read(start, stop - start) == data[start:stop]
+    assert len(filled) == 1
+
+
 def test_a_file_that_changes_meanwhile_is_an_error(tmp_path):
     """What is unpacked later must be what was unpacked before."""
     path = tmp_path / "m.pkl.gz"

@@ -34,7 +34,8 @@ class Passing:
         self.error: BaseException | None = None
         self._pieces = pieces
         self._writer = writer
-        self._buffer = b""  # begins at ``at``
+        self._buffer = b""
+        self._begin = 0  # where byte ``at`` is in it
         self._wanted = 0  # up to where all that is in the buffer is to be kept
 
     @property
@@ -56,28 +57,29 @@ class Passing:
         if offset < self.at:
             raise TruncatedError(f"Byte {offset} has passed by.", offset=offset)
         self.drop(offset)
-        if len(self._buffer) < length:
-            parts, there = [self._buffer], len(self._buffer)
+        there = len(self._buffer) - self._begin
+        if there < length:
+            parts = [self._buffer[self._begin :]]
             while there < length:
                 piece = self._next()
                 if piece is None:
                     break
                 parts.append(piece)
                 there += len(piece)
-            self._buffer = b"".join(parts)
-        return self._buffer[:length]
+            self._buffer, self._begin = b"".join(parts), 0
+        return self._buffer[self._begin : self._begin + length]
 
     def keep(self, stop: int) -> None:
         """Write what comes before byte ``stop``, or all that there is."""
         while self.at < stop and self._more():
-            part = self._buffer[: min(stop - self.at, _PIECE)]
+            part = self._buffer[self._begin : self._begin + min(stop - self.at, _PIECE)]
             self._settle(len(part), part)
 
     def drop(self, stop: int) -> None:
         """Leave a hole up to byte ``stop``, or to the end, behind what is wanted."""
         self.keep(min(self._wanted, stop))
         while self.at < stop and self._more():
-            self._settle(min(stop - self.at, len(self._buffer)), None)
+            self._settle(min(stop - self.at, len(self._buffer) - self._begin), None)
 
     def want(self, stop: int) -> None:
         """Keep what comes before byte ``stop``, whoever reads how far."""
@@ -113,11 +115,11 @@ class Passing:
             self.error = error
             raise
         self.at += length
-        self._buffer = self._buffer[length:]
+        self._begin += length
 
     def _more(self) -> bool:
-        if not self._buffer:
-            self._buffer = self._next() or b""
+        if self._begin == len(self._buffer):
+            self._buffer, self._begin = self._next() or b"", 0
         return bool(self._buffer)
 
     def _next(self) -> bytes | None:

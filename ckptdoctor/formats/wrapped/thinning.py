@@ -21,7 +21,8 @@ from ckptdoctor.pickles.inner import LONGEST_BYTES, MOST_KEPT, is_looked_at, may
 from ckptdoctor.pickles.machine import Handler, Machine
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
-_STEP = 1 << 20  # bytes that are looked at at a time
+_STEP = 1 << 20  # bytes that are looked at at a time, and right behind what was passed over
+_FIRST_STEP = 1 << 16
 _AHEAD = 1 << 18  # that are there in front of the machine: the arguments of any opcode that it does not pass over
 _MARGIN = 1 << 14  # of bytes that are left out, so many are kept: by these, files in them are recognised and read
 
@@ -57,20 +58,20 @@ class _Thinning:
         while not m.stopped:
             if at >= self._limit:
                 self._check(opcodes, self._base + at)
-                at = self._load(self._base + at)
+                at = self._load(self._base + at, _STEP)
             opcodes += 1
             at = handlers[m.data[at]](m, at + 1)
         self._passing.keep(self._base + at)
 
-    def _load(self, offset: int) -> int:
+    def _load(self, offset: int, step: int = _FIRST_STEP) -> int:
         """Go on at byte ``offset`` of the stream, everything before being settled or to be kept; where that is now."""
         self._passing.keep(offset)
-        data = self._passing.peek(offset, _STEP + _AHEAD)
+        data = self._passing.peek(offset, step + _AHEAD)
         if not data:
             raise TruncatedError("The pickle has no end.", offset=offset)
         m = self._machine
         m.data, m.size, self._base = data, len(data), offset
-        self._limit = len(data) - _AHEAD if len(data) == _STEP + _AHEAD else len(data)
+        self._limit = step if len(data) == step + _AHEAD else len(data)
         return 0
 
     def _check(self, opcodes: int, offset: int) -> None:

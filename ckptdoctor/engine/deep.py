@@ -28,6 +28,7 @@ from ckptdoctor.rules.framework import Rule
 if TYPE_CHECKING:
     from ckptdoctor.facts.overheard import Overheard
     from ckptdoctor.formats.wrapped.front import Front
+    from ckptdoctor.formats.wrapped.thin import Thin
 
 _REASONS = 5  # different reasons that a report names for values that were not looked at
 _ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are finite
@@ -121,7 +122,7 @@ def _is_whole(tensor: Tensor) -> bool:
 
 
 def passed_by(
-    checkpoint: Checkpoint, front: Front, rules: Iterable[Rule]
+    checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule]
 ) -> Generator[Progress, None, Watched[Passed]]:
     """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
     from ckptdoctor.facts.overheard import Overheard

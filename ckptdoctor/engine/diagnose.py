@@ -216,8 +216,9 @@ class _Examination:
         """Read what is unpacked as it is read, before anything is said of it: how it ends shows last."""
         from ckptdoctor.engine.deep import passed_by
         from ckptdoctor.formats.wrapped.front import Front
+        from ckptdoctor.formats.wrapped.thin import Thin
 
-        if not isinstance(source, Front):
+        if not isinstance(source, (Front, Thin)):
             return source, container
         rules = all_rules() if self.rules is None else self.rules
         passed = yield from passed_by(formats.read(source, container), source, rules)

@@ -29,6 +29,7 @@ from ckptdoctor.formats.registry import built_in, folders, format_named, plugged
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.formats.wrapped.front import Front
+    from ckptdoctor.formats.wrapped.thin import Thin
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = [
@@ -92,7 +93,7 @@ def opened(
             yield inside
 
 
-def passed_by(front: Front, size: int, error: DamagedError | None) -> tuple[Source, Container]:
+def passed_by(front: Front | Thin, size: int, error: DamagedError | None) -> tuple[Source, Container]:
     """What ``opened`` gave, once all of it has passed by: so many bytes, or as many as there were up to an error."""
     from ckptdoctor.formats import wrapped
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from ckptdoctor.checkpoint import Aside, FileSource, GlobalName, Lying, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
-from ckptdoctor.formats.plain_pickle.held import Data, data_of
+from ckptdoctor.formats.plain_pickle.held import Data, Mapped, data_of
 from ckptdoctor.formats.plain_pickle.stream import follow_stream
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.pickled import begins
@@ -271,7 +271,7 @@ def _path(where: str, name: str) -> str:
 
 def _beginning(source: Source, start: int) -> tuple[Data, int]:
     """Bytes of the source with ``start`` in them, and where they begin: all of a file, the beginning of a part."""
-    if isinstance(source, FileSource):
+    if isinstance(source, (FileSource, Mapped)):
         return data_of(source), 0
     return source.read(start, min(_FIRST_STEP, source.size - start)), start
 

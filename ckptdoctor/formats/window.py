@@ -42,6 +42,15 @@ class Window:
         """Nothing: whoever opened the whole source closes it."""
 
 
+class Part(Window):
+    """A file inside another file, of which only headers are read: ``file`` is "", and no extent can name it."""
+
+    def __init__(self, outer: Source, start: int, length: int, path: str) -> None:
+        super().__init__(outer, start, length)
+        self.path = path
+        self.file = ""
+
+
 class Memory:
     """Bytes that were taken out of a file, as a source. ``file`` is "": no extent can name them."""
 

@@ -10,8 +10,10 @@ import lzma
 import os
 import random
 import shutil
+import tarfile
 import traceback
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 from ckptdoctor.cli.main import run
@@ -53,7 +55,31 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
 )
 _STATUSES = (0, 1, 2)
 _LARGEST = 200_000  # bytes of a file that is damaged: larger ones take long, and hold little more to damage
-_PACKERS = {".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress}
+
+
+def _in_tar(mode: str) -> Callable[[bytes], bytes]:
+    """An archive with a note and the file."""
+
+    def pack(data: bytes) -> bytes:
+        made = io.BytesIO()
+        with tarfile.open(fileobj=made, mode=mode) as archive:
+            for name, each in {"notes.txt": b"words", "run/m.pt": data}.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(each)
+                archive.addfile(entry, io.BytesIO(each))
+        return made.getvalue()
+
+    return pack
+
+
+_PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".tar": _in_tar("w"),
+    ".tar.gz": _in_tar("w:gz"),
+}
+PACKED = 0.1  # how many of the files are packed
 
 
 class WrongAnswer(Exception):
@@ -75,7 +101,7 @@ def one_case(seed: int, names: list[str], folder: Path, watched: contextlib.Abst
     name = chance.choice(names)
     path, other = _made(name, folder)
     _damage(path, chance)
-    if chance.random() < 0.1 and path.is_file():
+    if chance.random() < PACKED and path.is_file():
         path = _wrapped(path, chance)
     for _ in range(3):
         words = chance.choice(COMMANDS)

@@ -165,10 +165,9 @@ def test_a_training_of_accelerate_goes_on_with_the_same_numbers(tmp_path):
     path = tmp_path / "state/random_states_0.pkl"
     with pytest.raises(UnpicklingError):
         torch.load(path)
-    (command,) = [
-        line for line in run("fix", path, cwd=tmp_path).stdout.decode().splitlines() if "--weights-only-safe" in line
-    ]
-    done = run(*shlex.split(command)[1:], "-o", path, "--force", cwd=tmp_path)
+    said = run("fix", path, cwd=tmp_path).stdout.decode()
+    (command,) = [line.partition("ckptdoctor ")[2] for line in said.splitlines() if "--weights-only-safe" in line]
+    done = run(*shlex.split(command), "-o", path, "--force", cwd=tmp_path)
     assert done.returncode == 0, done
     assert isinstance(torch.load(path)["numpy_random_seed"][1], torch.Tensor)
     accelerator.load_state(tmp_path / "state")

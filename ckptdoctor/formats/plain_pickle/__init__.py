@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
 from ckptdoctor.formats.recognise.pickled import is_pickle
@@ -17,6 +18,9 @@ __all__ = ["NAME", "examine", "read", "rewrite"]
 
 NAME = "pickle"
 
+# of what is unpacked in part: it is read to tell whether its headers are enough, and for these
+_contents: WeakKeyDictionary[Source, Checkpoint] = WeakKeyDictionary()
+
 
 def examine(source: Source, head: bytes) -> Container | None:
     """A file that begins as a pickle does; None for any other. What is wrong inside of it, ``read`` says."""
@@ -28,8 +32,13 @@ def examine(source: Source, head: bytes) -> Container | None:
 def read(source: Source, container: Container) -> Checkpoint:
     """The contents. No array's values are read but those that are pickled as text. Raises DamagedError."""
     from ckptdoctor.formats.plain_pickle.contents import contents_of
+    from ckptdoctor.formats.plain_pickle.held import Mapped
 
-    return contents_of(source, container)
+    if not isinstance(source, Mapped):
+        return contents_of(source, container)
+    if source not in _contents:
+        _contents[source] = contents_of(source, container)
+    return _contents[source]
 
 
 def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:

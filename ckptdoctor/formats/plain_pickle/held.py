@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmap import ACCESS_READ, mmap
-from typing import Union, cast
+from typing import Protocol, Union, cast, runtime_checkable
 
 from ckptdoctor.checkpoint import FileSource, Source
 from ckptdoctor.errors import HostileError, UnreadableError
@@ -18,6 +18,24 @@ _MOST_READ = 1 << 30
 _MOST_FETCHED = 128 << 20
 
 Data = Union[bytes, mmap]
+
+
+class Hollow(mmap):
+    """A mapped file that lacks long bytes of which only the place is wanted; ``need`` brings those that are asked for.
+
+    Bytes that are looked through for pickles are there (``pickles.inner.is_looked_at``).
+    """
+
+    def need(self, start: int, stop: int) -> None:
+        """See to it that these bytes are there."""
+
+
+@runtime_checkable
+class Mapped(Protocol):
+    """A source that knows how it is mapped."""
+
+    def mapped(self) -> mmap:
+        """All of it."""
 
 
 class Held(Text):
@@ -35,12 +53,16 @@ class Held(Text):
     @property
     def value(self) -> str | bytes:  # type: ignore[override]  # the bytes stand in the file, not in a slot
         """The bytes themselves, read from the file; the string of Python 2 as text where it is ASCII."""
+        if isinstance(self.data, Hollow):
+            self.data.need(self.start, self.start + self.length)
         raw = self.data[self.start : self.start + self.length]
         return raw.decode("ascii") if self.op == opcodes.BINSTRING and raw.isascii() else raw
 
 
 def data_of(source: Source) -> Data:
     """The whole source as bytes, mapped where it is a long file. Raises HostileError where it is too long to read."""
+    if isinstance(source, Mapped):
+        return source.mapped()
     if source.size <= _READ_AT_ONCE:
         return source.read(0, source.size)
     if isinstance(source, FileSource):

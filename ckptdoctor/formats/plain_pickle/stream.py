@@ -70,7 +70,7 @@ class _Reader:
     def handlers(self) -> tuple[Handler, ...]:
         """The handlers of the machine, with those of long strings, of MARK and of BUILD exchanged."""
         table = list(HANDLERS)
-        table[op.MARK] = _mark
+        table[op.MARK] = mark
         for code, width in ((op.SHORT_BINBYTES, 1), (op.BINBYTES, 4), (op.BINBYTES8, 8), (op.BYTEARRAY8, 8)):
             table[code] = _holder(width)
         table[op.BINSTRING] = _long_string
@@ -133,7 +133,7 @@ class _Reader:
         return inner.end
 
 
-def _mark(m: Machine, at: int) -> int:
+def mark(m: Machine, at: int) -> int:
     """MARK without the short way for tensors of torch.save, of which a plain pickle has none."""
     m.metastack.append(m.stack)
     m.stack = []
@@ -165,7 +165,7 @@ def _long_string(m: Machine, at: int) -> int:
 
 def _inner_table() -> tuple[Handler, ...]:
     table = list(HANDLERS)
-    table[op.MARK] = _mark
+    table[op.MARK] = mark
     return tuple(table)
 
 

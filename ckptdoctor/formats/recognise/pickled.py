@@ -57,6 +57,13 @@ def begins(source: Source, head: bytes) -> bool:
     return head[:1] in _FIRST and _calls(source, head)
 
 
+def may_begin(head: bytes) -> bool:
+    """Whether a file whose first bytes these are may be a pickle: one of protocols 0 and 1 shows at its end only."""
+    from ckptdoctor.pickles.decode import follow
+
+    return head[:1] == b"\x80" or _OLD.match(head) is not None or (head[:1] in _FIRST and follow(head).calls > 0)
+
+
 def _calls(source: Source, head: bytes) -> bool:
     """Whether an unpickler that is given this file comes to a call, whatever it meets later."""
     from ckptdoctor.errors import TruncatedError

@@ -9,10 +9,10 @@ from ckptdoctor.checkpoint import Source
 from ckptdoctor.formats.recognise.found import Found
 from ckptdoctor.formats.recognise.members import checkpoints_in
 
-_BLOCK = 512
+BLOCK = 512  # headers and data begin at multiples of it
 
 # members that are looked at, at most
-_MOST = 1000
+MOST = 1000
 
 # what torch wrote before 0.1.10 (torch.serialization._legacy_load)
 TORCH_MEMBERS = frozenset({"storages", "tensors", "pickle"})
@@ -29,6 +29,11 @@ class Entry(NamedTuple):
     size: int
     regular: bool
 
+    @property
+    def next(self) -> int:
+        """Where the header of the next member begins."""
+        return self.offset + -(-self.size // BLOCK) * BLOCK
+
 
 def recognise_tar(source: Source, head: bytes) -> Found | None:
     """A tar archive that is none of torch's own."""
@@ -40,26 +45,31 @@ def recognise_tar(source: Source, head: bytes) -> Found | None:
 
 def is_tar(head: bytes) -> bool:
     """Whether a file that begins so is a tar archive, by its first header's checksum: the oldest have no other mark."""
-    return _is_header(head[:_BLOCK])
+    return _is_header(head[:BLOCK])
 
 
 def walk(source: Source) -> Iterator[Entry]:
     """The members in file order, up to the end of the archive or what is no member."""
     at = 0
-    for _ in range(_MOST):
-        if at + _BLOCK > source.size:
+    for _ in range(MOST):
+        entry = entry_of(source.read(at, BLOCK), at) if at + BLOCK <= source.size else None
+        if entry is None:
             return
-        block = source.read(at, _BLOCK)
-        size = _octal(block[124:136])
-        if size is None or not _is_header(block):
-            return
-        name = block[:100].split(b"\0")[0].decode("utf-8", "replace")
-        yield Entry(name, at + _BLOCK, size, block[156] in _REGULAR)
-        at += _BLOCK + -(-size // _BLOCK) * _BLOCK
+        yield entry
+        at = entry.next
+
+
+def entry_of(block: bytes, at: int) -> Entry | None:
+    """The member whose header is this block at byte ``at``; None where it is no header."""
+    size = _octal(block[124:136])
+    if size is None or not _is_header(block):
+        return None
+    name = block[:100].split(b"\0")[0].decode("utf-8", "replace")
+    return Entry(name, at + BLOCK, size, block[156] in _REGULAR)
 
 
 def _is_header(block: bytes) -> bool:
-    if len(block) < _BLOCK or not block[0]:
+    if len(block) < BLOCK or not block[0]:
         return False
     stated = _octal(block[148:156])
     return stated is not None and stated == sum(block[:148]) + 8 * 0x20 + sum(block[156:])

@@ -60,6 +60,11 @@ def examine(source: Source, head: bytes) -> Container | None:
     zipped = head.startswith(structs.LOCAL_SIGNATURE)
     if head.startswith(_PICKLE) or source.size < structs.END.size:
         return None
+    if not zipped:
+        from ckptdoctor.formats.recognise.tars import is_tar
+
+        if is_tar(head):  # the last file in a tar archive may be one of torch's
+            return None
     try:
         directory = directory_of(source)
     except NotACheckpointError:
@@ -70,10 +75,6 @@ def examine(source: Source, head: bytes) -> Container | None:
         return _damaged(source, head, error) if zipped else None
     notes = directory.notes
     if not zipped:
-        from ckptdoctor.formats.recognise.tars import is_tar
-
-        if is_tar(head):  # the last file in a tar archive may be one of torch's
-            return None
         message = (
             "the file does not begin with a zip header, by which torch.load recognises archives: it refuses the file"
         )

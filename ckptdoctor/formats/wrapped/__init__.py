@@ -1,12 +1,20 @@
 """Checkpoints that were packed once more: compressed, or put into a zip or tar archive.
 
 The inside is unpacked into a temporary file, from which everything that works on a file works; ``unpacking`` says how
-large that may become. Only of large safetensors files and files of torch before 1.6 in a compressed file, whose headers
-stand in front and say where everything is, no more is unpacked than these, and values that are read once in the order
-of the file are not kept (``front``). Others cannot do so: an archive of torch and a zip have their directories at the
-end; the arrays of a pickle lie among its opcodes, any of which may refer to an earlier one, and may be pickles
-themselves; and which file of a tar archive is meant is known when all its names are. Zeros, which bombs are made of,
-take no room in the temporary file.
+large that may become: no more than 1 GiB, or 2,000 times the packed file, which holds for what passes by, too. Where
+headers are enough, less is written there:
+
+- of a large compressed safetensors file or file of torch before 1.6, nothing: its beginning is unpacked (``front``);
+- of a compressed tar archive, always, the headers of its files: it passes by once, and then the file that is meant
+  is unpacked (``sieves``). In one that is not compressed, that is read where it lies;
+- of safetensors, and of files of torch before 1.6 and of torch 0.1 in these, the headers (``sieves``);
+- of a pickle all but the long bytes that nobody looks into for other pickles (``thinning``).
+
+The rest is a hole in the file (``passing``). Whoever reads there makes all be unpacked after all (``thin``), so that
+nothing that is said depends on what was kept. Values that are read once in the order of the file pass by once more.
+
+Others are unpacked whole: an archive of torch and a zip have their directories at the end, and arrays of NumPy and
+whatever a format of a plug-in reads are not known here. Zeros, which bombs are made of, take no room in the file.
 """
 
 from __future__ import annotations
@@ -14,19 +22,23 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
 from ckptdoctor.formats.recognise.found import shortened
 from ckptdoctor.formats.recognise.members import listed
-from ckptdoctor.formats.registry import built_in
-from ckptdoctor.formats.wrapped.front import Front, front_of
+from ckptdoctor.formats.registry import built_in, format_named
+from ckptdoctor.formats.window import Part
+from ckptdoctor.formats.wrapped import scratch
+from ckptdoctor.formats.wrapped.front import Front, front_of, in_one_passage
 from ckptdoctor.formats.wrapped.inside import Inside, chosen, insides
+from ckptdoctor.formats.wrapped.sieves import sieve_of
 from ckptdoctor.formats.wrapped.streams import STREAMS
-from ckptdoctor.formats.wrapped.unpacking import unpacked
+from ckptdoctor.formats.wrapped.thin import Thin
+from ckptdoctor.formats.wrapped.unpacking import HEAD, may_be_checkpoint, unpacked, within_bounds
 
 __all__ = ["opened_inside", "passed_by", "split_member"]
 
@@ -62,7 +74,7 @@ def opened_inside(
 
     Where there is none, or no telling which, it is the packed file itself, and its guidance says what is inside.
     ``headers`` promises that no more is read: where they stand in front, the rest is not unpacked, and a note says so.
-    With ``passed``, values are read as well, but only in the passage of a ``Front``, where it is one that is opened.
+    With ``passed``, values are read as well, but only in one passage (``Front``, ``Thin``), where that offers one.
     """
     if headers and member is None and not source.distant and container.format in STREAMS:
         front = front_of(source, container, passed)
@@ -77,19 +89,21 @@ def opened_inside(
         yield source, replace(container, guidance=guidance)
         return
     with ExitStack() as stack:
-        found = _innermost(_Layer(source, container), examine, member, stack)
-    if isinstance(found, Container):
-        yield source, found
-        return
-    path = container.path if member is None else f"{container.path}/{member}"
-    with closing(FileSource(found.source.file, path)) as inner:
-        inside = examine(inner)
-        note = _packed_in(inside, found.around, found.member)
-        yield inner, replace(inside, notes=(note, *inside.notes))
+        opening = _Opening(container, examine, member, headers, passed, stack)
+        found = opening.innermost(_Layer(source, container))
+        if isinstance(found, Container):
+            yield source, found
+            return
+        note = _packed_in(found.container, found.around, found.member)
+        yield found.source, replace(found.container, notes=(note, *found.container.notes))
 
 
-def passed_by(front: Front, size: int, error: DamagedError | None, examine: Examine) -> tuple[Source, Container]:
+def passed_by(front: Front | Thin, size: int, error: DamagedError | None, examine: Examine) -> tuple[Source, Container]:
     """What was opened, once all of it has passed by: so many bytes, or as many as there were up to an error."""
+    if isinstance(front, Thin):  # it was unpacked before, to its end
+        if error is not None or size != front.size:
+            raise error or TruncatedError(f"{front.path} changed while it was read.", offset=min(size, front.size))
+        return front, replace(examine(front), notes=front.notes)
     if error is not None:
         return front.source, _broken(front.packed, front.packed, error)
     front.ends_at(size)
@@ -106,34 +120,92 @@ def _packed_in(inside: Container, around: tuple[str, ...], member: str | None) -
     return Note(NoteKind.ARCHIVE_WRAPPED, message, member)
 
 
-def _innermost(layer: _Layer, examine: Examine, member: str | None, stack: ExitStack) -> _Layer | Container:
-    """The layer that is a checkpoint; or the outermost container, which says why there is none.
+@dataclass(frozen=True, slots=True)
+class _Opening:
+    """How a packed file is opened. What is opened on the way stays open until ``stack`` closes it."""
 
-    What is opened on the way stays open for the layers in it, and is closed by ``stack``.
-    """
-    outermost = layer.container
-    for _ in range(_DEEPEST):
-        candidates = insides(layer.source, layer.container)
-        inside = chosen(candidates, member)
-        if inside is None:
-            return _without(outermost, candidates, member)
-        if inside.locked:
-            how = f"unpack it with its password (unzip {shlex.quote(outermost.path)}), and open what comes out"
-            return replace(outermost, guidance=f"“{shortened(inside.name, 80)}” in it is encrypted: {how}.")
-        try:
-            path = unpacked(layer.source, inside, outermost.size)
-        except DamagedError as error:
-            return _broken(outermost, layer.container, error)
+    outermost: Container
+    examine: Examine
+    member: str | None
+    headers: bool
+    passed: bool
+    stack: ExitStack
+
+    @property
+    def path(self) -> str:
+        """How what is inside is called."""
+        return self.outermost.path if self.member is None else f"{self.outermost.path}/{self.member}"
+
+    def innermost(self, layer: _Layer) -> _Layer | Container:
+        """The layer that is a checkpoint; or the outermost container, which says why there is none."""
+        wanted = self.member
+        for _ in range(_DEEPEST):
+            candidates = insides(layer.source, layer.container)
+            compressed = layer.container.format in STREAMS  # what is in it has no name
+            inside = candidates[0] if compressed else chosen(candidates, wanted)
+            if inside is None:
+                return _without(self.outermost, candidates, wanted)
+            if inside.locked:
+                how = f"unpack it with its password (unzip {shlex.quote(self.outermost.path)}), and open what comes out"
+                guidance = f"“{shortened(inside.name, 80)}” in it is encrypted: {how}."
+                return replace(self.outermost, guidance=guidance)
+            try:
+                source = self._unpacked(layer, inside)
+            except DamagedError as error:
+                return _broken(self.outermost, layer.container, error)
+            if source is None:
+                return self.outermost
+            around = (_with_article(layer.container), *layer.around)
+            layer = _Layer(source, self.examine(source), around, layer.member or inside.name or None)
+            wanted = wanted if compressed else None
+            if layer.container.readable or layer.container.format in {each.NAME for each in built_in()}:
+                return self._settled(layer) if wanted is None else _no_archive(self.outermost, wanted)
+        return self.outermost
+
+    def _unpacked(self, layer: _Layer, inside: Inside) -> Source | None:
+        """What is inside, in a file of the temporary folder, or where it lies."""
+        place = self._in_place(layer, inside)
+        if place is not None:
+            return place
+        most = min(self.outermost.size, inside.packed)
+        path = unpacked(layer.source, inside, most, self.headers)
         if path is None:
-            return outermost
-        source = stack.enter_context(FileSource(path, layer.source.path))
-        container = examine(source)
-        around = (_with_article(layer.container), *layer.around)
-        layer = _Layer(source, container, around, layer.member or inside.name or None)
-        if container.readable or container.format in {each.NAME for each in built_in()}:
+            return None
+        if not scratch.holes(path):
+            return self.stack.enter_context(FileSource(path, self.path))
+        thin = Thin(path, self.path, lambda: within_bounds(inside.chunks(), most))
+        self.stack.callback(thin.close)
+        return thin
+
+    def _in_place(self, layer: _Layer, inside: Inside) -> Source | None:
+        """A file of an archive where it lies, if that is enough: a long pickle has to be mapped."""
+        if inside.offset is None or not self.headers or self.passed or layer.source.distant:
+            return None
+        if isinstance(layer.source, Thin) or inside.offset + inside.packed > layer.source.size:
+            return None
+        head = layer.source.read(inside.offset, min(HEAD, inside.packed))
+        if not may_be_checkpoint(head) or sieve_of(head, headers=True) is not None:
+            return None
+        return Part(layer.source, inside.offset, inside.packed, self.path)
+
+    def _settled(self, layer: _Layer) -> _Layer:
+        """The same with all of it in the file where its headers are not enough."""
+        thin = layer.source
+        if not isinstance(thin, Thin):
             return layer
-        member = None
-    return outermost
+        if self.headers and (not self.passed or self._passes(thin, layer.container)):
+            note = _packed_in(layer.container, layer.around, layer.member)
+            thin.notes = (note, *layer.container.notes)
+            return layer
+        source = self.stack.enter_context(thin.whole())
+        return replace(layer, source=source, container=self.examine(source))
+
+    def _passes(self, thin: Thin, container: Container) -> bool:
+        """Whether its values can be read in one passage."""
+        try:
+            return container.readable and in_one_passage(format_named(container.format).read(thin, container))
+        except CkptDoctorError:
+            return False
 
 
 def _without(container: Container, candidates: list[Inside], member: str | None) -> Container:
@@ -145,6 +217,11 @@ def _without(container: Container, candidates: list[Inside], member: str | None)
     names = [each.name for each in candidates]
     example = next((f", as in {os.path.join(container.path, name)}" for name in names if name.isprintable()), ".")
     return replace(container, guidance=f"It holds {listed(names)}: name one of them{example}")
+
+
+def _no_archive(container: Container, member: str) -> Container:
+    guidance = f"What is in it is no archive with a “{shortened(member, 80)}”: open it as {container.path}."
+    return replace(container, guidance=guidance)
 
 
 def _broken(container: Container, layer: Container, error: DamagedError) -> Container:

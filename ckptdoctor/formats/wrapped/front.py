@@ -16,6 +16,7 @@ from ckptdoctor.formats.torch_legacy.read import believe, read
 from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages
 from ckptdoctor.formats.torch_legacy.stream import is_legacy, read_stream
 from ckptdoctor.formats.wrapped.streams import decompressed
+from ckptdoctor.formats.wrapped.thin import Thin
 from ckptdoctor.formats.wrapped.unpacking import within_bounds
 
 # what says that it is no longer is unpacked as a whole, which tells whether it is: that takes a moment
@@ -77,6 +78,10 @@ class Front:
         """All of it once more, from its first byte to its last one."""
         return Passage(self, hear)
 
+    def pieces(self) -> Iterator[bytes]:
+        """What it unpacks to once more. Raises DamagedError, and HostileError for a bomb."""
+        return within_bounds(decompressed(self.source, self.packed.format), self.packed.size)
+
     def ends_at(self, size: int) -> None:
         """Somebody has read up to the end: what the header says is held against that."""
         self._read = size
@@ -107,7 +112,7 @@ class Passage:
 
     distant = False
 
-    def __init__(self, front: Front, hear: Callable[[int, bytes], None]) -> None:
+    def __init__(self, front: Front | Thin, hear: Callable[[int, bytes], None]) -> None:
         self.path = front.path
         self.file = front.file
         self.size = front.size
@@ -115,7 +120,7 @@ class Passage:
         self.at = 0
         self.error: DamagedError | None = None
         self._hear = hear
-        self._pieces = within_bounds(decompressed(front.source, front.packed.format), front.packed.size)
+        self._pieces = front.pieces()
         self._piece = b""  # the last one: it ends at ``at``
 
     @property
@@ -202,20 +207,24 @@ def _of_legacy(inside: Front, passed: bool) -> Front | None:
     believe(inside, stream)
     if passed:
         checkpoint = read(inside, inside.packed)
-        if not _in_one_passage(checkpoint) or not _as_counted(inside, table):
+        if not in_one_passage(checkpoint) or not _as_counted(inside, table):
             return None
     return inside
 
 
-def _in_one_passage(checkpoint: Checkpoint) -> bool:
-    """Whether each storage is one tensor, whose values lie one after another: none is read twice."""
-    taken = set()
+def in_one_passage(checkpoint: Checkpoint) -> bool:
+    """Whether each storage is one tensor, whose values lie one after another: no byte is read twice."""
+    taken, places = set(), []
     for tensor in checkpoint.tensors:
         storage = tensor.storage
+        if tensor.values is not None and storage is None:
+            continue  # in memory
         if tensor.parts or tensor.chunks or storage is None or storage.key in taken or not is_contiguous(tensor):
             return False
         taken.add(storage.key)
-    return True
+        if storage.extent is not None:
+            places.append((storage.extent.offset, storage.extent.offset + storage.extent.length))
+    return not _overlaps(places)
 
 
 def _as_counted(inside: Front, table: LegacyStorages) -> bool:

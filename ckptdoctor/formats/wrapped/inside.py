@@ -10,6 +10,7 @@ from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.recognise.members import is_junk, may_be_weights
 from ckptdoctor.formats.torch_zip.record import Record, shown
 from ckptdoctor.formats.wrapped.streams import STREAMS, decompressed
+from ckptdoctor.formats.wrapped.thin import Thin
 
 _ZIPS = ("zip archive", "TorchServe archive")
 _TAR = "tar archive"
@@ -22,12 +23,16 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """One file in a packed one. ``name`` is "" where it has none; ``packed`` is how many bytes it takes there."""
+    """One file in a packed one. ``name`` is "" where it has none; ``packed`` is how many bytes it takes there.
+
+    ``offset`` is where it lies, where it lies there as it is: those bytes are all of it.
+    """
 
     name: str
     packed: int
     chunks: Callable[[], Iterator[bytes]]
     locked: bool = False  # only a password opens it
+    offset: int | None = None
 
 
 def insides(source: Source, container: Container) -> list[Inside]:
@@ -83,11 +88,26 @@ def _in_tar(source: Source) -> Iterator[Inside]:
         if entry.regular:
             name = entry.name.removeprefix("./")
             place = entry.offset, entry.size
-            yield Inside(name, entry.size, lambda place=place: _range(source, *place))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+            yield Inside(name, entry.size, lambda place=place: _range(source, *place), offset=entry.offset)  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
 
 
 def _range(source: Source, offset: int, size: int) -> Iterator[bytes]:
     if offset + size > source.size:
         raise TruncatedError(f"The archive ends at byte {source.size:,} and should go on to {offset + size:,}.")
+    if isinstance(source, Thin):
+        yield from _part(source.pieces(), offset, offset + size)
+        return
     for at in range(offset, offset + size, _CHUNK):
         yield source.read(at, min(_CHUNK, offset + size - at))
+
+
+def _part(pieces: Iterator[bytes], start: int, stop: int) -> Iterator[bytes]:
+    """The bytes of a stream from ``start`` to ``stop``."""
+    at = 0
+    for piece in pieces:
+        part = piece[max(0, start - at) : max(0, stop - at)]
+        at += len(piece)
+        if part:
+            yield part
+        if at >= stop:
+            return

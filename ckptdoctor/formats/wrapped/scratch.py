@@ -18,6 +18,7 @@ _PREFIX = "ckptdoctor-unpacked-"
 _LOCK = ".lock"
 
 Key = tuple[object, ...]
+Places = tuple[tuple[int, int], ...]
 
 
 class _Scratch:
@@ -26,6 +27,7 @@ class _Scratch:
     def __init__(self) -> None:
         self.folder: str | None = None
         self.files: dict[Key, str] = {}
+        self.holes: dict[str, Places] = {}
         self._lock = -1
         self._owner = 0
 
@@ -33,7 +35,7 @@ class _Scratch:
         """The folder, made when it is first needed."""
         if self.folder is None or self._owner != os.getpid():  # a forked process has its own
             _sweep()
-            self.files = {}
+            self.files, self.holes = {}, {}
             self._owner = os.getpid()
             from ckptdoctor.writing.interrupts import before_the_end
 
@@ -56,7 +58,7 @@ class _Scratch:
             shutil.rmtree(self.folder, ignore_errors=True)
             with contextlib.suppress(OSError):
                 os.close(self._lock)
-            self.folder, self.files, self._lock = None, {}, -1
+            self.folder, self.files, self.holes, self._lock = None, {}, {}, -1
 
 
 _SCRATCH = _Scratch()
@@ -66,6 +68,16 @@ def known(key: Key) -> str | None:
     """The file that was unpacked from this already; None where it was not, or is gone."""
     path = _SCRATCH.files.get(key) if _SCRATCH.folder is not None else None
     return path if path is not None and os.path.exists(path) else None
+
+
+def holes(path: str) -> Places:
+    """The parts of an unpacked file that are not in it: where each begins and ends."""
+    return _SCRATCH.holes.get(path, ())
+
+
+def lacks(path: str, holes: Places) -> None:
+    """Remember that these are the parts that are not in the file."""
+    _SCRATCH.holes[path] = holes
 
 
 @contextlib.contextmanager

@@ -14,9 +14,10 @@ What you see
     filename 'storages' not found
 
 How it is found
-    By the first bytes. The inside is unpacked into a temporary folder and read from there; of a large safetensors file
-    its header is enough, so that the rest is unpacked with ``--deep`` only. All other findings are about the inside. Of
-    several checkpoints in one archive, name the one that is meant: ``weights.zip/model.pt``.
+    By the first bytes. The inside is unpacked into a temporary folder and read from there; of safetensors, pickles and
+    what is in a tar archive, only the headers are written there, and ``--deep`` reads the values as they pass by. All
+    other findings are about the inside. Of several checkpoints in one archive, name the one that is meant:
+    ``weights.zip/model.pt`` or ``weights.tar.gz/model.pt``.
 
 Repair
     ``ckptdoctor fix FILE --select C102`` writes the inside beside it, under its name without what says how it was

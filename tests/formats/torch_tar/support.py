@@ -81,8 +81,13 @@ class _Writer:
         for key, storage in self.kept.values():
             kind = getattr(torch, _class(storage.dtype))
             made.append(pickle.dumps((key, "cpu", kind), self.protocol))
-            made.append(struct.pack("<q", len(storage)) + bytes(storage.untyped()))
+            made.append(struct.pack("<q", len(storage)) + _raw(storage.untyped()))
         return b"".join([*made, pickle.dumps([], self.protocol)])
+
+
+def _raw(storage: torch.UntypedStorage) -> bytes:
+    """Its bytes: ``bytes`` of it would take them one by one."""
+    return torch.empty(0, dtype=torch.uint8).set_(storage).numpy().tobytes()
 
 
 def _class(dtype: torch.dtype) -> str:

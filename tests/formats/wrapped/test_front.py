@@ -49,7 +49,7 @@ def always(monkeypatch):
 def saved(folder):
     """A safetensors file with values that no program makes smaller."""
     random_ = torch.Generator().manual_seed(0)
-    weights = {f"module.layer{index}.weight": torch.randn(64, 512, generator=random_) for index in range(40)}
+    weights = {f"module.layer{index}.weight": torch.randn(32, 512, generator=random_) for index in range(40)}
     save_file(weights, folder / "m.safetensors", {"format": "pt"})
     return (folder / "m.safetensors").read_bytes()
 

@@ -215,13 +215,13 @@ def test_tensors_that_share_bytes_are_unpacked(tmp_path, always):
 
 def test_a_bomb_takes_no_room(tmp_path):
     """Neither on the disk nor in memory, although all of it is read."""
-    bomb(tmp_path, 1_000_000_000)
+    bomb(tmp_path, 400_000_000)
     (tmp_path / "room").mkdir()
     code = (
         "import resource, ckptdoctor, torch\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "report = ckptdoctor.check('bomb.safetensors.gz', deep=True)\n"
-        "assert all(each.complete for each in report.readings) and report.readings[1].done == 1_000_000_000\n"
+        "assert all(each.complete for each in report.readings) and report.readings[1].done == 400_000_000\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
     )
     room = {**os.environ, "TMPDIR": str(tmp_path / "room")}
@@ -247,7 +247,7 @@ def test_stopping_keeps_what_was_read(tmp_path, always):
     """Ctrl-C in the middle of the passage: the headers are judged, and what was not read is said."""
     path = tmp_path / "m.safetensors.gz"
     values = {f"w{index}": torch.randn(1000, 1000) for index in range(40)}
-    path.write_bytes(gzip.compress(save(values, {"format": "pt"}), 1))
+    path.write_bytes(gzip.compress(save(values, {"format": "pt"}), 0))
     events = diagnose.diagnose(str(path), Settings(deep=True, unpack=False))
     assert isinstance(next(events), Progress)
     event = events.throw(KeyboardInterrupt)

@@ -105,7 +105,7 @@ def pytest_make_collect_report(collector):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item):
-    """Where two workers run, one of them never imports what takes gigabytes: a test without the mark must not."""
+    """Of several workers only one imports what takes gigabytes: a test without the mark must not."""
     yield
     seen = item.config.stash.setdefault(SEEN, set())
     new = imported(MARKED_ONLY) - seen
@@ -120,6 +120,12 @@ class OneFileOneWorker(LoadGroupScheduling):
     def _split_scope(self, nodeid):
         scope = super()._split_scope(nodeid)
         return nodeid.split("::", 1)[0] if scope == nodeid else scope
+
+
+def pytest_xdist_auto_num_workers(config):
+    """One more than there are cores: hundreds of tests wait for processes, and meanwhile another one works."""
+    affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
+    return (len(affinity(0)) if affinity is not None else os.cpu_count() or 1) + 1
 
 
 def pytest_xdist_make_scheduler(config, log):

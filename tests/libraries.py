@@ -1,6 +1,6 @@
 """Libraries that a few tests are about, and which take seconds and gigabytes: imported when a test first uses one.
 
-One of two workers runs all tests that do (the mark ``real``), so that the other never imports them.
+One worker runs all tests that do (the mark ``real``), so that the others never import them.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ class Connection:
 
     def __init__(self) -> None:
         self._open: HTTPConnection | None = None
+        self._answer: HTTPResponse | None = None
         self._server: tuple[str, str] | None = None
         self._absolute = False
         self._socket: socket.socket | None = None
@@ -41,7 +42,8 @@ class Connection:
         with self.patient():
             self._open.request("GET", target, headers=wanted)
             self._socket = self._open.sock  # which the answer takes over where it is the last one
-            return self._open.getresponse()
+            self._answer = self._open.getresponse()
+        return self._answer
 
     @contextmanager
     def patient(self, length: int = 0) -> Iterator[None]:
@@ -71,7 +73,10 @@ class Connection:
             raise TooSlow
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close what is open: the last answer, too, which has the socket to itself where no other can follow."""
+        if self._answer is not None:
+            self._answer.close()
+            self._answer = None
         if self._open is not None:
             self._open.close()
             self._open = None

@@ -199,15 +199,15 @@ LEAVES = (
     ),
     Leaves(
         "L906",
-        "the file was saved from a model with LoRA layers in it (PEFT): adapter and base are not merged, and no command"
-        " of ckptdoctor merges them",
-        Repair.NONE,
+        "the file was saved from a model with LoRA layers in it (PEFT): adapter and base lie side by side, and are not"
+        " merged",
+        Repair.BY_HAND,
         (
-            Way("in the model that was saved", "model = model.merge_and_unload()"),
             Way(
-                "or take out the base alone",
-                "ckptdoctor fix FILE --select L906 --unsafe-fixes",
+                "merge them, with the settings of the adapter",
+                "ckptdoctor fix FILE --merge-adapter adapter_config.json",
             ),
+            Way("or in the model that was saved", "model = model.merge_and_unload()"),
         ),
         unexpected=r".*(?:\.base_layer\.|lora_[AB]\.).*",
     ),
@@ -215,7 +215,7 @@ LEAVES = (
         "L906",
         "the model has LoRA layers in it (PEFT, which calls the weights under them base_layer), and the file lacks"
         " these weights: it holds the adapter alone, or the base model alone, or was saved by PEFT before 0.6."
-        " If it is the adapter, no command makes a whole model of it",
+        " Of an adapter alone no command makes a whole model: that takes its base, too",
         Repair.BY_HAND,
         (
             Way("see which of them the file is", "ckptdoctor check FILE"),

@@ -71,15 +71,15 @@ def _first(label: str) -> tuple[Way, ...]:
 def _lora(here: Form) -> Cause:
     if here is Form.LORA:
         meaning = (
-            "the file was saved from a model with LoRA layers in it (PEFT): adapter and base are not merged, and no"
-            " command of ckptdoctor merges them"
+            "the file was saved from a model with LoRA layers in it (PEFT): adapter and base lie side by side, and are"
+            " not merged"
         )
         ways = (
-            Way("in the model that was saved", "model = model.merge_and_unload()"),
             Way(
-                "or take out the base alone",
-                "ckptdoctor fix FILE --select L906 --unsafe-fixes",
+                "merge them, with the settings of the adapter",
+                "ckptdoctor fix FILE --merge-adapter adapter_config.json",
             ),
+            Way("or in the model that was saved", "model = model.merge_and_unload()"),
         )
         return Cause("L906", meaning, Repair.BY_HAND, ways)
     meaning = "the model has LoRA layers in it (PEFT), the file was saved from one without"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -18,6 +18,7 @@ class Misfit:
     model: Callable[[], nn.Module]
     weights: Callable[[], dict]
     early: Callable[[], nn.Module] | None = None
+    beside: dict[str, str] = field(default_factory=dict)  # files by name that were saved with them
 
 
 class Net(nn.Module):
@@ -134,6 +135,9 @@ def adapted():
     }
 
 
+_SETTINGS = '{"peft_type": "LORA", "r": 2, "lora_alpha": 4}'  # as peft saves them beside an adapter
+
+
 def _tensorflow(key):
     """The names of norms in TensorFlow."""
     return {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}.get(key, key)
@@ -238,7 +242,7 @@ MISFITS = {
     "no head": Misfit("R005", Language, _weights_of(Language, keep=lambda key: key != "lm_head.weight")),
     "no embedding": Misfit("A702", Language, _weights_of(Language, keep=lambda key: key != "embed_tokens.weight")),
     "another model": Misfit("R001", Language, Net().state_dict),
-    "an adapter inside": Misfit("L906", Language, adapted),
+    "an adapter inside": Misfit("L906", Language, adapted, beside={"adapter_config.json": _SETTINGS}),
     "an adapter alone": Misfit("L906", Language, lambda: {"base_model.model.layers.0.lora_A.weight": torch.ones(2, 4)}),
     "a hook's averages": Misfit("N411", Net, _averaged_by_a_hook),
     "a base without its adapter": Misfit(

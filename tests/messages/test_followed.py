@@ -26,6 +26,8 @@ def fail(tmp_path):
         misfit = MISFITS[name]
         model, weights = misfit.model(), misfit.weights()
         torch.save(weights, tmp_path / "sick.pt")
+        for file, text in misfit.beside.items():
+            (tmp_path / file).write_text(text)
         with pytest.raises(RuntimeError) as raised:
             model.load_state_dict(weights)
         (tmp_path / "error.txt").write_text(f'torch.load("sick.pt")\nRuntimeError: {raised.value}\n')

@@ -24,7 +24,7 @@ from ckptdoctor.errors import CkptDoctorError
 
 LINES, CHARACTERS = 24, 2_000
 LONG = "x" * 1_000_000
-MANY = 10_000
+MANY = 20_000
 ALIKE = 50  # objects of one class whose fields are of the same classes and about as long
 
 
@@ -40,7 +40,7 @@ def saved(path, number):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Ten thousand tensors."""
+    """Tens of thousands of tensors."""
     return saved(tmp_path_factory.mktemp("large") / f"{'n' * 200}.pt", MANY)
 
 

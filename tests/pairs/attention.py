@@ -8,25 +8,12 @@ from random import Random
 
 import torch
 
-from tests.pairs.libraries import HEADS, fused, vit
+from tests.pairs.libraries import HEADS, fused, joined, vit
 from tests.pairs.models import N, State, fresh
 from tests.pairs.pair import LAYOUT, MEANING, Case, Family, Pair, case, made_up, pair, retold, shuffled, under
 
 _QKV = ("q_proj", "k_proj", "v_proj")
 _GATED = ("gate_proj", "up_proj")
-
-
-def _joined(tensors: State, parts: tuple[str, ...], whole: str) -> State:
-    """These layers as one, in the place of the first."""
-    found = {}
-    for key, value in tensors.items():
-        which = next((part for part in parts if f".{part}." in key), None)
-        if which is None:
-            found[key] = value
-        elif which == parts[0]:
-            every = [tensors[key.replace(f".{which}.", f".{part}.")] for part in parts]
-            found[key.replace(f".{which}.", f".{whole}.")] = torch.cat(every)
-    return found
 
 
 def phi(rng: Random) -> Pair:
@@ -38,7 +25,7 @@ def phi(rng: Random) -> Pair:
         return _tuned(tensors) if tune else tensors
 
     def whole(tensors: State) -> State:
-        return _joined(_joined(tensors, _QKV, "qkv_proj"), _GATED, "gate_up_proj")
+        return joined(joined(tensors, _QKV, "qkv_proj"), _GATED, "gate_up_proj")
 
     what = "torchtune's Phi-3" if tune else "a Llama"
     if rng.random() < 0.5:
@@ -120,7 +107,7 @@ def unknown_order(rng: Random) -> Pair:
     by_head = rng.random() < 0.5
 
     def one(tensors: State) -> State:
-        found = _joined(tensors, _QKV, "qkv")
+        found = joined(tensors, _QKV, "qkv")
         for key, value in found.items():
             if ".qkv." in key and by_head:
                 found[key] = value.unflatten(0, (3, HEADS, -1)).transpose(0, 1).flatten(0, 2)

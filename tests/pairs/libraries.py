@@ -29,7 +29,7 @@ def _named(tensors: State, rules: Sequence[tuple[str, str]]) -> State:
     return found
 
 
-def _fused(tensors: State, parts: Sequence[str], whole: str) -> State:
+def joined(tensors: State, parts: Sequence[str], whole: str) -> State:
     """Each run of these parts as one tensor, in the place of the first."""
     found = {}
     for key, value in tensors.items():
@@ -104,7 +104,7 @@ def vit(rng: Random) -> Pair:
         (r"(intermediate\.dense|mlp\.fc1)", "mlp.fc1"), (r"(\d)\.(output\.dense|mlp\.fc2)", r"\1.mlp.fc2"),
         (r"^classifier", "head"),
     ))  # fmt: skip
-    return pair(of, rng, "timm's ViT", _fused(source, "qkv", "qkv"))
+    return pair(of, rng, "timm's ViT", joined(source, "qkv", "qkv"))
 
 
 def rotated(value: torch.Tensor, heads: int = HEADS) -> torch.Tensor:

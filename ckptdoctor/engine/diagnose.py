@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint.coverage import CureStep
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.cures import of_index, outside
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
-from ckptdoctor.engine.printable import printable, towards
+from ckptdoctor.engine.printable import keeping, printable, towards
 from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import SOURCES, Settings
@@ -54,7 +54,7 @@ def diagnose(
     rules = chosen_rules(settings, reference)
     if reference is None:
         reference = read_reference(settings, path)
-    yield from _Examination(path, settings, rules, reference).events(shown or addresses.shown(path))
+    yield from _Examination(path, settings, rules, reference, shown or addresses.shown(path)).events()
 
 
 def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...] | None:
@@ -130,9 +130,15 @@ class _Examination:
     """One file on its way through the rules, and what has been learnt so far."""
 
     def __init__(
-        self, path: str, settings: Settings, rules: tuple[Rule, ...] | None, reference: Reference | None
+        self,
+        path: str,
+        settings: Settings,
+        rules: tuple[Rule, ...] | None,
+        reference: Reference | None,
+        shown: str,
     ) -> None:
         self.path = path
+        self.shown = shown
         self.settings = settings
         self.rules = rules
         self.reference = reference
@@ -149,7 +155,7 @@ class _Examination:
         self.comparison: Comparison | None = None
         self.passed: Passed | None = None  # what was learnt on the way, of what is read before it is examined
 
-    def events(self, shown: str) -> Iterator[Event]:
+    def events(self) -> Iterator[Event]:
         """Everything that happens, ``Finished`` last."""
         started = perf_counter()
         bytes_read = 0
@@ -181,7 +187,7 @@ class _Examination:
             self.readings += [each for each in not_begun(self.checkpoint, rules) if each.what not in begun]
         yield Finished(
             FileReport(
-                path=shown,
+                path=self.shown,
                 container=self.container,
                 checkpoint=self.checkpoint,
                 findings=tuple(worst_first(self.findings)),
@@ -198,6 +204,7 @@ class _Examination:
     def _say_what_works(self) -> None:
         """Leave out of the findings what would be refused because of the others."""
         self.findings = printable(self.findings, self.checkpoint)
+        self._keep_weights()
         if self.reference is not None and self.coverage is not None and not self.interrupted and self.error is None:
             checkpoint = self.checkpoint
             root = self.settings.root
@@ -211,6 +218,15 @@ class _Examination:
                 place,
                 plain=compared is not None and not compared.others,
             )
+
+    def _keep_weights(self) -> None:
+        """Leave out of the findings what drops the only copy of a weight."""
+        checkpoint, comparison = self.checkpoint, self.comparison
+        if checkpoint is None:
+            return
+        root = find_root(checkpoint.tree, self.settings.root) if self.settings.root is not None else None
+        whole = self.error is None and not self.interrupted
+        self.findings = keeping(self.findings, checkpoint, comparison if whole else None, self.path, root, self.shown)
 
     def _pass_by(self, source: Source, container: Container) -> Generator[Event, None, tuple[Source, Container]]:
         """Read what is unpacked as it is read, before anything is said of it: how it ends shows last."""

@@ -103,6 +103,8 @@ def _marks(found: _Open, comparison: Comparison) -> dict[str, Mark]:
             if choices[old]:
                 marks[old] = _mark(found, old, partners.get(old), choices[old])
     _tie(found, comparison, marks)
+    for key in found.loose:
+        marks.setdefault(key, Mark(Given(), "the target has no place for it: null leaves it out"))
     return marks
 
 

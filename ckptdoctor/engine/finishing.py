@@ -5,18 +5,17 @@ Each is planned as it would be carried out, from headers alone, and named only i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.edits import Drop
+from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.drafting import drafted
 from ckptdoctor.engine.name_map import NameMap, resolved
-from ckptdoctor.engine.request import FixRequest, again
+from ckptdoctor.engine.request import FixRequest, again, draft_path
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.published.table import QUERIES
@@ -33,13 +32,15 @@ _MANY = 20_000  # keys of which only what is likely is tried
 class Attempt:
     """What came of planning a request: the contents and the steps that lead there; whether the target would load it.
 
-    ``why`` is the sentence that says what does not fit.
+    ``why`` is the sentence that says what does not fit. ``lost`` are the weights that the steps leave out though they
+    are nowhere else in the file: no command is printed that does so.
     """
 
     checkpoint: Checkpoint
     steps: tuple[Step, ...]
     fits: bool
     why: str = ""
+    lost: tuple[str, ...] = ()
 
 
 Try = Callable[[FixRequest], Attempt]
@@ -55,42 +56,61 @@ class Ways:
 
 def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
     """What would finish the refused ``request``."""
-    reference = request.reference
-    assert reference is not None
+    told: tuple[str, ...] = ()
     if request.write_map is None:
-        lines = tuple(_losing(request, attempt)) or tuple(_arranging(request, attempt))
+        told, finishes = _losing(request, attempt)
+        lines = told if finishes else tuple(_arranging(request, attempt))
         if lines:
             return Ways(lines)
+    found = _drafting(original, request, attempt)
+    if told and not found.lines:
+        return Ways((*told, "  no command that keeps it can finish: the target has no place for it"))
+    return replace(found, lines=(*told, *found.lines))
+
+
+def _drafting(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
+    """A draft map of what is certain, with a mark for each other key."""
+    assert request.reference is not None
     careful = attempt(replace(request, unsafe=False))
-    comparison = compare(careful.checkpoint, reference)
-    if comparison.nested or family_of(layout(comparison.plain.here), layout(reference.tensors)) is not None:
+    comparison = compare(careful.checkpoint, request.reference)
+    if comparison.nested or family_of(layout(comparison.plain.here), layout(request.reference.tensors)) is not None:
         return Ways()
-    draft = drafted(original, careful.checkpoint, careful.steps, reference)
-    if not draft.marks:
-        return Ways()
-    return _confirming(request, attempt, draft)
+    draft = drafted(original, careful.checkpoint, careful.steps, request.reference)
+    return _confirming(request, attempt, draft) if draft.marks else Ways()
 
 
-def _losing(request: FixRequest, attempt: Try) -> Iterator[str]:
-    """What --unsafe-fixes does in addition, by name."""
+def _losing(request: FixRequest, attempt: Try) -> tuple[tuple[str, ...], bool]:
+    """What --unsafe-fixes does in addition, by name; and whether its command may be printed: it loses no weight."""
     if request.unsafe:
-        return
+        return (), False
     wanted = replace(request, unsafe=True)
     found = attempt(wanted)
-    if found.fits:
-        yield f"  to finish: --unsafe-fixes, which also would {_losses(found.steps)}:"
-        yield f"    {again(wanted)}"
+    if not found.fits:
+        return (), False
+    if found.lost:
+        gone = [key for step in found.steps if step.safety is Safety.UNSAFE for key in _gone([step])]
+        those = "" if set(gone) == set(found.lost) else f" of {_listed(found.lost)}"
+        return (f"  --unsafe-fixes would also {_losses(found.steps)}: no other copy{those} is in this file",), False
+    return (f"  to finish: --unsafe-fixes, which also would {_losses(found.steps)}:", f"    {again(wanted)}"), True
 
 
 def _losses(steps: Sequence[Step]) -> str:
     """What steps that change or drop something do."""
     titles = [step.title for step in steps if step.safety.value == "unsafe"]
-    gone = [str(path[-1]) for step in steps for edit in step.edits if isinstance(edit, Drop) for path in edit.paths]
+    gone = _gone(steps)
     said = ", ".join(dict.fromkeys(titles)) or "change values"
     if not gone:
         return said
-    more = f" and {len(gone) - _SHOWN:,} more" if len(gone) > _SHOWN else ""
-    return f"{said} ({', '.join(gone[:_SHOWN])}{more})"
+    return f"{said} ({_listed(gone)})"
+
+
+def _gone(steps: Sequence[Step]) -> list[str]:
+    return [str(path[-1]) for step in steps for edit in step.edits if isinstance(edit, Drop) for path in edit.paths]
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
@@ -104,8 +124,9 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
     for wanted in _layouts(request, found):
         if attempt(wanted).fits:
             rows.append(wanted)
-        elif not request.unsafe and attempt(replace(wanted, unsafe=True)).fits:
-            rows.append(replace(wanted, unsafe=True))
+        elif not request.unsafe:
+            losing = attempt(replace(wanted, unsafe=True))
+            rows += [replace(wanted, unsafe=True)] if losing.fits and not losing.lost else []
     if rows:
         yield "  to finish, say how queries, keys and values lie in it, which no shape tells:"
         yield from (f"    {again(each)}" for each in rows)
@@ -141,13 +162,13 @@ def _heads(found: Sequence[Fused]) -> list[int]:
 
 def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
     """A draft map that is written, confirmed and applied, where it would make everything fit."""
-    path = request.write_map or f"{os.path.splitext(request.path)[0]}.map.json"
+    path = request.write_map or draft_path(request.path)
     bare = replace(
         request,
         root=None, drop=(), keep=(), slim=False, strip_module=False, strip_prefixes=(), renames=(), add_prefix=None,
         write_map=None, name_map=replace(resolved(draft), file=path),
     )  # fmt: skip
-    applied = next((each for each in _variants(bare) if attempt(each).fits), None)
+    applied = next((each for each in _variants(bare) if (came := attempt(each)).fits and not came.lost), None)
     if applied is None:
         return Ways()
     number = plural(len(draft.marks), "pair")
@@ -168,9 +189,8 @@ def _confirming(request: FixRequest, attempt: Try, draft: NameMap) -> Ways:
 
 def _variants(request: FixRequest) -> Iterator[FixRequest]:
     """The request, and with what else it may need."""
-    yield request
-    if not request.unsafe:
-        yield replace(request, unsafe=True)
+    yield replace(request, unsafe=False)
+    yield replace(request, unsafe=True)
     if request.qkv_layout is None:
         yield replace(request, qkv_layout=LAYOUTS[0])
 

@@ -74,8 +74,8 @@ def spare_parts(
     for part in found.parts:
         bytes_ = ", the bytes of the target" if part.prefix == chosen else ""
         named = f"  {part.prefix.removesuffix('.')}, {plural(len(part.keys), 'key')}{bytes_}"
-        command = again(replace(request, keep=(*request.keep, *part.keep), drop=(*request.drop, *part.drop)))
-        lines.append(f"{named}: {command}" if part.keep or part.drop else f"{named}: name its keys with --keep")
+        command = again(replace(request, keep=(*request.keep, *part.keep)))
+        lines.append(f"{named}: {command}" if part.keep else f"{named}: name its keys with --keep")
     raise RefusedError("\n".join(lines))
 
 

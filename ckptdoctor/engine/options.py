@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from shlex import join
+from shlex import join, quote
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, at
 from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, TakeRoot
@@ -188,14 +189,15 @@ def collision(label: str, one: str, other: str, name: str, prefix: str | None = 
     rows.sort(key=lambda row: row[0] == name)
     room = max(len(key) for key, _ in rows)
     moving, staying = rows[0][0], rows[1][0]
-    ways = [f"--drop {staying}"]
+    lines = [f"{label} would give two keys one name", *(f"  {key:<{room}}  {what}" for key, what in rows)]
     if prefix is not None:
         token = prefix.rstrip(".").replace(".", r"\.")
         rest = moving[len(prefix) :].split(".")[0]
-        ways.append(f"--rename '{token}\\.{rest}={token[:3]}_{rest}'")
-    choices = ", or ".join(ways)
-    lines = [f"{label} would give two keys one name", *(f"  {key:<{room}}  {what}" for key, what in rows)]
-    return RefusedError("\n".join([*lines, f"  choose: {choices}"]))
+        return RefusedError("\n".join([*lines, f"  instead: --rename '{token}\\.{rest}={token[:3]}_{rest}'"]))
+    other = quote(f"^{re.escape(staying)}$=other_{staying}")
+    return RefusedError(
+        "\n".join([*lines, f"  give one of them another name in a repair before this one: --rename {other}"])
+    )
 
 
 def _nearest(text: str, checkpoint: Checkpoint) -> str:

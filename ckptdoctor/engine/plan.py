@@ -44,6 +44,7 @@ from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.origins import Origins
 from ckptdoctor.engine.others import require_no_others
+from ckptdoctor.engine.printable import lost_by
 from ckptdoctor.engine.remapping import in_its_place, remap_edits
 from ckptdoctor.engine.request import FixRequest, index_path, output_path, require_local
 from ckptdoctor.engine.sharing import insist_on_twins
@@ -174,7 +175,9 @@ def _unpack(draft: _Draft, container: Container) -> None:
 
 @collector_paused()
 def is_carried_out(request: FixRequest) -> bool:
-    """Whether the chain towards a target would be written: as ``plan``, without what would finish where it is not.
+    """Whether the chain towards a target would be written, and lose no weight.
+
+    As ``plan``, without what would finish where it is not.
 
     Raises what ``plan`` does where it is refused.
     """
@@ -186,7 +189,7 @@ def is_carried_out(request: FixRequest) -> bool:
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
             require_own_values(original)
-        return bool(edits) and formats.rewrite(source, original, edits) is not None
+        return bool(edits) and not draft.lost and formats.rewrite(source, original, edits) is not None
 
 
 def _wish(draft: _Draft, request: FixRequest) -> None:
@@ -208,7 +211,7 @@ def _fit_or_say(draft: _Draft, source: Source, request: FixRequest, rules: tuple
             fit_to_reference(tried, source, wanted, rules)
         except (RefusedError, UsageError) as error:
             return Attempt(tried.checkpoint, tuple(tried.steps), False, error.message)
-        return Attempt(tried.checkpoint, tuple(tried.steps), fits=True)
+        return Attempt(tried.checkpoint, tuple(tried.steps), fits=True, lost=tuple(tried.lost))
 
     try:
         fit_to_reference(draft, source, request, rules)
@@ -231,6 +234,7 @@ class _Draft:
         self.steps: list[Step] = []
         self.origins = Origins()
         self.original = checkpoint
+        self.lost: list[str] = []  # weights that rules leave out, and that are nowhere else
         self._unsafe = unsafe
 
     @property
@@ -250,6 +254,8 @@ class _Draft:
         """One more step; nothing where it has no edits."""
         said: list[Change] = []
         insist_on_twins(self.checkpoint, edits)
+        if safety is Safety.UNSAFE and not label.startswith("--"):  # what was asked for by name is known
+            self.lost += lost_by(edits, self.checkpoint)
         for run in runs(edits):
             self.origins.remember(self.checkpoint, run)
             after = apply(self.checkpoint, run)

@@ -6,19 +6,29 @@ weights is not brought to its target by a rename.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, addresses, show_path
+from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.edits import Drop, Edit, Rename, RenameModules, Reorder, Safety
+from ckptdoctor.engine.paths import STANDARD_INPUT
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import Coverage, Finding, Severity
+
+if TYPE_CHECKING:
+    from ckptdoctor.facts.alignment import Comparison
 
 _DAMAGE = "F"  # the family of rules about files that are not what was written
 _IN_DOUBT = ("P213",)  # readers disagree on what the pickle holds, so that nothing can be proven of it
 _LAYOUT = ("M971", "M978")  # of no account in a file of which values are missing
 _TRAINED = ("L906",)  # its repair leaves out what was trained: it can be asked for, and is no advice
 _AUTO = "--auto"
+# edits that only name and leave out: what they drop goes into nothing else
+_NAMING = (Drop, Rename, RenameModules, Reorder)
 _TRY = "That alone does not make the file fit. What would, or that nothing does, is told by:"
 
 
@@ -35,6 +45,94 @@ def printable(findings: Iterable[Finding], checkpoint: Checkpoint | None) -> lis
     if checkpoint is None or not checkpoint.tensors:
         found = [_without_values(each) for each in found]
     return found
+
+
+def keeping(
+    findings: Iterable[Finding],
+    checkpoint: Checkpoint,
+    comparison: Comparison | None,
+    path: str,
+    root: KeyPath | None,
+    shown: str,
+) -> list[Finding]:
+    """The findings without a repair that leaves out the only copy of a weight: a person decides that in a draft map.
+
+    ``--unsafe-fixes`` still does it for whoever asks for it by that name.
+    """
+    found = list(findings)
+    losses = [_loss(each, checkpoint) for each in found]
+    if not any(losses):
+        return found
+    local = comparison is not None and not addresses.is_address(path)
+    drafted = comparison is not None and local and _is_drafted(path, comparison.reference, root)
+    command = _drafting(comparison.reference, root, shown) if comparison is not None and drafted else ""
+    passed = comparison is not None and _passes_over(comparison)
+    return [
+        each if not loss else replace(each, fix=None, **_decided(each, loss, command, passed))
+        for each, loss in zip(found, losses, strict=True)
+    ]
+
+
+def _loss(finding: Finding, checkpoint: Checkpoint) -> int:
+    """How many weights the repair of a finding would leave out that are nowhere else in the file."""
+    fix = finding.fix
+    if fix is None or fix.safety is not Safety.UNSAFE:
+        return 0
+    return len(lost_by(fix.edits, checkpoint))
+
+
+def lost_by(edits: Sequence[Edit], checkpoint: Checkpoint) -> list[str]:
+    """The weights that edits leave out and that are nowhere else; what goes into another tensor is not lost."""
+    going = [path for each in edits if isinstance(each, Drop) for path in each.paths]
+    if not going or not all(isinstance(each, _NAMING) for each in edits):
+        return []
+    from ckptdoctor.facts.only_copies import only_copies
+
+    return [tensor.key for tensor in only_copies(checkpoint, going)]
+
+
+def _decided(finding: Finding, loss: int, command: str, passed: bool) -> dict[str, Any]:
+    """The words and the command with which a person decides, in the place of a repair."""
+    what = "This file has the only copy of it" if loss == 1 else f"This file has the only copy of {loss:,} of them"
+    what = "This file has the only copy of each" if 1 < loss == len(finding.keys) else what
+    over = " load_state_dict(strict=False) passes over what the model does not have." if passed else ""
+    if not command:
+        said = f"{what}, so no command that drops {'it' if loss == 1 else 'them'} is offered.{over}"
+        return {"advice": f"{finding.advice} {said}".strip()}
+    said = f"{what}.{over} To leave {'it' if loss == 1 else 'them'} out, confirm that in a draft map:"
+    return {"advice": f"{finding.advice} {said}".strip(), "commands": (*finding.commands, command)}
+
+
+def _passes_over(comparison: Comparison) -> bool:
+    """Whether ``load_state_dict(strict=False)`` of the target loads everything that it wants as it is."""
+    plain = comparison.plain
+    return not comparison.nested and not comparison.steps and not plain.missing and not plain.mismatched
+
+
+def _drafting(reference: Reference, root: KeyPath | None, shown: str) -> str:
+    from ckptdoctor.engine.request import draft_path
+
+    where = f"--root {shlex.quote(show_path(root))} " if root else ""
+    draft = draft_path("draft" if shown == STANDARD_INPUT else shown)
+    return complete(f"ckptdoctor fix FILE {where}{_AUTO} {reference.option} --write-map {shlex.quote(draft)}")
+
+
+def _is_drafted(path: str, reference: Reference, root: KeyPath | None) -> bool:
+    """Whether a draft map of this file would lead to the target, once it is confirmed."""
+    from ckptdoctor.engine.fitting import UnfitError
+    from ckptdoctor.engine.plan import plan
+    from ckptdoctor.engine.request import FixRequest, draft_path
+
+    if not reference.option:
+        return False
+    where = show_path(root) if root else None
+    try:
+        plan(FixRequest(path, root=where, auto=True, reference=reference, write_map=draft_path(path)))
+    except UnfitError as error:
+        return error.draft is not None
+    except CkptDoctorError:
+        return False
+    return True
 
 
 def _without_values(finding: Finding) -> Finding:

@@ -127,6 +127,11 @@ def again(request: FixRequest) -> str:
     return complete(line)
 
 
+def draft_path(path: str) -> str:
+    """Where the draft map of a file goes: beside it."""
+    return f"{os.path.splitext(path.rstrip('/'))[0]}.map.json"
+
+
 def substitution(text: str) -> Substitution:
     """``REGEX=REPL``, taken apart at the last ``=``. Raises UsageError, with the position of what makes no sense."""
     expression, sign, replacement = text.rpartition("=")

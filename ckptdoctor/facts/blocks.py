@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.late import late_dataclass
 
@@ -18,11 +19,15 @@ _TEACHERS = frozenset({"teacher", "teacher_model", "teacher_net", "teacher_netwo
 
 @late_dataclass(frozen=True)
 class Block:
-    """The keys below one name at the top, after the cures. ``copies``: some are the target's own under that name."""
+    """The keys below one name at the top, after the cures. ``copies``: some are the target's own under that name.
+
+    ``trained``: it may be a network of its own, a teacher or what a loss looks at, and not counts and class weights.
+    """
 
     name: str
     keys: tuple[str, ...]
     copies: bool
+    trained: bool
 
 
 def is_side(name: str) -> bool:
@@ -47,5 +52,11 @@ def side_blocks(comparison: Comparison, unexpected: Iterable[str]) -> tuple[Bloc
         if name not in own:
             inner = [(wanted.get(key[len(name) + 1 :]), here[key].shape) for key in keys]
             copies = any(expected is not None and expected.shape == shape for expected, shape in inner)
-            blocks.append(Block(name, tuple(keys), copies))
+            trained = name.lower() in _TEACHERS or any(map(_may_be_trained, [here[key] for key in keys]))
+            blocks.append(Block(name, tuple(keys), copies, trained))
     return tuple(blocks)
+
+
+def _may_be_trained(tensor: Tensor) -> bool:
+    """Whether it may be a layer's: of a weight for each class, a mean or a count there is one number each."""
+    return tensor.dtype.kind == "float" and len(tensor.shape) > 1

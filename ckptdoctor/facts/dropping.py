@@ -1,4 +1,4 @@
-"""The fewest ``--drop`` patterns for some keys: by the modules that they lie in, or by the names that they end with."""
+"""The fewest patterns for some keys: by the modules that they lie in, or by the names that they end with."""
 
 from __future__ import annotations
 

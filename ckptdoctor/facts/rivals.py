@@ -29,19 +29,17 @@ class Part:
     """One of several parts: the ``prefix`` of its keys (or, where one is added, of the target's), and its tensors by
     what follows the prefix.
 
-    ``keep`` or ``drop`` are the patterns that choose it among the others; neither where that would take too many.
+    ``keep`` are the patterns that choose it among the others; none where that would take too many.
     """
 
     prefix: str
     keys: Mapping[str, Tensor]
     keep: tuple[str, ...] = ()
-    drop: tuple[str, ...] = ()
 
     @property
     def options(self) -> str:
         """The patterns as options of ``ckptdoctor fix``."""
-        pairs = [*[("--keep", each) for each in self.keep], *[("--drop", each) for each in self.drop]]
-        return " ".join([f"{option} {shlex.quote(pattern)}" for option, pattern in pairs])
+        return " ".join([f"--keep {shlex.quote(pattern)}" for pattern in self.keep])
 
 
 @late_dataclass(frozen=True)
@@ -188,6 +186,7 @@ def _part(comparison: Comparison, prefix: str, parts: Sequence[str], rests: Mapp
     keys = {rest: here[prefix + rest] for rest in rests}
     if len(rests) == len(comparison.cured.fits):
         return Part(prefix, keys, keep=(f"{escape(prefix)}*",))
-    others = [here[each + rest] for each in parts if each != prefix for rest in rests]
-    patterns = drop_patterns(comparison.checkpoint, others)
-    return Part(prefix, keys, drop=tuple(patterns) if len(patterns) <= _PATTERNS else ())
+    others = {each + rest for each in parts if each != prefix for rest in rests}
+    kept = [tensor for key, tensor in here.items() if key not in others]
+    patterns = drop_patterns(comparison.checkpoint, kept)
+    return Part(prefix, keys, keep=tuple(patterns) if len(patterns) <= _PATTERNS else ())

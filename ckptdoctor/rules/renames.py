@@ -42,7 +42,7 @@ def rename_fix(
         one, other, name = collision
         return (
             None,
-            f'No repair is offered: "{one}" and "{other}" would both become "{name}"; drop or rename one first.',
+            f'No repair is offered: "{one}" and "{other}" would both become "{name}"; rename one first.',
         )
     return Fix(title, edits, safety, option), ""
 

@@ -68,7 +68,7 @@ def test_a_refusal_names_both_keys_and_the_ways_out(tmp_path: Path):
         "refused · --strip-prefix encoder. would give two keys one name",
         "  encoder.norm.w  →  norm.w",
         "  norm.w          is already there",
-        r"  choose: --drop norm.w, or --rename 'encoder\.norm=enc_norm'",
+        r"  instead: --rename 'encoder\.norm=enc_norm'",
     ]
     as_json = json.loads(fix("m.pt", "--strip-prefix", "encoder", "--format", "json", cwd=tmp_path).stdout)
     assert as_json["status"] == "refused"

@@ -189,7 +189,7 @@ def test_a_collision_is_refused_with_both_names_and_the_ways_out(tmp_path: Path)
         "--strip-prefix encoder. would give two keys one name",
         "  encoder.norm.weight  →  norm.weight",
         "  norm.weight          is already there",
-        r"  choose: --drop norm.weight, or --rename 'encoder\.norm=enc_norm'",
+        r"  instead: --rename 'encoder\.norm=enc_norm'",
     ]
     outcome = fixed(path, strip_prefixes=("encoder",), drop=("norm.weight",))
     assert_same(load(outcome.plan.output), {"norm.weight": torch.zeros(1), "fc": torch.ones(2)})

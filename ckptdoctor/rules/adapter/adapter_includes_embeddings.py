@@ -16,7 +16,6 @@ How it is found
 
 Repair
     None by itself: their values would have to be held against those of the base model. Where they are the same,
-    ``ckptdoctor fix FILE --drop '*.lm_head.weight'`` (the finding names the patterns) leaves them out, and
     ``save_pretrained(…, save_embedding_layers=False)`` does not write them.
 """
 

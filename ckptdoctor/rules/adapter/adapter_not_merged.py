@@ -91,8 +91,8 @@ HEALTHY = (
 _MERGE = "To keep what was trained, add it to the weights, W + lora_alpha / r · B A"
 _CONFIG = "adapter_config.json"
 _TWICE_HERE = (
-    "Some layers are here twice, as they were trained and as they were before: take one of the two first. Then check "
-    "says how the adapter is merged."
+    "Some layers are here twice, as they were trained and as they were before: give one of the two the name of the "
+    "layer first. Then check says how the adapter is merged."
 )
 
 
@@ -150,10 +150,13 @@ def _merging(path: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _choice(adapter: Adapter) -> tuple[str, ...]:
-    """The commands that take one of the two states of a layer: nobody else can know which is wanted."""
+    """The commands that give one of the two states of a layer its name: nobody else can know which is wanted.
+
+    The other one stays, under a name of its own.
+    """
     names = list(dict.fromkeys([part.adapter for part in adapter.copies.values()]))
     trained = [f"--rename '\\.modules_to_save\\.{name}='" for name in names if re.fullmatch(r"\w+", name)]
     return (
-        f"ckptdoctor fix FILE --drop '*.original_module.*' {' '.join(trained)}",
-        "ckptdoctor fix FILE --drop '*.modules_to_save.*' --rename '\\.original_module='",
+        f"ckptdoctor fix FILE --rename '\\.original_module=.untrained' {' '.join(trained)}",
+        "ckptdoctor fix FILE --rename '\\.modules_to_save\\.=.trained_' --rename '\\.original_module='",
     )

@@ -104,7 +104,7 @@ def _problem(
         safety,
         "--select L901",
     )
-    commands = _choice(adapter) if fix is None else ()
+    commands = _choice(adapter) if fix is None and len(held) == len(state_dict.tensors) else ()
     if commands:
         advice = f"One file holds one adapter. Choose, of {quoted}:"
     return Problem(
@@ -128,13 +128,9 @@ def _choice(adapter: Adapter) -> tuple[str, ...]:
     keys = (*adapter.parts, *adapter.copies)
     found = []
     for kept in adapter.names[:_SHOWN]:
-        patterns = []
-        for name in adapter.names:
-            if name != kept and any(f".{name}." in key for key in keys):
-                patterns.append(f"*.{escape(name)}.*")
-            if name != kept and any(key.endswith(f".{name}") for key in keys):
-                patterns.append(f"*.{escape(name)}")
-        found.append(" ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns]))
+        patterns = [f"*.{escape(kept)}.*"] if any(f".{kept}." in key for key in keys) else []
+        patterns += [f"*.{escape(kept)}"] if any(key.endswith(f".{kept}") for key in keys) else []
+        found.append(" ".join([f"--keep {shlex.quote(pattern)}" for pattern in patterns]))
     return tuple([f"ckptdoctor fix FILE {options}" for options in found])
 
 

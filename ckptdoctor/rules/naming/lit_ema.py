@@ -20,8 +20,8 @@ How it is found
 Repair
     Where the reference wants the averaged weights under their own names, the two counters are dropped
     (``ckptdoctor fix FILE --drop decay --drop num_updates``). Confirmed: they only matter to go on averaging. Where it
-    wants the trained weights beside them, the whole average can be dropped (``--drop 'model_ema.*'``). Unsafe: those
-    are weights, and perhaps the better ones.
+    wants the trained weights beside them, the whole average can be left out, by confirming it in a draft map
+    (``--write-map``). Unsafe: those are weights, and perhaps the better ones.
 """
 
 from __future__ import annotations

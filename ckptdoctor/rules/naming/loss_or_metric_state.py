@@ -16,8 +16,9 @@ How it is found
     other name is for R002.
 
 Repair
-    ``ckptdoctor fix FILE --drop 'criterion.*'``. Confirmed: the target is complete without it. Unsafe where the block
-    holds the target's own layers, as a teacher does: then somebody has to say which of the two is wanted.
+    ``ckptdoctor fix FILE --drop 'criterion.*'``. Confirmed for counts, and weights of classes: the target is complete
+    without them. Unsafe where the block may hold what was trained (a teacher, or what a loss looks at): then somebody
+    has to confirm that in a draft map, for which the finding gives the command.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def loss_or_metric_state(comparison: Comparison) -> Iterator[Problem]:
             f'{"lies" if len(block.keys) == 1 else "lie"} under "{block.name}.", beside a model that is complete '
             f"for {comparison.reference.source}",
             _cause(comparison, block),
-            Safety.UNSAFE if block.copies else Safety.CONFIRMED,
+            Safety.UNSAFE if block.copies or block.trained else Safety.CONFIRMED,
         )
 
 
@@ -85,4 +86,6 @@ def _cause(comparison: Comparison, block: Block) -> str:
             f"Under that name are the target's own layers a second time ({size}), such as a teacher's: decide "
             "which of the two is wanted."
         )
+    if block.trained:
+        return f"A teacher, or what a loss looks at, was saved beside the model ({size}); the target does without."
     return f"A loss, a metric or the like was saved beside the model ({size}); the target does without."

@@ -17,22 +17,21 @@ How it is found
     again. Where one pair of sizes explains every shape it is named.
 
 Repair
-    None: values cannot be made up. Build the target with the checkpoint's sizes, or leave these layers out
-    (``--drop 'fc.*'``) and train them anew.
+    None: values cannot be made up. Build the target with the checkpoint's sizes, or leave these layers out when the
+    file is loaded, and train them anew: the finding gives the line.
 """
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.dropping import drop_patterns
 from ckptdoctor.facts.leftovers import explained
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.dropping import leaving_out
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 
@@ -60,7 +59,6 @@ HEALTHY = (
 )
 
 _SHOWN = 3  # keys whose shapes the message gives
-_PATTERNS = 4  # --drop options that the advice gives
 
 
 @rule("R003", "shape-mismatch", Severity.ERROR)
@@ -83,8 +81,7 @@ def shape_mismatch(comparison: Comparison) -> Iterator[Problem]:
         torch_says=tuple(
             [wording.size_mismatch(key, here[key].shape, there[key].shape) for key in mismatched[:_SHOWN]]
         ),
-        advice="Build the target with these sizes, or leave the layers out and train them anew: "
-        f"{_drops(comparison, mismatched)}.",
+        advice=_advice(comparison, mismatched),
         keys=tuple([here[key].path for key in mismatched]),
         location=Location(path=comparison.path),
     )
@@ -94,11 +91,10 @@ def _shapes(key: str, tensor: Tensor, expected: Expected) -> str:
     return f"{key} {wording.shape(tensor.shape)} here, {wording.shape(expected.shape)} there"
 
 
-def _drops(comparison: Comparison, keys: tuple[str, ...]) -> str:
-    here = comparison.cured.here
-    patterns = drop_patterns(comparison.checkpoint, [here[key] for key in keys])
-    shown = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]])
-    return f"ckptdoctor fix FILE {shown}{' …' if len(patterns) > _PATTERNS else ''}"
+def _advice(comparison: Comparison, keys: tuple[str, ...]) -> str:
+    line = leaving_out(comparison, keys)
+    said = "Build the target with these sizes, or leave the layers out when you load the file, and train them anew"
+    return f"{said}: {line}" if line else f"{said}."
 
 
 def _explanation(comparison: Comparison, keys: tuple[str, ...]) -> str:

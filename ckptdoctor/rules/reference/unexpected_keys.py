@@ -16,9 +16,11 @@ How it is found
     fits, W311 speaks instead.
 
 Repair
-    ``ckptdoctor fix FILE --drop 'fc.*'`` leaves them out. Unsafe: they go, and the target may want them under another
-    name. Not offered while something that the target wants is missing or of another shape, nor where it would take more
-    than a few patterns.
+    ``load_state_dict(strict=False)`` passes over them. To leave them out of a file, confirm that in a draft map:
+    ``ckptdoctor fix FILE --like OTHER --write-map draft.json`` marks each of them, and ``--map draft.json`` drops those
+    in whose place somebody has put ``null``. Unsafe, since they may be in this file alone: ``fix --auto
+    --unsafe-fixes`` drops them without asking, and no command that does so is printed but where they are copies of what
+    stays. Not offered while something that the target wants is missing or of another shape.
 """
 
 from __future__ import annotations

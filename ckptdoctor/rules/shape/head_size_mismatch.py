@@ -18,21 +18,20 @@ How it is found
     speaks instead.
 
 Repair
-    Build the target with the checkpoint's number of classes; or ``ckptdoctor fix FILE --drop 'fc.*'`` leaves the head
-    out, to be trained anew. Unsafe: its weights go.
+    None: no values can be made up. Build the target with the checkpoint's number of classes; or leave the head out when
+    the file is loaded, and train it anew: the finding gives the line. The file keeps its head.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.edits import Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.heads import Head
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import drop_fix
+from ckptdoctor.rules.dropping import leaving_out
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.shaping import likewise, mismatch
@@ -114,13 +113,12 @@ def head_size_mismatch(comparison: Comparison) -> Iterator[Problem]:
     if not heads:
         return
     pairs = [pair for head in heads for pair in head.pairs]
-    fix, scattered = drop_fix(comparison, [pair.key for pair in pairs], Safety.UNSAFE)
     cause, way = _words(heads)
     out = "the head" if len(heads) == 1 else "the heads"
-    advice = (
-        f"Either build the model with {way}, or leave {out} out and train {'it' if len(heads) == 1 else 'them'} anew."
-    )
-    yield mismatch(comparison, pairs, likewise(pairs), cause, f"{advice} {scattered}".rstrip(), fix)
+    line = leaving_out(comparison, [pair.key for pair in pairs])
+    anew = f"train {'it' if len(heads) == 1 else 'them'} anew{f': {line}' if line else '.'}"
+    advice = f"Either build the model with {way}, or leave {out} out when you load the file, and {anew}"
+    yield mismatch(comparison, pairs, likewise(pairs), cause, advice)
 
 
 def _words(heads: tuple[Head, ...]) -> tuple[str, str]:

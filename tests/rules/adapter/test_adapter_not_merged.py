@@ -100,21 +100,28 @@ def test_several_adapters_go_together(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "kept"), [(0, "modules_to_save.default"), (1, "original_module")], ids=["trained", "as it was"]
+    ("command", "kept", "other"),
+    [
+        (0, "modules_to_save.default", "lm_head.untrained.weight"),
+        (1, "original_module", "lm_head.trained_default.weight"),
+    ],
+    ids=["trained", "as it was"],
 )
-def test_of_a_layer_that_is_there_twice_one_is_chosen(command: int, kept: str, tmp_path: Path) -> None:
-    """Nothing is guessed: the finding gives a command for each, after which the base model can be had."""
+def test_of_a_layer_that_is_there_twice_one_is_chosen(command: int, kept: str, other: str, tmp_path: Path) -> None:
+    """Nothing is guessed or lost: the finding gives a command for each, after which the base model can be had."""
     path, base = _whole(lora(modules_to_save=["lm_head"]), tmp_path)
     state = torch.load(path, weights_only=True)
     state["base_model.model.lm_head.modules_to_save.default.weight"] += 1
     torch.save(state, path)
     (finding,) = found(path, CODE)
     assert finding.fix is None
-    drops, renames = (re.findall(f"--{option} '([^']+)'", "\n".join(finding.commands)) for option in ("drop", "rename"))
+    renames = tuple(map(substitution, re.findall("--rename '([^']+)'", finding.commands[command])))
     one, out = tmp_path / "one.pt", tmp_path / "out.pt"
-    repair(plan(FixRequest(str(path), str(one), drop=(drops[command],), renames=(substitution(renames[command]),))))
+    repair(plan(FixRequest(str(path), str(one), renames=renames)))
     repair(plan(FixRequest(str(one), str(out), selection=Selection((CODE,)), unsafe=True)))
     given = torch.load(out, weights_only=True)
+    assert (given.pop(other) != given["lm_head.weight"]).all()
+    given.pop(other.replace("weight", "bias"))
     Net().load_state_dict(given, strict=True)
     assert torch.equal(given["lm_head.weight"], state[f"base_model.model.lm_head.{kept}.weight"])
     assert torch.equal(given["layers.0.q_proj.weight"], base["layers.0.q_proj.weight"])

@@ -79,9 +79,9 @@ def test_of_several_adapters_one_has_to_be_chosen(tmp_path: Path) -> None:
     (finding,) = found(path, CODE)
     assert '"default" and "other"' in finding.message
     assert finding.fix is None
-    assert finding.commands == tuple([f"ckptdoctor fix FILE --drop '*.{name}.*'" for name in ("other", "default")])
+    assert finding.commands == tuple([f"ckptdoctor fix FILE --keep '*.{name}.*'" for name in ("default", "other")])
     one = tmp_path / "one"
     one.mkdir()
-    repair(plan(FixRequest(str(path), str(one / path.name), drop=("*.other.*",))))
+    repair(plan(FixRequest(str(path), str(one / path.name), keep=("*.default.*",))))
     (finding,) = found(one / path.name, CODE)
     assert finding.fix is not None

@@ -78,11 +78,12 @@ def test_parts_under_other_names_are_rivals_too(capsys):
 
 
 def test_one_part_that_is_there_twice_is_named_by_what_the_other_has(capsys):
-    """Where the rest of the target fits as it is, the command leaves the other part out."""
+    """Where the rest of the target fits as it is, the command keeps that beside the part."""
     rest = {"conv.weight": torch.rand(4, 3, 3, 3)}
     here = {**rest, "main.fc.weight": torch.rand(2, 4), "extra.fc.weight": torch.rand(2, 4)}
     said = next(each for each in findings(capsys, here, {**rest, "fc.weight": torch.rand(2, 4)}) if each["commands"])
-    assert [re.findall("--drop ('.*?')", each) for each in said["commands"]] == [["'extra.*'"], ["'main.*'"]]
+    kept = [set(re.findall("--keep ('.*?')", each)) for each in said["commands"]]
+    assert kept == [{"'conv.*'", "'main.*'"}, {"'conv.*'", "'extra.*'"}]
     for name, command in zip(("main", "extra"), said["commands"], strict=True):
         assert run([*shlex.split(command)[1:], "-o", "well.pt", "--force"]) == 0
         assert torch.equal(torch.load("well.pt")["fc.weight"], here[f"{name}.fc.weight"])

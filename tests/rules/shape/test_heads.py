@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.reference.shape_mismatch import shape_mismatch
 from ckptdoctor.rules.shape.head_size_mismatch import head_size_mismatch
@@ -32,11 +31,25 @@ def test_the_screen_is_the_one_that_people_know() -> None:
     [found] = nouns.findings(head_size_mismatch, resnet50(), resnet50(classes=10))
     assert found.message == "fc.weight [1000, 2048] here, [10, 2048] in the model; fc.bias likewise"
     assert found.cause == "The checkpoint is a 1000-class model."
-    assert found.advice == ("Either build the model with num_classes=1000, or leave the head out and train it anew.")
-    assert found.fix is not None
-    assert found.fix.option == "--drop 'fc.*'"
-    assert found.fix.safety is Safety.UNSAFE
-    assert found.fix.edits == (Drop((("fc.weight",), ("fc.bias",))),)
+    assert found.advice == (
+        "Either build the model with num_classes=1000, or leave the head out when you load the file, and train it "
+        "anew: model.load_state_dict({key: value for key, value in weights.items() "
+        'if not key.startswith("fc.")}, strict=False)'
+    )
+    assert found.fix is None, "the file has the only copy of the head"
+
+
+def test_the_line_that_leaves_the_head_out_loads_the_rest() -> None:
+    """What it says is carried out by torch, and the head of the model stays as it is."""
+    model, saved = _net(2), _net(5).state_dict()
+    [found] = nouns.findings(head_size_mismatch, nouns.described(saved), nouns.described(model.state_dict()))
+    line = found.advice.partition(": ")[2]
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    result = eval(line, {"model": model, "weights": saved})
+    after = model.state_dict()
+    assert all(torch.equal(after[key], before[key]) for key in result.missing_keys)
+    assert all(torch.equal(after[key], saved[key]) for key in after if key not in result.missing_keys)
+    assert 0 < len(result.missing_keys) < len(after)
 
 
 def test_the_lines_are_those_of_torch() -> None:

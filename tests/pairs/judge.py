@@ -31,6 +31,7 @@ from tests.pairs.ways import WAYS
 
 FAMILIES = {**WAYS, **LIBRARIES, **ARITHMETIC, **ATTENTION, **TRAPS}
 _COMMAND = re.compile(r"(?:^|\s)(ckptdoctor (?:fix|convert|salvage) .+)$", re.MULTILINE)
+_NO_WEIGHT = re.compile(r"_mask$|^criterion\.|^loss_fn\.|rope\.freqs$|masked_bias$|n_averaged$")
 _CRASH = re.compile(r"Traceback|internal error|this is a bug", re.IGNORECASE)
 
 
@@ -109,6 +110,39 @@ def command(words: Sequence[str]) -> tuple[int, str]:
         except Exception as error:  # what reaches the person at the screen as a traceback
             return -1, f"{out.getvalue()}Traceback: {type(error).__name__}: {error}"
     return status, out.getvalue()
+
+
+def losing(number: int) -> list[str]:
+    """The printed commands for this pair that leave out a weight of which its file has no other copy.
+
+    A choice between parts is told by what each command keeps. All numbers are distinct, so that a weight is in the
+    output where one of them is, however it was cut, turned or computed.
+    """
+    found = []
+    with tempfile.TemporaryDirectory() as folder:
+        said = judged(number, folder=folder).said
+        pair = pair_of(number)
+        with _inside(folder):
+            for line in dict.fromkeys(_COMMAND.findall(said)):
+                words = shlex.split(line)[1:]
+                if {"--write-map", "--map", "--keep", "--root", "--merge-adapter"}.intersection(words):
+                    continue
+                output = f"printed{len(os.listdir())}{Path(words[1]).suffix}"
+                words = [*(words[: words.index("-o")] if "-o" in words else words), "-o", output]
+                command(words)
+                if os.path.exists(output):
+                    held = {each for value in _loaded(output).values() for each in value.double().flatten().tolist()}
+                    found += [f"{line}: {key}" for key, value in _weights(pair.source) if not held & value]
+    return found
+
+
+def _weights(source: Any) -> Iterator[tuple[str, set[float]]]:
+    """Every weight in a file that may be nested, with its values; what counts, masks or optimizes is none."""
+    for key, value in source.items():
+        if isinstance(value, dict) and key != "optimizer":
+            yield from _weights(value)
+        elif isinstance(value, torch.Tensor) and value.is_floating_point() and not _NO_WEIGHT.search(key):
+            yield key, set(value.double().flatten().tolist())
 
 
 def _finishes(said: str, pair: Pair, answers: Sequence[Answer]) -> bool:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.libraries import real
-from tests.pairs.judge import FAMILIES, Judged, Verdict, judged, pair_of
+from tests.pairs.judge import FAMILIES, Judged, Verdict, judged, losing, pair_of
 from tests.pairs.known import KNOWN
 from tests.pairs.pair import loads
 
@@ -58,6 +58,22 @@ def test_none_is_wrong_at_scale(unsafe, scale):
         if not is_known(first + number, unsafe) and (found := judged(first + number, unsafe)).verdict in BAD:
             wrong.append(told(found))
     assert not wrong, "\n".join(wrong)
+
+
+@real
+@pytest.mark.parametrize("family", ["base model", "more keys", "adapter", "trap: parts in doubt"])
+def test_no_printed_command_loses_what_is_left_over(family):
+    """Of a head, another layer, an adapter or a part too many the file has the only copy, and every line keeps it."""
+    first = list(FAMILIES).index(family)
+    assert [each for number in (first, first + len(FAMILIES)) for each in losing(number)] == []
+
+
+@real
+@pytest.mark.slow
+def test_no_printed_command_loses_a_weight(scale):
+    """Whatever is wrong with a file, no line that is printed for it leaves out the only copy of a weight."""
+    lost = [each for number, _ in scale.cases(AT_SCALE, at_least=2 * len(FAMILIES)) for each in losing(number)]
+    assert not lost, "\n".join(lost)
 
 
 @real

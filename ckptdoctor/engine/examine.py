@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.engine.crash import one_line, wants_trace
@@ -68,6 +69,8 @@ def _last(path: str, shown: str, settings: Settings, targets: Targets, watch: Wa
         if not known:  # nothing was examined yet: the request itself is wrong
             raise
         return FileReport(shown, None, None, error=f"{shown}: {error.message}")
+    if reference is not None and shown == STANDARD_INPUT:  # nobody knows the copy of it
+        reference = replace(reference, told=reference.told.replace(path, "standard input"))
     with closing(_watched(diagnose(path, settings, reference, shown), watch)) as events:
         *_, last = events
     assert isinstance(last, Finished)

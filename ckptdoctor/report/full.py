@@ -14,7 +14,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.interrupted import interrupted, left_behind, not_begun
 from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.report.paint import Paint
-from ckptdoctor.report.shell import fix_command, quote, with_path
+from ckptdoctor.report.shell import fix_command, with_path
 from ckptdoctor.report.wrapping import abridged, columns, joined, wrapped
 
 _KEYS = 4  # keys named in a finding before the rest is counted
@@ -184,7 +184,7 @@ def _of_the_rest(coverage: Coverage, findings: Iterable[Finding]) -> str:
 def _chain(coverage: Coverage, path: str, paint: Paint) -> Iterator[str]:
     """The command that does all the steps, where they make everything fit that is wanted."""
     if coverage.option and coverage.steps and coverage.steps[-1].keys == coverage.total_keys:
-        command = complete(f"ckptdoctor fix {quote(path)} --auto {coverage.option}")
+        command = complete(f"{fix_command(path)} --auto {coverage.option}")
         yield f"  repair:   {paint.accent(command)}"
 
 

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 from tests.cli.files import printable, spelt
 from tests.commands import run
@@ -94,6 +95,23 @@ def test_standard_input(shelf):
     result = run("check", "-", cwd=shelf, stdin=(shelf / "sick.pt").read_bytes())
     assert result.returncode == 1
     assert result.stdout.startswith(b"- ") and b"ckptdoctor fix FILE --strip-module" in result.stdout
+
+
+def test_what_is_told_of_standard_input_names_no_copy_of_it(tmp_path):
+    """Arguments of a class that come from the file are said to be from standard input."""
+    (tmp_path / "nets.py").write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def __init__(self, width):\n"
+        "        super().__init__()\n"
+        "        self.fc = torch.nn.Linear(width, 2)\n"
+    )
+    weights = {"fc.weight": torch.zeros(2, 4), "fc.bias": torch.zeros(2)}
+    saved = {"state_dict": weights, "hyper_parameters": {"width": 4}, "pytorch-lightning_version": "2.0"}
+    torch.save(saved, tmp_path / "net.ckpt")
+    result = run("check", "-", "--model", "nets:Net", cwd=tmp_path, stdin=(tmp_path / "net.ckpt").read_bytes())
+    assert b"width of nets:Net is from hyper_parameters of standard input\n" in result.stdout
+    assert b"ckptdoctor fix FILE --auto --model" in result.stdout
 
 
 def test_directories_and_globs(shelf):

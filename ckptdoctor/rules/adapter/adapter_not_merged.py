@@ -28,7 +28,8 @@ Repair
     no tensor, but in that file; where it is lost, ``--merge-adapter alpha=16`` says it. The sum is worked out in
     float64 and rounded once; peft's own ``merge_and_unload`` rounds the product, its multiple and the sum, so that the
     last digits may differ. The adapter itself is gone then: it cannot be told from the sum again. An adapter in a
-    folder of its own is added to its base likewise: ``ckptdoctor fix BASE --merge-adapter FOLDER``.
+    folder of its own is added to its base likewise: ``ckptdoctor fix BASE --merge-adapter FOLDER``. DoRA, LoHa, LoKr and
+    others are not merged: peft's ``merge_and_unload`` does it.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ SICK = (
     Example("within a training checkpoint", {"epoch": 2, "model": _WRAPPED}),
     Example("for the base model", _WRAPPED, like=_BASE),
     Example("with a layer that was trained as a whole", {**_WRAPPED, **_TWICE}),
+    Example("with the magnitudes of DoRA", {**_WRAPPED, f"{_Q}.lora_magnitude_vector.default.weight": T((4,))}),
     Example(
         "as old versions of peft wrapped layers",
         {f"{_Q}.weight": T((4, 4)), f"{_Q}.lora_A.default.weight": T((2, 4)), f"{_Q}.lora_B.default.weight": T((4, 2))},
@@ -90,6 +92,14 @@ HEALTHY = (
 )
 _MERGE = "To keep what was trained, add it to the weights, W + lora_alpha / r · B A"
 _CONFIG = "adapter_config.json"
+# what ``--merge-adapter`` adds, and what peft calls the parameters of others
+_MERGED = frozenset({"lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "ia3_l"})
+_OTHERS = (("lora_magnitude_vector", "DoRA"), ("hada_", "LoHa"), ("lokr_", "LoKr"), ("oft_", "OFT"), ("vera_", "VeRA"))
+_BY_PEFT = (
+    "Load it with peft into the model with its adapter, and save what merge_and_unload() of that gives: it needs the "
+    "adapter_config.json."
+)
+_SHOWN = 3  # parameters that a sentence names
 _TWICE_HERE = (
     "Some layers are here twice, as they were trained and as they were before: give one of the two the name of the "
     "layer first. Then check says how the adapter is merged."
@@ -117,7 +127,7 @@ def _problem(state_dict: StateDict, adapter: Adapter, path: str) -> Problem:
     renamed = [key for key in state_dict.keys if key not in gone and base_name(key) != key]
     modules = wording.count(len(adapter.wrapped), "layer")
     fix, advice = (None, _TWICE_HERE) if adapter.copies else _base_fix(state_dict, going)
-    more, commands = ("", _choice(adapter)) if adapter.copies else _merging(path)
+    more, commands = ("", _choice(adapter)) if adapter.copies else _merging(adapter, path)
     return Problem(
         message=f"{share(len(going), state_dict)} {'is' if len(going) == 1 else 'are'} an adapter on {modules}, "
         "whose own weights lie beside it",
@@ -140,8 +150,16 @@ def _base_fix(state_dict: StateDict, going: list[Tensor]) -> tuple[Fix | None, s
     return rename_fix(state_dict, base_name, title, Safety.UNSAFE, "--select L906", going)
 
 
-def _merging(path: str) -> tuple[str, tuple[str, ...]]:
-    """How to add the adapter to its base: by the command where the file with lora_alpha is there."""
+def _merging(adapter: Adapter, path: str) -> tuple[str, tuple[str, ...]]:
+    """How to add the adapter to its base: by the command where the file with lora_alpha is there.
+
+    What ``engine.merging`` does not know is peft's to merge.
+    """
+    kinds = {part.parameter for part in adapter.parts.values()}
+    if not kinds <= _MERGED:
+        named = next((name for stem, name in _OTHERS if any(each.startswith(stem) for each in kinds)), "")
+        what = f"It is {named}, and" if named else f"It has {', '.join(sorted(kinds - _MERGED)[:_SHOWN])}, and"
+        return f"{what} ckptdoctor merges LoRA and IA3 alone: no command does it. {_BY_PEFT}", ()
     config = os.path.join(os.path.dirname(path), _CONFIG)
     if os.path.isfile(config):
         return f"{_MERGE}:", (f"ckptdoctor fix FILE --merge-adapter {shlex.quote(config)}",)

@@ -15,6 +15,7 @@ from ckptdoctor.engine.request import FixRequest, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.engine.targets import read_reference
+from ckptdoctor.facts.adapters import Part, part_of
 from tests.libraries import peft, real
 from tests.rules.adapter.nets import Net, adapted, lora
 from tests.rules.examined import found
@@ -22,6 +23,7 @@ from tests.rules.examined import found
 pytestmark = real
 
 CODE = "L906"
+MERGED = {"lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B", "ia3_l"}
 CONFIGS = {
     "lora": lora,
     "embeddings and convolutions": lambda: lora(target_modules=["emb", "conv", "q_proj"]),
@@ -45,13 +47,21 @@ def _whole(config: Any, folder: Path) -> tuple[Path, dict[str, torch.Tensor]]:
     return folder / "whole.pt", base
 
 
+def parts_of(path: Path) -> list[Part]:
+    """The parts of the adapter in a file."""
+    return [part for key in torch.load(path, weights_only=True) if (part := part_of(key)) is not None]
+
+
 @pytest.mark.parametrize("title", CONFIGS)
 def test_the_base_model_comes_out(title: str, tmp_path: Path) -> None:
     """The cure gives the state dict of the model that was wrapped, bit for bit, and it loads strictly."""
     path, base = _whole(CONFIGS[title](), tmp_path)
     (finding,) = found(path, CODE)
     assert finding.fix is None, "what leaves out the adapter can be asked for, and is never advice"
-    assert "--merge-adapter" in finding.commands[0]
+    known = {part.parameter for part in parts_of(path)} <= MERGED
+    assert bool(finding.commands) is known, "only LoRA and IA3 are merged"
+    assert ("--merge-adapter" in "".join(finding.commands)) is known
+    assert ("merge_and_unload" in finding.advice) is not known
     out = tmp_path / "base.pt"
     repair(plan(FixRequest(str(path), str(out), selection=Selection((CODE,)), unsafe=True)))
     given = torch.load(out, weights_only=True)

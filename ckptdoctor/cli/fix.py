@@ -13,7 +13,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, WithModel, as_json, codes, color, reference_options
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.engine.name_map import NameMap
-from ckptdoctor.engine.request import QKV_LAYOUTS, FixRequest, cast_target, substitution
+from ckptdoctor.engine.request import EXPERT_LAYOUTS, QKV_LAYOUTS, FixRequest, cast_target, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.engine.targets import read_reference
@@ -58,6 +58,11 @@ from ckptdoctor.findings import RepairReport
 @click.option("--error", metavar="TEXT", help="The target is what the error of load_state_dict in this text expects.")
 @click.option(
     "--qkv-layout", type=click.Choice(QKV_LAYOUTS), help="With --auto: how fused queries, keys and values lie."
+)
+@click.option(
+    "--expert-layout",
+    type=click.Choice(EXPERT_LAYOUTS),
+    help="With --auto: whether slices of stacked experts are outputs × inputs, or the other way round.",
 )
 @click.option("--heads", type=int, metavar="N", help="How many heads of attention there are, where no config says it.")
 @click.option("--write-map", metavar="JSON", help="Write down for --map which key became which; or what is uncertain.")
@@ -117,6 +122,8 @@ def _request(
         asked["auto"] = True  # what else would a target be for
     if asked["qkv_layout"] is not None and not asked["auto"]:
         raise UsageError("--qkv-layout says how --auto splits and fuses attention: add --auto and a target.")
+    if asked["expert_layout"] is not None and not asked["auto"]:
+        raise UsageError("--expert-layout says how --auto stacks and unbinds experts: add --auto and a target.")
     name_map = read_map(map_file, reverse)
     asked["dtype"] = None if asked["dtype"] is None else cast_target(asked["dtype"])
     request = FixRequest(

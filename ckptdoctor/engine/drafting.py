@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isqrt
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.engine.name_map import Given, Mark, NameMap, of_steps
+from ckptdoctor.engine.name_map import Form, Given, Mark, NameMap, of_steps
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.likeness import other_layout
 from ckptdoctor.facts.meanings import another_owner, another_thing, is_code
@@ -30,6 +31,10 @@ _LEAVES = frozenset({"weight", "bias", "running_mean", "running_var", "num_batch
 _SCALED = re.compile(
     r"_(?:orig|original|mask|scales?|packed|zeros?|zero_point|scale_inv|inv|quant\w*|g_idx)$|^q(?:weight|zeros)$"
 )
+_KERNEL = "kernel"
+_FORWARD = re.compile(r"conv|downsampl", re.IGNORECASE)  # no transposed convolution
+_LAST = "others of these kernels have their outputs last"
+_FLAT = "behind a flattened image the inputs come in another order where the channels are last: only its code tells"
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]+")
 
 
@@ -53,7 +58,9 @@ def drafted(original: Checkpoint, checkpoint: Checkpoint, steps: tuple[Step, ...
     origins = {new: old for old, new in done.names.items()}
     names = {old: new for old, new in done.names.items() if old in known}
     found = _open(comparison, lambda key: origins.get(key, key) in known)
-    marks = {origins.get(key, key): mark for key, mark in _marks(found, comparison).items()}
+    saved = {tensor.key: tensor.shape for state_dict in original.state_dicts for tensor in state_dict.tensors}
+    shapes = {key: saved.get(origins.get(key, key), each.shape) for key, each in comparison.plain.here.items()}
+    marks = {origins.get(key, key): mark for key, mark in _marks(found, comparison, shapes).items()}
     names = {old: new for old, new in names.items() if old not in marks}
     turned = tuple([key for key in done.turned if key in known and key not in marks])
     return replace(done, names=names, turned=turned, marks=marks, towards=reference.option)
@@ -86,9 +93,18 @@ def _open(comparison: Comparison, ours: Callable[[str], bool]) -> _Open:
     )
 
 
-def _marks(found: _Open, comparison: Comparison) -> dict[str, Mark]:
-    """The mark of each key that could be something of what is wanted."""
-    marks: dict[str, Mark] = {}
+def _marks(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Mark]:
+    """The mark of each key that could be something of what is wanted. ``shapes`` are those that the file has."""
+    marks = _kernels(found, comparison, shapes)
+    given = {mark.given.to[0] for mark in marks.values()}
+    whole, found = (
+        found,
+        replace(
+            found,
+            loose={key: each for key, each in found.loose.items() if key not in marks},
+            wanted={key: each for key, each in found.wanted.items() if key not in given},
+        ),
+    )
     buckets: dict[tuple[int, ...], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for key, tensor in found.loose.items():
         buckets[_form(tensor.shape)][0].append(key)
@@ -102,10 +118,70 @@ def _marks(found: _Open, comparison: Comparison) -> dict[str, Mark]:
         for old in loose:
             if choices[old]:
                 marks[old] = _mark(found, old, partners.get(old), choices[old])
-    _tie(found, comparison, marks)
+    _tie(whole, comparison, marks)
     for key in found.loose:
         marks.setdefault(key, Mark(Given(), "the target has no place for it: null leaves it out"))
     return marks
+
+
+def _kernels(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Mark]:
+    """The marks of kernels with their outputs last, as Keras and Flax have them, for layers of the same name.
+
+    Where one that is called weight has its outputs last, so may those of which all sizes are equal. Flax turns kernels
+    of transposed convolutions as well, which nothing here undoes: what may be one of these has no mark.
+    """
+    wanted = comparison.reference.tensors
+    marks: dict[str, Mark] = {}
+    images = {shape[-1] for key, shape in shapes.items() if _is_kernel(key) and len(shape) > 2}
+    for key in found.loose:
+        shape, rank = shapes[key], len(shapes[key])
+        layer = key.rpartition(".")[0]
+        name = next((each for each in (key, f"{layer}.weight") if each in found.wanted), None)
+        if name is None or rank < 2 or not (_is_kernel(key) or rank > 2):
+            continue
+        there = wanted[name].shape
+        if (shape[-1], shape[-2], *shape[:-2]) != there:
+            continue
+        if rank == 2:
+            ways = _flattened(name, shape, images)
+            if len(ways) > 1:
+                marks[key] = Mark(ways[0], _FLAT, ways[1:])
+        elif not may_be_turned(key, shape):
+            marks[key] = Mark(_last_first(name, rank), _LAST, (Given((name,)),) if shape == there else ())
+    if any(not _is_kernel(key) and len(shapes[key]) > 2 for key in marks):
+        for key in comparison.plain.fits:
+            shape, there = shapes[key], wanted[key].shape
+            if len(shape) > 2 and key not in marks and (shape[-1], shape[-2], *shape[:-2]) == there:
+                as_it_is = None if shape == there else Form(tuple(range(len(shape))), (), there)
+                plain = Given((key,), form=as_it_is)
+                marks[key] = Mark(_last_first(key, len(shape)), f"its sizes do not tell, and {_LAST}", (plain,))
+    return marks
+
+
+def may_be_turned(key: str, shape: tuple[int, ...]) -> bool:
+    """Whether a kernel may be one of a transposed convolution of Flax: it has as many inputs as outputs."""
+    layer = key.rpartition(".")[0]
+    return _is_kernel(key) and len(shape) > 2 and shape[-1] == shape[-2] and _FORWARD.search(layer) is None
+
+
+def _is_kernel(key: str) -> bool:
+    return key.rpartition(".")[2].partition(":")[0] == _KERNEL
+
+
+def _last_first(name: str, rank: int) -> Given:
+    """The last two dimensions come first, the other way round."""
+    return Given((name,), form=Form((rank - 1, rank - 2, *range(rank - 2))))
+
+
+def _flattened(name: str, shape: tuple[int, ...], images: Collection[int]) -> tuple[Given, ...]:
+    """How a linear layer can take its inputs: as they are, or as a square image of which the channels come last."""
+    inputs, outputs = shape
+    found = [Given((name,), transposed=True)]
+    for channels in sorted(images):
+        side = isqrt(inputs // channels) if channels and inputs % channels == 0 else 0
+        if side > 1 and side * side * channels == inputs:
+            found.append(Given((name,), form=Form((3, 2, 0, 1), (side, side, channels, outputs), (outputs, inputs))))
+    return tuple(found)
 
 
 def _tie(found: _Open, comparison: Comparison, marks: dict[str, Mark]) -> None:
@@ -114,7 +190,7 @@ def _tie(found: _Open, comparison: Comparison, marks: dict[str, Mark]) -> None:
     by_name = {mark.given.to[0]: old for old, mark in marks.items() if mark.given.to}
     there = {
         **{key: here[key].shape for key in comparison.plain.fits},
-        **{name: found.wanted[name].shape for name in by_name},
+        **{name: comparison.reference.tensors[name].shape for name in by_name},
     }
     for key, expected in found.wanted.items():
         partner = None if key in by_name else known_partner(key, there)

@@ -15,7 +15,7 @@ from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.drafting import drafted
 from ckptdoctor.engine.name_map import NameMap, resolved
-from ckptdoctor.engine.request import FixRequest, again, draft_path
+from ckptdoctor.engine.request import EXPERT_LAYOUTS, FixRequest, again, draft_path
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.facts.published.table import QUERIES
@@ -114,10 +114,17 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
-    """The layouts in which fused projections of attention may lie: which one it is, only their code base tells."""
-    if request.qkv_layout is not None or request.reference is None:
+    """The layouts in which experts and fused projections may lie: which one it is, only their code base tells."""
+    if request.reference is None:
         return
-    found = shapes(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference)).qkv
+    known = shapes(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference))
+    if known.experts and request.expert_layout is None:
+        slices = [replace(request, expert_layout=each) for each in EXPERT_LAYOUTS]
+        told = [each for each in slices if attempt(each).fits]
+        if told:
+            yield "  to finish, say whether slices of experts are outputs × inputs or transposed, which no shape tells:"
+            yield from (f"    {again(each)}" for each in told)
+    found = known.qkv if request.qkv_layout is None else ()
     if not found:
         return
     rows = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.engine.drafting import may_be_turned
 from ckptdoctor.engine.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.request import FixRequest, again
@@ -28,6 +30,7 @@ from ckptdoctor.facts.weight_norms import computable, parametrized
 from ckptdoctor.rules.layout_edits import lacking
 
 _SHOWN = 5  # keys that a refusal names
+_BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source) -> KeyPath | None:
@@ -190,9 +193,31 @@ def _undone(comparison: Comparison) -> list[str]:
         )
     if any(spelled(each) for each in found.gates):
         lines.append("  the order of gate and up projection is told by their name alone")
+    whole = _vector(comparison)
+    if whole:
+        lines.append(
+            f"  {whole} has as many numbers as all parameters of the target: no file says in which order. In the model "
+            "that it was made of: torch.nn.utils.vector_to_parameters(vector, model.parameters())"
+        )
+    turned = [key for key in comparison.plain.unexpected if may_be_turned(key, comparison.plain.here[key].shape)]
+    if turned:
+        lines.append(
+            f"  {turned[0]} may be of a transposed convolution: Flax turns those by 180°, which no command undoes, and "
+            "no name or size tells which they are"
+        )
     if any(part.square for each in found.experts for part in stacks(comparison, each)):
         lines.append("  the slices of stacked experts are square: no shape tells whether they are transposed")
     return lines
+
+
+def _vector(comparison: Comparison) -> str:
+    """A vector of all the target's parameters, as ``parameters_to_vector`` makes it; "" where there is none."""
+    plain, wanted = comparison.plain, comparison.reference.tensors
+    if len(plain.missing) < 2 or plain.fits:
+        return ""
+    trained = [prod(each.shape) for key, each in wanted.items() if not key.endswith(_BUFFERS)]
+    sizes = {sum(trained), sum([prod(each.shape) for each in wanted.values()])}
+    return next((key for key in plain.unexpected if plain.here[key].shape in {(size,) for size in sizes}), "")
 
 
 def _lines(what: str, keys: tuple[str, ...]) -> list[str]:

@@ -2,22 +2,26 @@
 
 ``{"format": "ckptdoctor map 1", "root": …, "names": {old: new}, "dropped": [old, …]}``: ``root`` is where the state
 dict was ("" at the top), the names are those of tensors in it, and what was dropped is gone. In the place of a new name
-there can be a list (one tensor under several names), ``null`` (it is left out), ``{"to": new, "transposed": true}``, or
-the mark of a draft: ``{"to": new, "uncertain": why, "or": [new, …]}``. A draft also says what it leads ``"towards"``.
+there can be a list (one tensor under several names), ``null`` (it is left out), ``{"to": new, "transposed": true}``,
+``{"to": new, "axes": [3, 2, 0, 1]}`` (the dimensions change places; with ``"view"`` of a tensor that is seen in that
+shape, and ``"shape"`` of what comes of it), or the mark of a draft: ``{"to": new, "uncertain": why, "or": [new, …]}``.
+A draft also says what it leads ``"towards"``.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Union
 
-from ckptdoctor.engine.name_map import Given, Mark, NameMap, add
+from ckptdoctor.engine.name_map import Form, Given, Mark, NameMap, add
 from ckptdoctor.errors import UnreadableError, UsageError, WriteError
 
 FORMAT = "ckptdoctor map 1"
 _TO, _TRANSPOSED, _UNCERTAIN, _OR = "to", "transposed", "uncertain", "or"
+_AXES, _VIEW, _SHAPE = "axes", "view", "shape"
 
 Value = Union[str, list[str], None, dict[str, object]]
 
@@ -47,7 +51,8 @@ def write(path: str, name_map: NameMap) -> None:
     marked = {old: _marked(mark) for old, mark in name_map.marks.items()}
     turned = set(name_map.turned)
     plain = {
-        old: _value(Given((new, *name_map.ties.get(old, ())), old in turned)) for old, new in name_map.names.items()
+        old: _value(Given((new, *name_map.ties.get(old, ())), old in turned, name_map.forms.get(old)))
+        for old, new in name_map.names.items()
     }
     plain |= {old: _value(Given((old,), True)) for old in name_map.turned if old not in name_map.names}
     said |= {"root": name_map.root, "names": {**marked, **plain}, "dropped": list(name_map.dropped)}
@@ -75,23 +80,27 @@ def read(path: str) -> NameMap:
         raise UsageError(f"{path} is no map of names: it wants a root, names and what was dropped.")
     if not isinstance(dropped, list):
         raise UsageError(f"{path} is no map of names: it wants a root, names and what was dropped.")
-    names: dict[str, str] = {}
-    gone, ties, turned = [str(each) for each in dropped], dict[str, tuple[str, ...]](), list[str]()
-    marks: dict[str, Mark] = {}
+    gone, turned = [str(each) for each in dropped], list[str]()
+    made = NameMap(root, {}, towards=towards, file=path)
     for old, value in pairs.items():
         given = _given(path, old, value)
         if isinstance(value, dict) and _UNCERTAIN in value:
             rivals = value.get(_OR, [])
             listed = rivals if isinstance(rivals, list) else [rivals]
-            marks[old] = Mark(given, str(value[_UNCERTAIN]), tuple([_given(path, old, each) for each in listed]))
+            made.marks[old] = Mark(given, str(value[_UNCERTAIN]), tuple([_given(path, old, each) for each in listed]))
         else:
-            add(old, given, names, gone, ties, turned)
-    return NameMap(root, names, tuple(gone), ties, tuple(turned), marks, towards, path)
+            add(old, given, made, gone, turned)
+    return replace(made, dropped=tuple(gone), turned=tuple(turned))
 
 
 def _value(given: Given) -> Value:
     """A key's future as JSON."""
     to: Value = None if not given.to else given.to[0] if len(given.to) == 1 else list(given.to)
+    if given.form is not None:
+        said: dict[str, object] = {_TO: to, _AXES: list(given.form.axes)}
+        for name, sizes in ((_VIEW, given.form.view), (_SHAPE, given.form.shape)):
+            said |= {name: list(sizes)} if sizes else {}
+        return said
     return {_TO: to, _TRANSPOSED: True} if given.transposed else to
 
 
@@ -106,9 +115,10 @@ def _marked(mark: Mark) -> Value:
 
 def _given(path: str, old: str, value: object) -> Given:
     """What JSON says of a key. Raises UsageError for what is no name."""
-    transposed = False
+    transposed, form = False, None
     if isinstance(value, dict):
         transposed = value.get(_TRANSPOSED) is True
+        form = _form(path, old, value)
         value = value.get(_TO)
     if value is None:
         return Given()
@@ -119,4 +129,18 @@ def _given(path: str, old: str, value: object) -> Given:
             f"{path} is no map of names: what {old} becomes is a name, a list of names, null to leave it out, or "
             '{"to": NAME, "transposed": true}.'
         )
-    return Given(to, transposed)
+    return Given(to, transposed, form)
+
+
+def _form(path: str, old: str, value: dict[str, object]) -> Form | None:
+    """The order that values get. Raises UsageError for what is no list of sizes."""
+    found = []
+    for name in (_AXES, _VIEW, _SHAPE):
+        sizes = value.get(name, [])
+        if not isinstance(sizes, list) or not all(type(each) is int and each >= 0 for each in sizes):
+            raise UsageError(f"{path} is no map of names: {name} of {old} is a list of numbers.")
+        found.append(tuple(sizes))
+    axes, view, shape = found
+    if not axes and (view or shape):
+        raise UsageError(f"{path} is no map of names: {old} wants axes, the order of its dimensions.")
+    return Form(axes, view, shape) if axes else None

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.keypath import KeyPath
-from ckptdoctor.edits import Drop, Edit, Rename, TakeRoot, Transpose
+from ckptdoctor.edits import Drop, Edit, Rename, Reshape, TakeRoot, Transpose
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.roots import find_root
@@ -19,11 +21,29 @@ from ckptdoctor.facts import names
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """How the values of a tensor get another order: seen as ``view`` (() as it is), the dimensions change places as
+    ``axes`` says, and what comes of that has ``shape`` (() as it is): ``view(…).permute(…).reshape(…)``.
+    """
+
+    axes: tuple[int, ...]
+    view: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()
+
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether a tensor of this shape can be seen so."""
+        seen = self.view or shape
+        same = prod(seen) == prod(shape) and prod(self.shape or seen) == prod(shape)
+        return same and sorted(self.axes) == list(range(len(seen)))
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     """What becomes of a key: its new name, several for one tensor under each of them, () where it is left out."""
 
     to: tuple[str, ...] = ()
     transposed: bool = False
+    form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +59,8 @@ class Mark:
 class NameMap:
     """Where the state dict was, what its keys became, and which of them went.
 
-    ``ties`` are further names of tensors and ``turned`` the tensors that are transposed, by their old keys. ``marks``
+    ``ties`` are further names of tensors, ``turned`` the tensors that are transposed, and ``forms`` those whose values
+    get another order, by their old keys. ``marks``
     are the pairs that wait for a person: as long as there is one, nothing is renamed. ``towards`` is the option that
     names the target of a draft, against which it is checked. ``file`` is where the map was read from.
     """
@@ -52,12 +73,16 @@ class NameMap:
     marks: dict[str, Mark] = field(default_factory=dict)
     towards: str = ""
     file: str = ""
+    forms: dict[str, Form] = field(default_factory=dict)
 
     def reversed(self) -> NameMap:
         """The way back, for files that have gone this way. What was dropped does not come back.
 
-        Raises RefusedError for a map with marks.
+        Raises RefusedError for a map with marks, and for one that gives values another order.
         """
+        if self.forms:
+            some = next(iter(self.forms))
+            raise RefusedError(f"{self.file} gives the values of {some} another order: there is no way back for it.")
         if self.marks:
             raise RefusedError(f"{self.file} has pairs that nobody has confirmed: it has no way back yet.")
         back = {new: old for old, new in self.names.items()}
@@ -67,29 +92,26 @@ class NameMap:
 
 def resolved(draft: NameMap) -> NameMap:
     """The map with every mark confirmed as it is proposed."""
-    found, dropped, ties, turned = dict(draft.names), list(draft.dropped), dict(draft.ties), list(draft.turned)
+    made = NameMap(draft.root, dict(draft.names), (), dict(draft.ties), towards=draft.towards, file=draft.file)
+    made.forms.update(draft.forms)
+    dropped, turned = list(draft.dropped), list(draft.turned)
     for old, mark in draft.marks.items():
-        add(old, mark.given, found, dropped, ties, turned)
-    return NameMap(draft.root, found, tuple(dropped), ties, tuple(turned), towards=draft.towards, file=draft.file)
+        add(old, mark.given, made, dropped, turned)
+    return replace(made, dropped=tuple(dropped), turned=tuple(turned))
 
 
-def add(
-    old: str,
-    given: Given,
-    found: dict[str, str],
-    dropped: list[str],
-    ties: dict[str, tuple[str, ...]],
-    turned: list[str],
-) -> None:
+def add(old: str, given: Given, made: NameMap, dropped: list[str], turned: list[str]) -> None:
     """Note what becomes of a key."""
     if not given.to:
         dropped.append(old)
         return
-    found[old] = given.to[0]
+    made.names[old] = given.to[0]
     if len(given.to) > 1:
-        ties[old] = given.to[1:]
+        made.ties[old] = given.to[1:]
     if given.transposed:
         turned.append(old)
+    if given.form is not None:
+        made.forms[old] = given.form
 
 
 def of_steps(steps: tuple[Step, ...]) -> NameMap:
@@ -98,6 +120,7 @@ def of_steps(steps: tuple[Step, ...]) -> NameMap:
     names: dict[str, str] = {}
     dropped: list[str] = []
     turned: list[str] = []
+    forms: dict[str, Form] = {}
     for edit in [edit for step in steps for edit in step.edits]:
         before = {new: old for old, new in names.items()}
         if isinstance(edit, TakeRoot):
@@ -107,10 +130,12 @@ def of_steps(steps: tuple[Step, ...]) -> NameMap:
         elif isinstance(edit, Drop):
             dropped += [before.get(str(path[-1]), str(path[-1])) for path in edit.paths]
         elif isinstance(edit, Transpose):
-            turned.append(before.get(str(edit.path[-1]), str(edit.path[-1])))
+            old = before.get(str(edit.path[-1]), str(edit.path[-1]))
+            turned += [old] if edit.dims == (1, 0) else []
+            forms |= {} if edit.dims == (1, 0) else {old: Form(edit.dims)}
     gone = set(dropped)
     kept = {old: new for old, new in names.items() if old not in gone}
-    return NameMap(show_path(root) if root else "", kept, tuple(dropped), turned=tuple(turned))
+    return NameMap(show_path(root) if root else "", kept, tuple(dropped), turned=tuple(turned), forms=forms)
 
 
 def root_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
@@ -120,8 +145,8 @@ def root_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
 
 
 def turn_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
-    """Transpose what the map says. Raises RefusedError for what is no matrix."""
-    found: list[Edit] = []
+    """Transpose what the map says, and give values another order. Raises RefusedError for what has not that form."""
+    found: list[Edit] = list(_form_edits(checkpoint, name_map.forms))
     wanted = set(name_map.turned)
     for state_dict in weights(checkpoint) if wanted else ():
         for tensor in state_dict.tensors:
@@ -129,6 +154,18 @@ def turn_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
                 raise RefusedError(f"--map would transpose {tensor.key}, which is no matrix: {list(tensor.shape)}.")
             found += [Transpose(tensor.path)] if tensor.key in wanted else []
     return found
+
+
+def _form_edits(checkpoint: Checkpoint, forms: dict[str, Form]) -> Iterator[Edit]:
+    """One kind of edit after another: those of one kind are carried out together."""
+    held = [each for state_dict in weights(checkpoint) if forms for each in state_dict.tensors if each.key in forms]
+    for tensor in held:
+        if not forms[tensor.key].fits(tensor.shape):
+            raise RefusedError(f"--map would give {tensor.key} {list(tensor.shape)} an order that it cannot have.")
+    pairs = [(tensor.path, forms[tensor.key]) for tensor in held]
+    yield from (Reshape(path, form.view) for path, form in pairs if form.view)
+    yield from (Transpose(path, form.axes) for path, form in pairs)
+    yield from (Reshape(path, form.shape) for path, form in pairs if form.shape)
 
 
 def name_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:

@@ -46,7 +46,7 @@ from ckptdoctor.engine.origins import Origins
 from ckptdoctor.engine.others import require_no_others
 from ckptdoctor.engine.printable import lost_by
 from ckptdoctor.engine.remapping import in_its_place, remap_edits
-from ckptdoctor.engine.request import FixRequest, index_path, output_path, require_local
+from ckptdoctor.engine.request import EXPERT_LAYOUTS, FixRequest, index_path, output_path, require_local
 from ckptdoctor.engine.sharing import insist_on_twins
 from ckptdoctor.engine.steps import changes, without_returning
 from ckptdoctor.engine.told import require_confirmed, with_target
@@ -61,6 +61,7 @@ from ckptdoctor.late import dataclass
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.rules.renames import rename_edits
+from ckptdoctor.rules.shape.moe_stacked_experts import edits_for
 from ckptdoctor.writing import Recipe
 
 # Rounds of diagnosis and cure: far more than wrappers are ever nested; a rule whose cure does not heal ends here
@@ -314,6 +315,7 @@ def fit_to_reference(draft: _Draft, source: Source, request: FixRequest, rules: 
             _rename_towards(draft, reference)
             or _confirm(draft, request, reference, rules)
             or _arrange_attention(draft, request, reference)
+            or _arrange_experts(draft, request, reference)
             or _go_by_values(draft, source, reference)
         ):
             break
@@ -339,6 +341,15 @@ def _arrange_attention(draft: _Draft, request: FixRequest, reference: Reference)
     edits = attention_edits(draft.checkpoint, reference, request.qkv_layout, request.heads)
     title = f"queries, keys and values as {request.qkv_layout}"
     draft.add("S507", "fused-qkv", title, Safety.UNSAFE, edits, reference)
+    return bool(edits)
+
+
+def _arrange_experts(draft: _Draft, request: FixRequest, reference: Reference) -> bool:
+    """Stack or unbind experts whose slices lie as was stated; whether there were any."""
+    if request.expert_layout is None:
+        return False
+    edits = edits_for(compare(draft.checkpoint, reference), request.expert_layout == EXPERT_LAYOUTS[1])
+    draft.add("S509", "moe-stacked-experts", f"experts as {request.expert_layout}", Safety.CONFIRMED, edits, reference)
     return bool(edits)
 
 

@@ -15,9 +15,11 @@ from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.qkv import LAYOUTS
+from ckptdoctor.facts.shapes import stacking
 from ckptdoctor.late import dataclass
 
 QKV_LAYOUTS = LAYOUTS
+EXPERT_LAYOUTS = stacking.LAYOUTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,8 @@ class FixRequest:
     the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none; ``error`` is
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
     ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells; ``heads``
-    alone serves layouts of which rows are permuted in each head.
+    alone serves layouts of which rows are permuted in each head. ``expert_layout`` says how the slices of stacked
+    experts lie.
     ``name_map`` renames as an earlier repair did, after ``root``, and ``write_map`` is the file that the renames are
     written to, or the draft of them. ``remap_optimizer`` numbers the parameters of optimizers as ``reference`` does, or
     else as the weights beside them, after ``auto``, which leaves the weights where they are then. ``dtype`` (torch's
@@ -75,6 +78,7 @@ class FixRequest:
     write_map: str | None = None
     qkv_layout: str | None = None
     heads: int | None = None
+    expert_layout: str | None = None
 
     @property
     def named(self) -> bool:
@@ -102,8 +106,8 @@ def again(request: FixRequest) -> str:
     """The command line that asks for this."""
     words = ["ckptdoctor", "fix", request.path]
     given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
-    merged = (("--merge-adapter", request.merge_adapter),)
-    for option, value in (*given, *merged, ("--error", request.error), ("--qkv-layout", request.qkv_layout)):
+    merged, laid = (("--merge-adapter", request.merge_adapter),), ("--expert-layout", request.expert_layout)
+    for option, value in (*given, *merged, ("--error", request.error), ("--qkv-layout", request.qkv_layout), laid):
         words += [] if value is None else [option, value]
     for option, values in (
         ("--drop", request.drop),

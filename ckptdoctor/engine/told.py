@@ -70,4 +70,5 @@ def _shown(mark: Mark) -> str:
     others = [" and ".join(each.to) or "null" for each in mark.rivals[:_SHOWN]]
     name = " and ".join(mark.given.to) or "null"
     listed = f" (or {', '.join(others)})" if others else ""
-    return f"{name}{' transposed' if mark.given.transposed else ''}{listed}"
+    turned = " transposed" if mark.given.transposed else " in another order" if mark.given.form is not None else ""
+    return f"{name}{turned}{listed}"

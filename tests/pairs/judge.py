@@ -193,8 +193,13 @@ def _right(tensor: torch.Tensor, offered: Sequence[Any], truth: Answer, taken: s
         names = _names_of(each)
         turned = isinstance(each, dict) and each.get("transposed", False)
         seen = tensor.T if turned else tensor
+        if isinstance(each, dict) and "axes" in each:
+            seen = tensor.reshape(each.get("view", tensor.shape)).permute(each["axes"])
+            seen = seen.reshape(each.get("shape", seen.shape))
         if names and taken.isdisjoint(names) and all(name in truth and _is(truth[name], seen) for name in names):
             to = names if len(names) > 1 else names[0]
+            if isinstance(each, dict) and "axes" in each:
+                return {"to": to, **{part: each[part] for part in ("axes", "view", "shape") if part in each}}
             return {"to": to, "transposed": True} if turned else to
     for name, value in truth.items():
         if name not in taken and _is(value, tensor):

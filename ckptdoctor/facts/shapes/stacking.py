@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.experts import Experts
 from ckptdoctor.facts.shapes.pairs import Shape
 
+LAYOUTS = ("out-in", "in-out")  # of slices: as torch.nn.Linear has its weight, or transposed
 _EXPERTS = ("experts", "expert", "local_experts")  # what mixtures call them
 
 
@@ -29,10 +30,10 @@ class Stack:
         return len(self.shape) > 1 and self.shape == self.shape[::-1]
 
 
-def stacks(comparison: Comparison, layer: Experts) -> tuple[Stack, ...]:
+def stacks(comparison: Comparison, layer: Experts, turned: bool | None = None) -> tuple[Stack, ...]:
     """How the layer's tensors belong together; nothing where names or shapes do not tell it of all of them.
 
-    Where slices are transposed, a square one does not show whether it is.
+    Where slices are transposed, a square one does not show whether it is: ``turned`` says it of all.
     """
     there, here = comparison.reference.tensors, comparison.cured.here
     ours, theirs = (layer.stacked, layer.apart) if layer.here else (layer.apart, layer.stacked)
@@ -44,6 +45,10 @@ def stacks(comparison: Comparison, layer: Experts) -> tuple[Stack, ...]:
             return ()
     found = [_stack(key, apart.pop(_plain(_inside(key)), {}), shapes, layer.count) for key in layer.stacked]
     made = tuple([each for each in found if each is not None])
+    if turned is not None:
+        made = tuple([replace(each, turned=turned) if each.square else each for each in made])
+        told = all(each.turned is turned for each in made if len(each.shape) > 1)
+        return made if told and not apart and len(made) == len(found) else ()
     if apart or len(made) != len(found) or (any(each.turned for each in made) and any(each.square for each in made)):
         return ()
     return made

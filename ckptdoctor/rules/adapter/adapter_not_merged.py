@@ -28,8 +28,8 @@ Repair
     no tensor, but in that file; where it is lost, ``--merge-adapter alpha=16`` says it. The sum is worked out in
     float64 and rounded once; peft's own ``merge_and_unload`` rounds the product, its multiple and the sum, so that the
     last digits may differ. The adapter itself is gone then: it cannot be told from the sum again. An adapter in a
-    folder of its own is added to its base likewise: ``ckptdoctor fix BASE --merge-adapter FOLDER``. DoRA, LoHa, LoKr and
-    others are not merged: peft's ``merge_and_unload`` does it.
+    folder of its own is added to its base likewise: ``ckptdoctor fix BASE --merge-adapter FOLDER``. DoRA, LoHa, LoKr
+    and others are not merged: peft's ``merge_and_unload`` does it.
 """
 
 from __future__ import annotations

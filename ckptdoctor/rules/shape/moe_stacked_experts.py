@@ -19,14 +19,15 @@ How it is found
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` stacks or unbinds them, one expert after another, where both sides call
     the tensors alike and each slice has the shape of one expert's, as it is or, of all of them, transposed: no value
-    changes, and the reference confirms it. None where a slice is square, so that its shape does not show whether it is
-    transposed, and none where gate and up projection lie in one tensor on one side only: their order differs between
-    libraries.
+    changes, and the reference confirms it. Where a slice is square, so that its shape does not show whether it is
+    transposed, somebody has to say it: ``--expert-layout out-in`` (as torch.nn.Linear has its weight) or ``in-out``.
+    None where gate and up projection lie in one tensor on one side only: their order differs between libraries.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ckptdoctor.edits import Edit, Fix, Fuse, Reshape, Safety, Split, Transpose
 from ckptdoctor.facts.alignment import Comparison
@@ -91,7 +92,8 @@ def moe_stacked_experts(comparison: Comparison) -> Iterator[Problem]:
             parts = [each for _, parts in sure for each in parts]
             yield _problem(comparison, [layer for layer, _ in sure], _fix(comparison, parts, here), "")
         if doubtful:
-            yield _problem(comparison, [layer for layer, _ in doubtful], None, _doubt(doubtful[0][1]))
+            problem = _problem(comparison, [layer for layer, _ in doubtful], None, _doubt(doubtful[0][1]))
+            yield replace(problem, commands=(f"ckptdoctor fix FILE {auto_option(comparison)}",))
         others = [layer for layer, parts in found if layer.here is here and not parts]
         if others:
             yield _problem(comparison, others, None, _UNKNOWN)
@@ -128,8 +130,19 @@ def _doubt(found: Sequence[Stack]) -> str:
     square = next(each for each in found if each.square)
     return (
         f"The slices of {square.key} are square ({wording.shape(square.shape)}): no shape shows whether they are "
-        "transposed. Stack or unbind them as the library does that the checkpoint comes from."
+        "transposed. Say it as the library has them that the checkpoint comes from (--expert-layout). What would make "
+        "the file fit then, or that nothing does:"
     )
+
+
+def edits_for(comparison: Comparison, turned: bool) -> tuple[Edit, ...]:
+    """Unbind or stack all experts, whose slices are ``turned`` or not, as somebody has said."""
+    made: list[Edit] = []
+    for here in (True, False):
+        layers = [each for each in shapes(comparison).experts if each.here is here]
+        parts = [part for layer in layers for part in stacks(comparison, layer, turned)]
+        made += _unbound(comparison, parts) if here else _stacked(comparison, parts)
+    return tuple(made)
 
 
 def _fix(comparison: Comparison, found: Sequence[Stack], here: bool) -> Fix:

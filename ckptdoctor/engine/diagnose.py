@@ -54,7 +54,7 @@ def diagnose(
     rules = chosen_rules(settings, reference)
     if reference is None:
         reference = read_reference(settings, path)
-    yield from _Examination(path, settings, rules, reference, shown or addresses.shown(path)).events()
+    yield from _Examination(path, settings, rules, reference).events(shown or addresses.shown(path))
 
 
 def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...] | None:
@@ -130,15 +130,9 @@ class _Examination:
     """One file on its way through the rules, and what has been learnt so far."""
 
     def __init__(
-        self,
-        path: str,
-        settings: Settings,
-        rules: tuple[Rule, ...] | None,
-        reference: Reference | None,
-        shown: str,
+        self, path: str, settings: Settings, rules: tuple[Rule, ...] | None, reference: Reference | None
     ) -> None:
-        self.path = path
-        self.shown = shown
+        self.path = self.shown = path
         self.settings = settings
         self.rules = rules
         self.reference = reference
@@ -155,8 +149,9 @@ class _Examination:
         self.comparison: Comparison | None = None
         self.passed: Passed | None = None  # what was learnt on the way, of what is read before it is examined
 
-    def events(self) -> Iterator[Event]:
+    def events(self, shown: str) -> Iterator[Event]:
         """Everything that happens, ``Finished`` last."""
+        self.shown = shown
         started = perf_counter()
         bytes_read = 0
         try:
@@ -224,8 +219,9 @@ class _Examination:
         checkpoint, comparison = self.checkpoint, self.comparison
         if checkpoint is None:
             return
-        root = find_root(checkpoint.tree, self.settings.root) if self.settings.root is not None else None
         whole = self.error is None and not self.interrupted
+        wanted = self.settings.root if whole else None
+        root = find_root(checkpoint.tree, wanted) if wanted is not None else None
         self.findings = keeping(self.findings, checkpoint, comparison if whole else None, self.path, root, self.shown)
 
     def _pass_by(self, source: Source, container: Container) -> Generator[Event, None, tuple[Source, Container]]:

@@ -12,15 +12,17 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 
-from ckptdoctor.checkpoint import Checkpoint, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.edits.kinds import Flatten
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.name_map import Form, Given, Mark, NameMap, of_steps
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.likeness import other_layout
 from ckptdoctor.facts.meanings import another_owner, another_thing, is_code
 from ckptdoctor.facts.norms import final_versions, missing_counters
+from ckptdoctor.facts.published.kernels import forward
 from ckptdoctor.facts.rewordings import template
 from ckptdoctor.facts.ties import known_partner
 
@@ -31,8 +33,8 @@ _LEAVES = frozenset({"weight", "bias", "running_mean", "running_var", "num_batch
 _SCALED = re.compile(
     r"_(?:orig|original|mask|scales?|packed|zeros?|zero_point|scale_inv|inv|quant\w*|g_idx)$|^q(?:weight|zeros)$"
 )
+_NO_PLACE = "the target has no place for it: null leaves it out"
 _KERNEL = "kernel"
-_FORWARD = re.compile(r"conv|downsampl", re.IGNORECASE)  # no transposed convolution
 _LAST = "others of these kernels have their outputs last"
 _FLAT = "behind a flattened image the inputs come in another order where the channels are last: only its code tells"
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]+")
@@ -58,9 +60,14 @@ def drafted(original: Checkpoint, checkpoint: Checkpoint, steps: tuple[Step, ...
     origins = {new: old for old, new in done.names.items()}
     names = {old: new for old, new in done.names.items() if old in known}
     found = _open(comparison, lambda key: origins.get(key, key) in known)
+    flat = {name: show_path((*edit.path, *place)) for step in steps for edit in step.edits if isinstance(edit, Flatten)
+            for name, place in edit.tensors}  # fmt: skip
     saved = {tensor.key: tensor.shape for state_dict in original.state_dicts for tensor in state_dict.tensors}
     shapes = {key: saved.get(origins.get(key, key), each.shape) for key, each in comparison.plain.here.items()}
     marks = {origins.get(key, key): mark for key, mark in _marks(found, comparison, shapes).items()}
+    loose, wanting = in_question(comparison)
+    if flat and not wanting:  # of parts that lie apart a map says by their paths which tensors go
+        names, marks = {}, {flat[key]: Mark(Given(), _NO_PLACE) for key in loose if key in flat}
     names = {old: new for old, new in names.items() if old not in marks}
     turned = tuple([key for key in done.turned if key in known and key not in marks])
     return replace(done, names=names, turned=turned, marks=marks, towards=reference.option)
@@ -120,7 +127,7 @@ def _marks(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[int,
                 marks[old] = _mark(found, old, partners.get(old), choices[old])
     _tie(whole, comparison, marks)
     for key in found.loose:
-        marks.setdefault(key, Mark(Given(), "the target has no place for it: null leaves it out"))
+        marks.setdefault(key, Mark(Given(), _NO_PLACE))
     return marks
 
 
@@ -161,7 +168,7 @@ def _kernels(found: _Open, comparison: Comparison, shapes: Mapping[str, tuple[in
 def may_be_turned(key: str, shape: tuple[int, ...]) -> bool:
     """Whether a kernel may be one of a transposed convolution of Flax: it has as many inputs as outputs."""
     layer = key.rpartition(".")[0]
-    return _is_kernel(key) and len(shape) > 2 and shape[-1] == shape[-2] and _FORWARD.search(layer) is None
+    return _is_kernel(key) and len(shape) > 2 and shape[-1] == shape[-2] and not forward(layer)
 
 
 def _is_kernel(key: str) -> bool:

@@ -19,6 +19,8 @@ from ckptdoctor.engine.weights import weights
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 
+_BELOW = "/"  # of a tensor in a part of its own that is dropped, the map has the path
+
 
 @dataclass(frozen=True, slots=True)
 class Form:
@@ -170,7 +172,9 @@ def _form_edits(checkpoint: Checkpoint, forms: dict[str, Form]) -> Iterator[Edit
 
 def name_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
     """Drop and rename as the map says. Raises RefusedError where it is the map of other names, or ambiguous."""
-    found: list[Edit] = []
+    parts = {each for each in name_map.dropped if _BELOW in each}
+    paths = [each.path for each in checkpoint.tensors if show_path(each.path) in parts] if parts else []
+    found: list[Edit] = [Drop(tuple(paths))] if paths else []
     for state_dict in weights(checkpoint):
         keys = names.keys_of(state_dict)
         known = [key for key in keys if key in name_map.names or key in name_map.dropped]

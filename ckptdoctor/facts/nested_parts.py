@@ -19,7 +19,7 @@ Form = frozenset[tuple[str, tuple[int, ...]]]
 class Parts:
     """The dict at ``path``, and its tensors as (joined name, key path below it); ``names`` are the parts right below.
 
-    Every key that the target wants is one of them, in the shape that it wants, and these parts hold no other tensor.
+    Every key that the target wants is one of them, in the shape that it wants; what else these parts hold is left over.
     """
 
     path: KeyPath
@@ -59,12 +59,12 @@ def _parts(node: object, path: KeyPath, wanted: dict[str, tuple[int, ...]]) -> I
     for tensors in below.values():
         for place, tensor in tensors:
             name = names.without_tokens(".".join(map(str, place)), _TOKENS)
-            if name in joined or wanted.get(name) != tensor.shape:
+            if name in joined or wanted.get(name, tensor.shape) != tensor.shape:
                 return
             joined[name] = place
     flat = all(len(place) == 1 for place in joined.values())
     one = len(below) == 1 and all(len(place) == 2 for place in joined.values())  # a state dict and its prefix
-    if len(joined) != len(wanted) or flat or one or _has_rival(node, below):
+    if not joined.keys() >= wanted.keys() or flat or one or _has_rival(node, below):
         return
     yield Parts(path, tuple([(".".join(map(str, place)), place) for place in joined.values()]), tuple(below))
 

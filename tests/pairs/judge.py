@@ -182,7 +182,8 @@ def _confirm(path: str, pair: Pair, answers: Sequence[Answer]) -> None:
     taken = {name for each in names.values() if not isinstance(each, dict) for name in _names_of(each)}
     for old, value in names.items():
         if isinstance(value, dict) and "uncertain" in value:
-            names[old] = said = _right(held[old], [value, *value.get("or", [])], truth, taken)
+            tensor = held[old] if old in held else held[old.partition("/")[0]][old.partition("/")[2]]
+            names[old] = said = _right(tensor, [value, *value.get("or", [])], truth, taken)
             taken.update(_names_of(said))
     Path(path).write_text(json.dumps(draft), encoding="utf-8")
 

@@ -128,7 +128,7 @@ def flat_rivals(rng: Random) -> Pair:
     rng.shuffle(halves)
     source = {**halves[0], **halves[1]}
     return pair(of, rng, f"{one} and {other}{', equal' if same else ''}", source,
-                answers=(), with_loss=(of.truth,) if same else ())  # fmt: skip
+                answers=(of.truth,) if same else ())  # fmt: skip
 
 
 def nested_rivals(rng: Random) -> Pair:

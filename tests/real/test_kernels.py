@@ -109,6 +109,43 @@ def test_what_no_name_tells_is_refused(tmp_path, trap):
     refused(tmp_path, "k.pt", "--like", "like.pt")
 
 
+class Features(nn.Module):
+    """Convolutions in a list, called as torchvision's are; of all but the first the sizes tell nothing."""
+
+    def __init__(self):
+        super().__init__()
+        layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)]
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Linear(4, 2)
+
+    def forward(self, images):
+        return self.classifier(self.features(images).mean((2, 3)))
+
+
+def test_the_list_in_front_of_a_classifier_holds_no_transposed_convolution(tmp_path):
+    """Of Flax, too, where one of its kernels shows which of its sides are the outputs."""
+    net, target = Features().eval(), Features().eval()
+    torch.save(saved(net, FLAX), tmp_path / "k.pt")
+    torch.save(target.state_dict(), tmp_path / "like.pt")
+    target.load_state_dict(fixed(tmp_path, "k.pt", "--like", "like.pt"))
+    images = torch.rand(2, 3, 9, 9)
+    assert torch.equal(target(images), net(images))
+
+
+@pytest.mark.parametrize("trap", ["all square", "another list", "transposed"])
+def test_a_list_that_does_not_show_it_is_refused(tmp_path, trap):
+    """Kernels of which all have as many inputs as outputs, or that are in a list of another name, or turned."""
+    state, like = saved(Features().eval(), FLAX), Features().state_dict()
+    if trap == "another list":
+        state, like = ({key.replace("features", "up"): value for key, value in each.items()} for each in (state, like))
+    else:
+        shape = (4, 4) if trap == "all square" else (3, 4)  # inputs × outputs, as ConvTranspose2d has them
+        state["features.0.kernel"], like["features.0.weight"] = torch.rand(3, 3, *shape), torch.rand(*shape, 3, 3)
+    torch.save(state, tmp_path / "k.pt")
+    torch.save(like, tmp_path / "like.pt")
+    refused(tmp_path, "k.pt", "--like", "like.pt")
+
+
 def kerases(layer, separator="/", cell="lstm_cell/"):
     """An LSTM as Keras has it: kernels with their outputs last, one bias."""
     return {

@@ -9,13 +9,14 @@ An LSTM of Keras has its gates in torch's order (i, f, c, o), and one bias where
 (keras 3, layers/rnn/lstm.py). A GRU has other gates, and is refused.
 
 Two things no name tells, and they are refused: transposed convolutions, whose kernels Flax turns by 180° and Keras does
-not; and linear layers behind a flattened image, whose inputs come in another order (channels last).
+not (the lists that torchvision calls features have none); and linear layers behind a flattened image, whose inputs come
+in another order (channels last).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected, Reference
@@ -47,6 +48,8 @@ _COLLECTIONS = re.compile(r"^(?:params|batch_stats)\.")
 _NUMBER = re.compile(r":\d+$")
 _TRANSPOSED = re.compile(r"transpos|deconv|upconv", re.IGNORECASE)
 _FORWARD = re.compile(r"conv|downsampl", re.IGNORECASE)  # what makes an image smaller is no transposed convolution
+# the list of layers before the classifier in torchvision's VGG, AlexNet, SqueezeNet, DenseNet and MobileNet
+_FEATURES = re.compile(r"(?:^|\.)features\.\d+$")
 _MANY = 256  # different widths: far more than a network of layers has
 _COUNTER = "num_batches_tracked"
 
@@ -60,10 +63,11 @@ def kernels(here: Here, reference: Reference) -> list[Found]:
         return []
     lead = _lead(plain.values(), wanted)
     keras = any(":" in key for key in here) or not leaves.isdisjoint((*_KERAS, "embeddings", "depthwise_kernel"))
+    lists = _feature_lists(plain, here, wanted, lead)
     found: list[Found] = []
     for key, tensor in here.items():
         name = plain[key][len(lead) :]
-        made = _recurrent(key, name, tensor, wanted) or _found(key, name, tensor, wanted, keras)
+        made = _recurrent(key, name, tensor, wanted) or _found(key, name, tensor, wanted, keras, lists)
         if made is None:
             return []
         found.append(made)
@@ -108,7 +112,26 @@ def _lead(keys: Iterable[str], wanted: Mapping[str, Expected]) -> str:
     return "" if any(key.startswith(lead) for key in wanted) else lead
 
 
-def _found(key: str, plain: str, tensor: Tensor, wanted: Mapping[str, Expected], keras: bool) -> Found | None:
+def _feature_lists(names: Mapping[str, str], here: Here, wanted: Mapping[str, Expected], lead: str) -> set[str]:
+    """The lists that are called as those in front of a classifier, where one of their kernels shows that it is turned.
+
+    In the kernel of a transposed convolution inputs and outputs would have the other order, which shows where it has
+    not as many of both.
+    """
+    found = set()
+    for key, name in names.items():
+        layer, _, leaf = name[len(lead) :].rpartition(".")
+        shape, expected = here[key].shape, wanted.get(f"{layer}.weight")
+        if leaf != _KERNELS[0] or expected is None or len(shape) < 3 or not _FEATURES.search(layer):
+            continue
+        if shape[-1] != shape[-2] and (shape[-1], shape[-2], *shape[:-2]) == expected.shape:
+            found.add(layer.rpartition(".")[0])
+    return found
+
+
+def _found(
+    key: str, plain: str, tensor: Tensor, wanted: Mapping[str, Expected], keras: bool, lists: Collection[str]
+) -> Found | None:
     """What one tensor becomes; None where nothing of that name and shape is wanted."""
     layer, _, leaf = plain.rpartition(".")
     name = f"{layer}.{_LEAVES.get(leaf, leaf)}" if layer else _LEAVES.get(leaf, leaf)
@@ -126,9 +149,15 @@ def _found(key: str, plain: str, tensor: Tensor, wanted: Mapping[str, Expected],
     if leaf == "kernel" and turned == there:
         square = len(shape) > 2 and shape[-1] == shape[-2]
         # of a transposed convolution of Flax nothing else would tell, where it has as many inputs as outputs
-        return None if square and not keras and not _FORWARD.search(layer) else (key, name, KERNEL, there)
+        told = keras or _FORWARD.search(layer) is not None or layer.rpartition(".")[0] in lists
+        return None if square and not told else (key, name, KERNEL, there)
     each = (shape[-2] * shape[-1], 1, *shape[:-2])
     return (key, name, DEPTHWISE, there) if len(shape) == 4 and each == there else None
+
+
+def forward(layer: str) -> bool:
+    """Whether the name of a layer says that it is no transposed convolution."""
+    return _FORWARD.search(layer) is not None or _FEATURES.search(layer) is not None
 
 
 def _flows(weights: Iterable[Shape]) -> bool:

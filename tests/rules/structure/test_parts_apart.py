@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -83,3 +85,37 @@ def test_what_leaves_a_choice_or_a_gap_is_refused(tmp_path: Path, contents, mode
     result, found = fixed(tmp_path, contents(model), model, *mode)
     assert result.returncode == 1
     assert found is None
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["at the top", "inside"])
+def test_of_a_part_with_something_more_the_rest_is_put_together_once_that_is_confirmed(tmp_path: Path, inside: bool):
+    """The draft map names the one tensor that has no place, by its path; null leaves it out, and all else stays."""
+    model = Both()
+    held = parts(model)
+    held["decoder"]["projector.weight"] = torch.rand(4, 4)
+    result, found = fixed(tmp_path, {"model": held, "epoch": 1} if inside else held, model)
+    assert (result.returncode, found) == (1, None)
+    commands = [shlex.split(line)[1:] for line in result.stdout.decode().splitlines() if "ckptdoctor fix " in line]
+    write, apply = commands
+    assert "--write-map" in write and "--map" in apply
+    run(*write, cwd=tmp_path)
+    path = tmp_path / write[write.index("--write-map") + 1]
+    draft = json.loads(path.read_text())
+    assert [(key, mark["to"]) for key, mark in draft["names"].items()] == [("decoder/projector.weight", None)]
+    assert run(*apply, cwd=tmp_path).returncode == 1
+    draft["names"] = dict.fromkeys(draft["names"])
+    path.write_text(json.dumps(draft))
+    assert run(*apply, cwd=tmp_path).returncode == 0
+    whole = torch.load(tmp_path / "out.pt", weights_only=True)
+    Both().load_state_dict(whole, strict=True)
+    assert all(torch.equal(value, whole[key]) for key, value in model.state_dict().items())
+
+
+def test_of_a_part_with_something_more_the_rest_is_put_together_where_a_loss_is_admitted(tmp_path: Path):
+    """--unsafe-fixes drops what has no place."""
+    model = Both()
+    held = parts(model)
+    held["decoder"]["projector.weight"] = torch.rand(4, 4)
+    result, found = fixed(tmp_path, held, model, "--unsafe-fixes")
+    assert result.returncode == 0, result.stdout.decode()
+    Both().load_state_dict(found, strict=True)

@@ -86,6 +86,45 @@ def test_a_lone_part_is_not_put_where_another_is_missing(fixed):
     assert fixed(here, {f"{name}.weight": SQUARE for name in ("a", "b", "head")})[0] is None
 
 
+BLOCKS = {f"blocks.{n}.{part}.{leaf}": (8,) for n in range(3) for part in ("bn1", "bn2") for leaf in ("weight", "bias")}
+
+
+def renamed(old, new):
+    """The blocks with a part called otherwise in each."""
+    return {key.replace(old, new): torch.rand(shape) for key, shape in BLOCKS.items()}
+
+
+def test_one_foreign_word_in_every_block_is_the_one_that_is_missing_in_every_block(fixed):
+    """Its numbered neighbour has its name, and nothing is left over on either side."""
+    here = renamed("bn2", "iota")
+    well, _ = fixed(here, BLOCKS)
+    assert well is not None
+    assert all(torch.equal(value, well[key.replace("iota", "bn2")]) for key, value in here.items())
+
+
+@pytest.mark.parametrize(
+    "here",
+    [
+        renamed("bn2", "ema_bn"),
+        renamed("bn2", "aux"),
+        renamed("bn1", "xi") | {key.replace("bn2", "tau"): value for key, value in renamed("bn1", "xi").items()},
+        {key.replace("bn2", "tau"): value for key, value in renamed("bn1", "xi").items()},
+        renamed("bn2", "iota") | {"blocks.3.iota.weight": torch.rand(8), "blocks.3.iota.bias": torch.rand(8)},
+        {key: value for key, value in renamed("bn2", "iota").items() if "2.iota" not in key},
+        {key.replace("0.bn2", "0.iota").replace("1.bn2", "1.psi"): torch.rand(8) for key in BLOCKS},
+        renamed("blocks.2", "blocks.last"),
+        renamed("bn2", "bn3"),
+    ],
+    ids=[
+        *("an average", "a second one", "two words and more", "two words", "one too many", "one too few"),
+        *("two words for one part", "a whole block", "another number"),
+    ],
+)
+def test_a_foreign_word_that_leaves_a_choice_is_none_of_a_numbered_list(here, fixed):
+    """Two words, one that says something else, a member too many or too few, one place alone, another number."""
+    assert fixed(here, BLOCKS)[0] is None
+
+
 @pytest.mark.parametrize(("one", "other"), [("student", "teacher"), ("netG", "netD"), ("module.online", "module.ema")])
 def test_two_parts_that_fit_are_a_choice(one, other, fixed, capsys):
     """Each is named with the command that takes it, which works as it stands."""

@@ -85,18 +85,46 @@ def _pairs(gap: Gap, kind: Kinds) -> list[Pair]:
     settled = {template(key) for key in gap.here if key not in loose}
     ways: dict[Node, _Way] = {}
     found: list[Pair] = []
+    numbered: list[int] = []  # those that get the name of a list's member, of which others have theirs
     known: dict[Rewording, bool] = {}
     for match in counterparts(*_trees(gap, kind)):
         way = ways[match.here] = _way(match, ways)
         old, new = match.here.key, match.there.key
         if old is not None and new is not None and old != new:
-            doubtful = template(old) in settled or template(new) in settled or _turned(old, new) or _strange(old, new)
+            doubtful = template(old) in settled or _turned(old, new) or _strange(old, new)
             for each in way.rewordings:
                 if each not in known:
                     known[each] = other_layout(*each.middle())
             doubtful = doubtful or any(known[each] for each in way.rewordings)
+            numbered += [len(found)] if template(new) in settled else []
             found.append(Pair(old, new, match.sure and not doubtful, way.kin, way.rewordings))
+    if numbered and not _throughout(found, gap):
+        for at in numbered:
+            found[at] = replace(found[at], sure=False)
     return found
+
+
+def _token(old: str, new: str) -> tuple[str, str, str] | None:
+    """The one token that two names differ in, and what stands before it: a word, and a word with a number."""
+    ours, theirs = old.split("."), new.split(".")
+    differ = [at for at, each in enumerate(ours[:-1]) if at < len(theirs) and each != theirs[at]]
+    if len(ours) != len(theirs) or ours[-1] != theirs[-1] or len(differ) != 1:
+        return None
+    one, other = ours[differ[0]], theirs[differ[0]]
+    word = one.isalpha() and not other.isalpha() and not other.isdecimal()
+    return (one, other, ".".join(ours[: differ[0]])) if word else None
+
+
+def _throughout(found: Sequence[Pair], gap: Gap) -> bool:
+    """Whether all that is open is one word for one member of a list in several places: ``upsilon`` for each ``bn2``.
+
+    Nothing is left over on either side then, and the others of the list have their names.
+    """
+    tokens = [_token(pair.old, pair.new) for pair in found]
+    words = {each[:2] for each in tokens if each is not None}
+    places = {each[2] for each in tokens if each is not None}
+    whole = len(found) == len(gap.loose) == len(gap.open) and all(pair.sure for pair in found)
+    return whole and None not in tokens and len(words) == 1 and len(places) > 1
 
 
 def _trees(gap: Gap, kind: Kinds) -> tuple[Node, Node]:

@@ -29,6 +29,7 @@ _PROPOSALS: tuple[Proposal, ...] = (
 
 _STEPS = 24  # more names than that are not the same model's
 _SHORT = 3  # steps after which it is asked what parts hold
+_SEVERAL = 2_000  # keys of which it is asked first what the parts tell
 _MANY = 10_000  # keys of which not every step is tried
 _OF_LOOSE = 3  # a third of the loose keys must find a place, or names must be the same but for their spelling
 _OF_WANTED = 10  # a tenth of the target must have other names, or names must be the same but for their spelling
@@ -79,8 +80,8 @@ def _moves(here: Here, wanted: Wanted) -> list[Move]:
     told = _Told(first)
     whole: tuple[Proposal, ...] = (told.propose, *_PROPOSALS)
     plan: tuple[tuple[int, tuple[Proposal, ...]], ...] = ((_SHORT, _PROPOSALS), (_STEPS, whole), (_STEPS, _PROPOSALS))
-    if len(here) > _MANY:
-        plan = ((_SHORT, (told.propose,)), (_SHORT, _PROPOSALS))
+    if len(here) > _SEVERAL:  # what the parts tell takes time in proportion to the keys, and is often all
+        plan = ((_SHORT, (told.propose,)), *(plan if len(here) <= _MANY else ((_SHORT, _PROPOSALS),)))
     best: list[_Chain] = []
     for steps, proposals in plan:
         found = _questioned(told.audited(_find(here, wanted, proposals, steps)), here, wanted)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from ckptdoctor.facts.search import find_moves
+from tests.work import growth
 
 
 @dataclass(frozen=True)
@@ -127,3 +128,40 @@ def test_a_chain_never_gives_two_keys_one_name():
     here = {"A.weight": Shaped((3,)), "a_.weight": Shaped((3,)), "B.weight": Shaped((3,))}
     names = list(final_names(here, find_moves(here, wanted)).values())
     assert len(set(names)) == len(names)
+
+
+# a list as two code bases call it: at the top, inside a word, shifted, and under another name for each of its parts
+LISTS = {
+    "another name": ("fc{}.{}", "layers.{}.{}"),
+    "in a word": ("h{}.{}", "layer{}.{}"),
+    "shifted in a word": ("fc{}.{}", "fc{}.{}"),
+    "shifted": ("layers.{}.{}", "layers.{}.{}"),
+    "words": ("m{}q.{}", "m{}q_new.{}"),
+}
+
+
+def listed(name, length):
+    """Such a list on both sides, and the names that are right."""
+    old, new = LISTS[name]
+    shift, sizes = int("shifted" in name), {"weight": (8, 8), "bias": (8,)}
+    pairs = {old.format(n, leaf): new.format(n + shift, leaf) for n in range(length) for leaf in sizes}
+    shape = {key: sizes[key.rpartition(".")[2]] for key in (*pairs, *pairs.values())}
+    return {key: Shaped(shape[key]) for key in pairs}, {key: Shaped(shape[key]) for key in pairs.values()}, pairs
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_long_flat_list_gets_its_names(name):
+    """Of more keys than each step is tried of, the parts still tell it."""
+    here, wanted, pairs = listed(name, 150)
+    assert final_names(here, find_moves(here, wanted)) == pairs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LISTS)
+def test_the_work_grows_with_the_keys(name):
+    """Ten times the keys, beyond ten thousand, get all their names, and not a hundred times the work."""
+    made = {length: listed(name, length) for length in (1_500, 15_000)}
+    found = {}
+    assert growth(lambda length: found.update({length: find_moves(*made[length][:2])}), 1_500, 15_000, runs=1) < 40
+    here, _, pairs = made[15_000]
+    assert final_names(here, found[15_000]) == pairs

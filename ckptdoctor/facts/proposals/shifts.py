@@ -15,7 +15,7 @@ from ckptdoctor.facts.moves import Gap, Move, move
 
 _DEPTH = 32  # numbers of a key that are looked at
 _EVEN = 3  # members of a list that are evenly apart, at least
-_MANY = 10_000  # keys of which only whole tokens are looked at
+_MANY = 1_000_000  # numbers of all keys: of more only whole tokens are looked at
 # w1, w2 and w3 are no list: each of them has a part of its own
 _NUMBER = re.compile(r"(?<![0-9])(?<![.]w)(?<!wi_)[0-9]{1,9}(?![0-9])")
 _TOKEN = re.compile(r"(?<![^.])[0-9]{1,9}(?![^.])")
@@ -31,7 +31,8 @@ class _Numbered:
 
 def propose(gap: Gap) -> Iterator[Move]:
     """For each container with loose keys: the shift between the first numbers, and that between the last ones."""
-    number = _NUMBER if len(gap.here) <= _MANY else _TOKEN
+    numbers = sum([len(_NUMBER.findall(key)) for each in (gap.here, gap.wanted) for key in each])
+    number = _NUMBER if numbers <= _MANY else _TOKEN
     containers = _containers(gap.loose, number)
     here, there = _numbered(gap.here, containers, number), _numbered(gap.wanted, containers, number)
     for container in containers:

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
-from tools.site import commands, messages, rules  # noqa: E402
+from tools.site import commands, links, messages, rules  # noqa: E402
 
 WRITTEN = ROOT / "docs"
 
@@ -38,14 +38,18 @@ def _write(folder: Path, pages: dict[str, str]) -> None:
 
 def build(site: Path) -> None:
     """The site in ``site``. Ends the process with the generator's words where anything is wrong."""
+    site = site.resolve()
     source = site.with_name(f"{site.name}.source")
     for folder in (source, site):
         shutil.rmtree(folder, ignore_errors=True)
     assemble(source)
     line = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-j", "auto", "-b", "dirhtml"]
     ended = subprocess.run([*line, str(source), str(site)], check=False)
-    if ended.returncode:
+    wrong = list(links.mistakes(site))
+    print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
+    if ended.returncode or wrong:
         sys.exit("the documentation has mistakes: see above")
+    print(f"{len(list(site.rglob('*.html')))} pages in {site}")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from ckptdoctor.cli.exit_status import ExitStatus  # noqa: E402
+from ckptdoctor.formats import registry  # noqa: E402
 from tools.site import examples  # noqa: E402
 
 README = ROOT / "README.md"
@@ -31,7 +32,16 @@ def statuses() -> str:
     return "\n".join(f"- **{number}** {' '.join(text.split())}".replace("``", "`") for number, text in meanings)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"statuses": statuses}
+def formats() -> str:
+    """What reports call the formats, and what each of them is: the first sentence of its module."""
+    rows = [
+        f"| {module.NAME} | {' '.join((inspect.getdoc(module) or '').split(chr(10))[0].split()).replace('``', '`')} |"
+        for module in (*registry.built_in(), *registry.folders())
+    ]
+    return "\n".join(["| in reports | what it is |", "|---|---|", *rows])
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"statuses": statuses, "formats": formats}
 
 
 def generated(text: str) -> str:

@@ -9,7 +9,6 @@ import click
 from ckptdoctor.cli.main import cli
 
 
-
 def helps() -> Iterator[tuple[str, str]]:
     """The names of all commands, each with what its ``--help`` prints on a terminal of 80 columns."""
     group = click.Context(cli, info_name="ckptdoctor", terminal_width=80, **cli.context_settings)

@@ -113,7 +113,7 @@ def prepare(folder: Path) -> None:
         shutil.copy(SAMPLES / sample, folder / name)
     shutil.copytree(SAMPLES, folder / "sample_ckpts", ignore=shutil.ignore_patterns("__pycache__"))
     (folder / "error.txt").write_text(ERROR)
-    carry_out("ckptdoctor convert base.pt checkpoint --shard-size 20kB", folder)
+    carry_out("ckptdoctor convert base.pt checkpoint --shard-size 6kB", folder)
 
 
 def carry_out(command: str, folder: Path) -> Outcome:

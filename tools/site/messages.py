@@ -21,93 +21,115 @@ _LISTED = {  # errors that name keys: which rule is meant depends on the keys, s
     "Unexpected key(s) in state_dict": "The file has keys that the model does not know.",
     "size mismatch for": "A key is in both, with another shape.",
 }
+_STAND = {"FILE": "`FILE` stands for your checkpoint", "TEXT": "`TEXT` for the error, saved as a file"}
+_LAST = "`ckptdoctor explain` finds such messages in a traceback or a whole log. [All messages](index.md)"
 _LONGEST = 1500  # characters of an example that are shown
 _CORPUS = [(entry, cleaned(entry.text)) for entry in corpus.MESSAGES]
 
 
 @dataclass(frozen=True)
 class _Example:
-    """A text that people met: who printed it, and what the message's pattern found in it."""
+    """A text that people met: who printed it, the words of the message in it, and what its pattern found there."""
 
     source: str
     text: str
+    words: str
     groups: Mapping[str, str]
 
 
 def pages() -> Iterator[tuple[str, str]]:
     """Names and texts of the pages."""
-    named = _named()
-    yield "index", _index(named)
-    for message, name in named:
-        yield name, _page(message)
+    titles = _titles()
+    yield "index", _index()
+    for title, together in titles.items():
+        yield name_of(title), _page(title, together)
     for words, meaning in _LISTED.items():
-        yield slug(words), _listing(words, meaning)
+        if words not in titles:
+            yield name_of(words), f"# {span(words)}\n\n{_listing(words, meaning)}\n\n{_LAST}\n"
 
 
 def leading() -> dict[str, list[str]]:
     """By the code of a rule: links to the pages of the messages that are about it."""
     links: dict[str, list[str]] = defaultdict(list)
-    for message, name in _named():
+    for message in recognise.MESSAGES:
         for code in (message.code, *message.also):
-            links[code].append(f"[{span(_title(message))}](../messages/{name}.md)")
+            link = f"[{span(message.says[0])}](../messages/{name_of(message.says[0])}.md)"
+            if link not in links[code]:
+                links[code].append(link)
     return links
 
 
-def _named() -> list[tuple[Message, str]]:
-    """Every message with the name of its page: its words, and a number where two begin alike."""
-    used: dict[str, int] = {}
-    named = []
+def name_of(title: str) -> str:
+    """What the page of these words is called: a byte that is no letter or digit is named by its number."""
+    return slug(re.sub(r"'(\W)'", lambda found: f"-{ord(found[1]):02x}", title))
+
+
+def _titles() -> dict[str, list[Message]]:
+    """The messages by their first words, which some have in common: what follows tells them apart."""
+    titles: dict[str, list[Message]] = {}
     for message in recognise.MESSAGES:
-        name = slug(_title(message)) or "message"
-        used[name] = used.get(name, 0) + 1
-        named.append((message, f"{name}-{used[name]}" if used[name] > 1 else name))
-    return named
+        titles.setdefault(message.says[0], []).append(message)
+    return titles
 
 
-def _title(message: Message) -> str:
-    return message.says[0]
+def _page(title: str, together: list[Message]) -> str:
+    parts = [f"# {span(title)}"]
+    if len(together) > 1:
+        parts.append("What follows these words tells what they mean.")
+    if title in _LISTED:
+        parts.append(_listing(title, _LISTED[title]))
+    for message in together:
+        parts += _told(message, alone=len(together) == 1)
+    return "\n\n".join([*parts, _LAST]) + "\n"
 
 
-def _page(message: Message) -> str:
+def _told(message: Message, alone: bool) -> Iterator[str]:
     codes = {rule.code: rule for rule in all_rules()}
+    about = [codes[code] for code in (message.code, *message.also) if code in codes]
     example = next(_examples(message), None)
     groups = defaultdict(lambda: "…", example.groups if example else {})
-    said = message.meaning.format_map(groups)
-    parts = [f"# {span(_title(message))}", "## What it means", prose(_sentence(said), codes, "../rules/")]
-    if message.ways:
-        parts.append("## What to do")
-        parts += [f"{_sentence(way.label, ':')}\n\n{fenced(way.command.format_map(groups))}" for way in message.ways]
-        parts.append("`FILE` stands for your checkpoint, and `TEXT` for the error, saved as a file.")
-    about = [codes[code] for code in (message.code, *message.also) if code in codes]
-    if about:
-        parts.append("## The rule")
-        parts += [
-            f"[{each.code} {each.name}](../rules/{each.code}.md): {prose(each.summary, codes, '../rules/')}"
-            for each in about
-        ]
+    if alone:
+        yield "## What it means"
+    else:
+        yield f"## {span(example.words)}" if example else f"## {about[0].name if about else 'Another cause'}"
+    yield prose(_sentence(message.meaning.format_map(groups)), codes, "../rules/")
+    if alone and message.ways:
+        yield "## What to do"
+    typed = [(way.label, way.command.format_map(groups)) for way in message.ways]
+    yield from (f"{_sentence(label, ':')}\n\n{fenced(command)}" for label, command in typed)
+    stand = [words for name, words in _STAND.items() if any(name in command for _, command in typed)]
+    if stand:
+        yield f"{' and '.join(stand)}."
+    if alone and about:
+        yield "## The rule"
+    for each in about:
+        yield f"[{each.code} {each.name}](../rules/{each.code}.md): {prose(each.summary, codes, '../rules/')}"
     if example:
-        parts += ["## Seen", f"From {prose(example.source, (), '')}:", fenced(_shortened(example.text))]
+        yield "## Seen" if alone else "Seen:"
+        yield f"From {prose(example.source, (), '')}:"
+        yield fenced(_shortened(example.text))
     if len(message.says) > 1:
-        parts += ["## Other wordings", "\n".join(f"- {span(words)}" for words in message.says[1:])]
-    parts.append("`ckptdoctor explain` finds this message in a traceback or a whole log. [All messages](index.md)")
-    return "\n\n".join(parts) + "\n"
+        yield "## Other wordings" if alone else "Other wordings:"
+        yield "\n".join(f"- {span(words)}" for words in message.says[1:])
 
 
 def _examples(message: Message) -> Iterator[_Example]:
     """The texts of the corpus in which this message is."""
     for entry, text in _CORPUS:
-        groups = _groups(message, text)
-        if groups is not None and (message.code in entry.codes or not message.code):
-            yield _Example(entry.source, entry.text.rstrip(), groups)
+        found = _found(message, text) if message.code in entry.codes else None
+        if found is not None:
+            yield _Example(entry.source, entry.text.rstrip(), *found)
 
 
-def _groups(message: Message, text: Text) -> dict[str, str] | None:
+def _found(message: Message, text: Text) -> tuple[str, dict[str, str]] | None:
+    """The words of the message as they are in a text, and the groups of its pattern."""
     for words in map(squeeze, message.says):
         start = text.squeezed.find(words)
         while start >= 0:
             found = re.compile(message.then).match(text.squeezed, start + len(words))
             if found and (message.holds is None or message.holds(found.groupdict())):
-                return {name: value or "…" for name, value in found.groupdict().items()}
+                groups = {name: value or "…" for name, value in found.groupdict().items()}
+                return text.original(start, found.end()), groups
             start = text.squeezed.find(words, start + 1)
     return None
 
@@ -129,30 +151,29 @@ def _listing(words: str, meaning: str) -> str:
         for rule in all_rules()
         for line in [each for each in rules.seen(rule)[0] if words in each][:1]
     ]
-    return "\n\n".join(
-        [
-            f"# {span(words)}",
-            f"{meaning} Why, the names tell: paste the whole error into `ckptdoctor explain`, or compare the file with "
-            "the model:",
-            fenced("ckptdoctor check FILE --model MODULE:CLASS"),
-            "## What it looks like, and why",
-            "\n".join(["| rule | why | for example |", "|---|---|---|", *rows]),
-            "[All messages](index.md)",
-        ]
-    ) + "\n"
+    parts = [
+        f"{meaning} The names tell why: paste the whole error into `ckptdoctor explain`, or compare the file with the "
+        "model:",
+        fenced("ckptdoctor check FILE --model MODULE:CLASS"),
+        "## What it looks like, and why",
+        "\n".join(["| rule | why | for example |", "|---|---|---|", *rows]),
+    ]
+    return "\n\n".join(parts)
 
 
-def _index(named: list[tuple[Message, str]]) -> str:
+def _index() -> str:
     parts = [
         "# Messages",
         "What torch, safetensors, transformers and others print when a checkpoint does not load. "
-        "`ckptdoctor explain` finds them in a traceback or a log, and says what to type.",
-        "## `load_state_dict`",
-        "\n".join(f"- [{span(words)}]({slug(words)}.md)" for words in _LISTED),
+        "`ckptdoctor explain` finds these messages in a traceback or a log, and says what to type.",
+        "## Keys and shapes that do not fit",
+        "\n".join(f"- [{span(words)}]({name_of(words)}.md)" for words in _LISTED),
     ]
-    names = iter([name for _, name in named])
-    for family, messages in recognise.FAMILIES.items():
+    listed = set(_LISTED)
+    for family, together in recognise.FAMILIES.items():
         said = sys.modules[f"ckptdoctor.messages.{family}"].__doc__ or family
+        titles = [title for title in dict.fromkeys(each.says[0] for each in together) if title not in listed]
+        listed.update(titles)
         parts.append(f"## {said.split(chr(10))[0].rstrip('.')}")
-        parts.append("\n".join(f"- [{span(_title(each))}]({next(names)}.md)" for each in messages))
+        parts.append("\n".join(f"- [{span(title)}]({name_of(title)}.md)" for title in titles))
     return "\n\n".join(parts) + "\n"

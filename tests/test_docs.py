@@ -94,7 +94,7 @@ def test_every_command_has_a_page(command):
     """It is listed, has an example of its own, and its help with every option is on it."""
     page = commands.generated(command, COMMAND_PAGES[command])
     assert page.startswith(f"# ckptdoctor {command}\n")
-    assert f"\n{command}\n" in PAGES["docs/commands/index.md"]
+    assert f"\n{command} <{command}>\n" in PAGES["docs/commands/index.md"]
     assert any(each.command.startswith(f"ckptdoctor {command} ") for each in examples.examples(COMMAND_PAGES[command]))
     assert {name for name in option_names(command) if name not in page} == set()
 
@@ -154,8 +154,8 @@ def test_every_message_has_a_page():
     index = pages.pop("index")
     for words in {message.says[0] for message in recognise.MESSAGES} | set(LISTED):
         name = messages.name_of(words)
-        assert pages[name].startswith(f"# {marking.span(words)}\n")
-        assert f"- [{marking.span(words)}]({name}.md)" in index
+        assert pages[name].startswith(f"# {marking.span(messages.shown(words))}\n")
+        assert f"- [{marking.span(messages.shown(words))}]({name}.md)" in index
     assert not [name for name, text in pages.items() if re.search(r"\{\w+\}", text.split("```")[0])]
 
 

@@ -1,6 +1,6 @@
 """The console examples of README and docs are run, and what they print is what stands below them.
 
-Every block marked ``console`` is a terminal of 100 columns in a folder with the files of ``FILES``, one folder for each
+Every block marked ``console`` is a terminal of 92 columns, which a page has room for, in a folder with the files of ``FILES``, one folder for each
 page; commands of a page follow each other. A command without output below it is run for its exit status alone.
 """
 
@@ -139,7 +139,7 @@ def _inside(folder: Path) -> Iterator[None]:
 
 
 def _typed(words: list[str], folder: Path, given: str, screen: _Screen) -> int:
-    environment = {"COLUMNS": "100", "NO_COLOR": "1"}
+    environment = {"COLUMNS": "92", "NO_COLOR": "1"}
     pace, modules = gc.get_threshold(), set(sys.modules)
     try:
         with (

@@ -14,13 +14,15 @@ from ckptdoctor.messages.text import Text, cleaned, squeeze
 from ckptdoctor.rules.registry import all_rules
 from tests.messages import corpus
 from tools.site import rules
-from tools.site.marking import cell, fenced, prose, slug, span
+from tools.site.marking import fenced, prose, slug, span
 
 _LISTED = {  # errors that name keys: which rule is meant depends on the keys, so each has a page that lists them
     "Missing key(s) in state_dict": "The model has parameters or buffers that the file has not under these names.",
     "Unexpected key(s) in state_dict": "The file has keys that the model does not know.",
     "size mismatch for": "A key is in both, with another shape.",
 }
+# what is looked for is less than what people see
+_SHOWN = {"GLOBAL": "Unsupported global: GLOBAL … was not an allowed global by default"}
 _STAND = {"FILE": "`FILE` stands for your checkpoint", "TEXT": "`TEXT` for the error, saved as a file"}
 _LAST = "`ckptdoctor explain` finds such messages in a traceback or a whole log. [All messages](index.md)"
 _LONGEST = 1500  # characters of an example that are shown
@@ -53,15 +55,20 @@ def leading() -> dict[str, list[str]]:
     links: dict[str, list[str]] = defaultdict(list)
     for message in recognise.MESSAGES:
         for code in (message.code, *message.also):
-            link = f"[{span(message.says[0])}](../messages/{name_of(message.says[0])}.md)"
+            link = f"[{span(shown(message.says[0]))}](../messages/{name_of(message.says[0])}.md)"
             if link not in links[code]:
                 links[code].append(link)
     return links
 
 
+def shown(words: str) -> str:
+    """The words of a message as its page is titled: without a quote that is open at their end."""
+    return _SHOWN.get(words) or re.sub(r"(?<=\w)[: ]*'$|(?<=named) '$", "", words)
+
+
 def name_of(title: str) -> str:
     """What the page of these words is called: a byte that is no letter or digit is named by its number."""
-    return slug(re.sub(r"'(\W)'", lambda found: f"-{ord(found[1]):02x}", title))
+    return slug(re.sub(r"'(\W)'", lambda found: f"-{ord(found[1]):02x}", shown(title)))
 
 
 def _titles() -> dict[str, list[Message]]:
@@ -73,7 +80,7 @@ def _titles() -> dict[str, list[Message]]:
 
 
 def _page(title: str, together: list[Message]) -> str:
-    parts = [f"# {span(title)}"]
+    parts = [f"# {span(shown(title))}"]
     if len(together) > 1:
         parts.append("What follows these words tells what they mean.")
     if title in _LISTED:
@@ -145,9 +152,9 @@ def _shortened(text: str) -> str:
 def _listing(words: str, meaning: str) -> str:
     """The rules that a list of keys or shapes may be about, by the keys that give each away."""
     codes = {rule.code for rule in all_rules()}
-    rows = [
-        f"| [{rule.code}](../rules/{rule.code}.md) | {cell(prose(rule.summary, codes, '../rules/'))} | "
-        f"{cell(span(line))} |"
+    listed = [
+        f"- [{rule.code} {rule.name}](../rules/{rule.code}.md): {prose(rule.summary, codes, '../rules/')}\n\n"
+        f"  {span(line)}"
         for rule in all_rules()
         for line in [each for each in rules.seen(rule)[0] if words in each][:1]
     ]
@@ -156,7 +163,7 @@ def _listing(words: str, meaning: str) -> str:
         "model:",
         fenced("ckptdoctor check FILE --model MODULE:CLASS"),
         "## What it looks like, and why",
-        "\n".join(["| rule | why | for example |", "|---|---|---|", *rows]),
+        "\n\n".join(listed),
     ]
     return "\n\n".join(parts)
 
@@ -175,5 +182,5 @@ def _index() -> str:
         titles = [title for title in dict.fromkeys(each.says[0] for each in together) if title not in listed]
         listed.update(titles)
         parts.append(f"## {said.split(chr(10))[0].rstrip('.')}")
-        parts.append("\n".join(f"- [{span(title)}]({name_of(title)}.md)" for title in titles))
+        parts.append("\n".join(f"- [{span(shown(title))}]({name_of(title)}.md)" for title in titles))
     return "\n\n".join(parts) + "\n"

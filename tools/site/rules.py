@@ -75,7 +75,7 @@ def _what_you_see(rule: Rule, leading: list[str], codes: set[str]) -> Iterator[s
     yield from (f"### {span(each)}" for each in dict.fromkeys(messages))
     yield from (prose(each, codes, "") for each in remarks)
     if leading:
-        yield "Other programs and versions print:"
+        yield "Messages about it, each with a page:"
         yield "\n".join(f"- {each}" for each in leading)
 
 

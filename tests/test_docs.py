@@ -24,7 +24,7 @@ from ckptdoctor.report import sarif
 from ckptdoctor.rules.registry import all_rules
 from tests.trainer.forks import Forked, fork_ranks
 from tools import docs, readme
-from tools.site import commands, examples, links, marking, messages, rules
+from tools.pages import commands, examples, links, marking, messages, rules
 
 DOCS = readme.ROOT / "docs"
 TEXT = readme.README.read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
-from tools.site import commands, links, messages, rules  # noqa: E402
+from tools.pages import commands, links, messages, rules  # noqa: E402
 
 WRITTEN = ROOT / "docs"
 

@@ -17,7 +17,7 @@ sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from ckptdoctor.cli.exit_status import ExitStatus  # noqa: E402
 from ckptdoctor.formats import registry  # noqa: E402
-from tools.site import examples  # noqa: E402
+from tools.pages import examples  # noqa: E402
 
 README = ROOT / "README.md"
 

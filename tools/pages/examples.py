@@ -1,7 +1,8 @@
 """The console examples of README and docs are run, and what they print is what stands below them.
 
-Every block marked ``console`` is a terminal of 92 columns, which a page has room for, in a folder with the files of ``FILES``, one folder for each
-page; commands of a page follow each other. A command without output below it is run for its exit status alone.
+Every block marked ``console`` is a terminal of 92 columns, for which a page has room, in a folder with the files of
+``FILES``: one folder for each page, whose commands follow each other. A command without output below it is run for its
+exit status alone.
 """
 
 from __future__ import annotations

@@ -13,8 +13,8 @@ from ckptdoctor.messages.message import Message
 from ckptdoctor.messages.text import Text, cleaned, squeeze
 from ckptdoctor.rules.registry import all_rules
 from tests.messages import corpus
-from tools.site import rules
-from tools.site.marking import fenced, prose, slug, span
+from tools.pages import rules
+from tools.pages.marking import fenced, prose, slug, span
 
 _LISTED = {  # errors that name keys: which rule is meant depends on the keys, so each has a page that lists them
     "Missing key(s) in state_dict": "The model has parameters or buffers that the file has not under these names.",
@@ -63,7 +63,7 @@ def leading() -> dict[str, list[str]]:
 
 def shown(words: str) -> str:
     """The words of a message as its page is titled: without a quote that is open at their end."""
-    return _SHOWN.get(words) or re.sub(r"(?<=\w)[: ]*'$|(?<=named) '$", "", words)
+    return _SHOWN.get(words) or re.sub(r"[,: ]+'$", "", words)
 
 
 def name_of(title: str) -> str:

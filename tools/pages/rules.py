@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from ckptdoctor.report.sarif_rules import sections
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
-from tools.site.marking import cell, prose, span
+from tools.pages.marking import cell, prose, span
 
 _WIDTH = 120  # columns of a docstring: where the next word had room, the line was meant to end
 # lines under "What you see" that are no message but say what happens instead of one

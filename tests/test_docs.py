@@ -102,7 +102,7 @@ def test_every_command_has_a_page(command):
 @pytest.fixture(scope="module")
 def rule_pages():
     """The pages of rules by their names."""
-    return dict(rules.pages(messages.leading()))
+    return dict(rules.pages(messages.leading(), {}))
 
 
 def test_every_rule_has_a_page(rule_pages):
@@ -276,12 +276,12 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path):
 
 def test_the_site_has_every_page(tmp_path):
     """What the generator reads: the pages that were written, and one for each command, rule and message."""
-    docs.assemble(tmp_path / "source")
+    docs.assemble(tmp_path / "source", samples=False)
     found = {path.relative_to(tmp_path / "source").as_posix() for path in (tmp_path / "source").rglob("*.md")}
     assert {name.removeprefix("docs/") for name in PAGES if name.startswith("docs/")} <= found
     assert {f"rules/{code}.md" for code in RULES} <= found
     assert {f"messages/{messages.name_of(message.says[0])}.md" for message in recognise.MESSAGES} <= found
-    assert "Usage: ckptdoctor check" in (tmp_path / "source/commands/check.md").read_text()
+    assert "ckptdoctor check [OPTIONS] PATH..." in (tmp_path / "source/commands/check.md").read_text()
 
 
 def typed(folder, *words):

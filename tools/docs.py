@@ -20,14 +20,14 @@ from tools.pages import commands, links, messages, rules  # noqa: E402
 WRITTEN = ROOT / "docs"
 
 
-def assemble(folder: Path) -> None:
-    """Everything that the generator reads, in ``folder``."""
+def assemble(folder: Path, samples: bool = True) -> None:
+    """Everything that the generator reads, in ``folder``; ``samples`` are what check prints of a file for each rule."""
     shutil.copytree(WRITTEN, folder)
-    for name, _ in commands.helps():
+    for name in commands.names():
         page = folder / "commands" / f"{name}.md"
         page.write_text(commands.generated(name, page.read_text(encoding="utf-8")), encoding="utf-8")
     _write(folder / "messages", dict(messages.pages()))
-    _write(folder / "rules", dict(rules.pages(messages.leading())))
+    _write(folder / "rules", dict(rules.pages(messages.leading(), dict(rules.samples()) if samples else {})))
 
 
 def _write(folder: Path, pages: dict[str, str]) -> None:

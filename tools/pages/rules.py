@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 
 from ckptdoctor.report.sarif_rules import sections
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
-from tools.pages.marking import cell, prose, span
+from tools.pages.examples import SAMPLES, carry_out
+from tools.pages.marking import cell, fenced, prose, span
 
 _WIDTH = 120  # columns of a docstring: where the next word had room, the line was meant to end
 # lines under "What you see" that are no message but say what happens instead of one
@@ -18,11 +20,24 @@ _BEFORE = re.compile(r"(Nothing, or: |Often nothing\. In transformers: )(.+)", r
 _SEES = "What you see"
 
 
-def pages(leading: Mapping[str, list[str]]) -> Iterator[tuple[str, str]]:
-    """Names and texts of the pages. ``leading`` has, by code, links to the pages of messages that are about a rule."""
+def pages(leading: Mapping[str, list[str]], sampled: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Names and texts of the pages.
+
+    ``leading`` has, by code, links to the pages of messages that are about a rule, and ``sampled`` a console block in
+    which check finds it.
+    """
     yield "index", _index()
     for rule in all_rules():
-        yield rule.code, _page(rule, leading.get(rule.code, []))
+        yield rule.code, _page(rule, leading.get(rule.code, []), sampled.get(rule.code, ""))
+
+
+def samples() -> Iterator[tuple[str, str]]:
+    """By the code of a rule: what check prints of the sample checkpoint that shows it, where there is one."""
+    expected = json.loads((SAMPLES / "EXPECTED.json").read_text(encoding="utf-8"))
+    for code in [rule.code for rule in all_rules()]:
+        for path in [path for path in expected if path.startswith(f"sick/{code}-")][:1]:
+            command = " ".join(["ckptdoctor check", *expected[path].get("options", []), "--select", code, path])
+            yield code, fenced(f"$ {command}\n{carry_out(command, SAMPLES).printed}", "console")
 
 
 def seen(rule: Rule) -> tuple[list[str], list[str]]:
@@ -55,12 +70,14 @@ def _logical(text: str) -> Iterator[str]:
         yield whole
 
 
-def _page(rule: Rule, leading: list[str]) -> str:
+def _page(rule: Rule, leading: list[str], sample: str) -> str:
     codes = {each.code for each in all_rules()} - {rule.code}
     parts = [f"# {rule.code} {rule.name}", f"**{rule.severity.value}** · {prose(rule.summary, codes, '')}"]
     for title, text in sections(rule.page).items():
         parts.append(f"## {title}")
         parts += _what_you_see(rule, leading, codes) if title == _SEES else _paragraphs(text, codes)
+    if sample:
+        parts += ["## What check prints", sample]
     parts += _examples(rule)
     parts.append(f"On the command line: `ckptdoctor explain {rule.code}`. [All rules](index.md)")
     return "\n\n".join(parts) + "\n"

@@ -7,9 +7,10 @@ html_title = "ckptdoctor"
 
 extensions = ["myst_parser"]
 myst_heading_anchors = 3
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["deflist"]
 exclude_patterns = ["conf.py"]
 highlight_language = "text"
+smartquotes = False  # "--" and quotes are what people type
 # pages of rules and messages are reached from their tables: two lists of hundreds of links would be on every page
 suppress_warnings = ["toc.not_included"]
 

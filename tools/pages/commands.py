@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import click
 
 from ckptdoctor.cli.main import cli
-from tools.pages.marking import cell, fenced, prose, span
+from tools.pages.marking import fenced, prose, span
 
 _OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 _SECTION = re.compile(r"^(\w+):\n((?:  .*\n?|\n)+)", re.MULTILINE)
@@ -37,8 +37,8 @@ def _group() -> click.Context:
 
 def _options(command: click.Command, context: click.Context) -> str:
     records = [each.get_help_record(context) for each in command.get_params(context) if isinstance(each, click.Option)]
-    rows = [f"| {cell(span(record[0]))} | {cell(_marked(record[1]))} |" for record in records if record is not None]
-    return "\n".join(["| option | |", "|---|---|", *rows])
+    # a list of terms: a table with the longest of them has no room for words on a phone
+    return "\n\n".join([f"{span(record[0])}\n: {_marked(record[1])}" for record in records if record is not None])
 
 
 def _sections(shown: str) -> Iterator[str]:

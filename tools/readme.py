@@ -12,10 +12,13 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import click
+
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from ckptdoctor.cli.exit_status import ExitStatus  # noqa: E402
+from ckptdoctor.cli.main import cli  # noqa: E402
 from ckptdoctor.formats import registry  # noqa: E402
 from tools.pages import examples  # noqa: E402
 
@@ -41,7 +44,18 @@ def formats() -> str:
     return "\n".join(["| in reports | what it is |", "|---|---|", *rows])
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"statuses": statuses, "formats": formats}
+def commands() -> str:
+    """Every command with the first sentence of its help, linked to its page."""
+    context = click.Context(cli)
+    lines = []
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        said = inspect.cleandoc((command and command.help) or "").split("\n\n")[0]
+        lines.append(f"- [`{name}`]({name}.md): {' '.join(said.split())}")
+    return "\n".join(lines)
+
+
+BLOCKS: dict[str, Callable[[], str]] = {"statuses": statuses, "formats": formats, "commands": commands}
 
 
 def generated(text: str) -> str:

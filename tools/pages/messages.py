@@ -82,11 +82,15 @@ def _titles() -> dict[str, list[Message]]:
 def _page(title: str, together: list[Message]) -> str:
     parts = [f"# {span(shown(title))}"]
     if len(together) > 1:
-        parts.append("What follows these words tells what they mean.")
+        parts.append("The words that follow decide what it means.")
     if title in _LISTED:
         parts.append(_listing(title, _LISTED[title]))
     for message in together:
         parts += _told(message, alone=len(together) == 1)
+    typed = " ".join([way.command for message in together for way in message.ways])
+    stand = [words for name, words in _STAND.items() if name in typed]
+    if stand:
+        parts.append(f"{' and '.join(stand)}.")
     return "\n\n".join([*parts, _LAST]) + "\n"
 
 
@@ -104,16 +108,14 @@ def _told(message: Message, alone: bool) -> Iterator[str]:
         yield "## What to do"
     typed = [(way.label, way.command.format_map(groups)) for way in message.ways]
     yield from (f"{_sentence(label, ':')}\n\n{fenced(command)}" for label, command in typed)
-    stand = [words for name, words in _STAND.items() if any(name in command for _, command in typed)]
-    if stand:
-        yield f"{' and '.join(stand)}."
     if alone and about:
         yield "## The rule"
     for each in about:
         yield f"[{each.code} {each.name}](../rules/{each.code}.md): {prose(each.summary, codes, '../rules/')}"
     if example:
-        yield "## Seen" if alone else "Seen:"
-        yield f"From {prose(example.source, (), '')}:"
+        if alone:
+            yield "## Seen"
+        yield f"{'From' if alone else 'Seen, from'} {prose(example.source, (), '')}:"
         yield fenced(_shortened(example.text))
     if len(message.says) > 1:
         yield "## Other wordings" if alone else "Other wordings:"

@@ -10,14 +10,25 @@ from ckptdoctor.edits import Drop, Edit, Fill, Fuse, Rename, Reshape, Split, Tra
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.published.matching import Conversion, Piece
-from ckptdoctor.facts.published.table import DEPTHWISE, KERNEL, QUERIES, ROTARY, ROWS, STACKED, TURNED
+from ckptdoctor.facts.published.table import (
+    DEPTHWISE,
+    GATE_BIASES,
+    GATES,
+    KERNEL,
+    QUERIES,
+    ROTARY,
+    ROWS,
+    STACKED,
+    TURNED,
+)
 from ckptdoctor.facts.qkv import HEAD_SIZES
 from ckptdoctor.rules.choosing import auto_option
 
 _NUMBERS = 3  # numbers of heads that are offered
 
 # the two dimensions that come first afterwards, counted from the last
-_DIMS = {TURNED: (-1, -2), KERNEL: (-1, -2), DEPTHWISE: (-2, -1)}
+_DIMS = {TURNED: (-1, -2), KERNEL: (-1, -2), DEPTHWISE: (-2, -1), GATES: (-1, -2)}
+_SECOND_FIRST = (1, 0, 2)  # where z, r, h stand among r, z, n, and the other way round
 
 
 def layout_edits(comparison: Comparison) -> tuple[Edit, ...]:
@@ -36,6 +47,8 @@ def lacking(comparison: Comparison) -> str:
     found = comparison.conversion
     if found is None or not found.lacks:
         return ""
+    if found.never:
+        return found.lacks
     return f"rows of queries and keys are permuted in each head, and {found.lacks}. Say how many there are, such as:"
 
 
@@ -56,7 +69,8 @@ def title(found: Conversion) -> str:
     for how, what in (
         (ROTARY, "rows of {} permuted in each head"),
         ((ROWS,), "{} split or fused"),
-        ((TURNED, KERNEL, DEPTHWISE), "{} transposed"),
+        ((TURNED, KERNEL, DEPTHWISE, GATES), "{} transposed"),
+        ((GATES, GATE_BIASES), "gates of {} in another order"),
         ((STACKED,), "{} of experts"),
     ):
         number = sum(piece.how in how for piece in found.pieces)
@@ -88,18 +102,31 @@ def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
     for piece in found.pieces:
         if piece.how == DEPTHWISE:
             yield Reshape(here[piece.old[0]].path, piece.shapes[0])
-    single = [piece for piece in found.pieces if piece.how not in (ROWS, STACKED)]
+    single = [piece for piece in found.pieces if piece.how not in (ROWS, STACKED, GATES, GATE_BIASES)]
     pairs = [(here[piece.old[0]].key, piece.new[0]) for piece in single]
     place = next(iter(here.values())).path[:-1]
     renames = tuple([(old, new) for old, new in pairs if old != new])
     if renames:
         yield Rename(place, renames)
     yield from _cut(place, [*of[ROWS], *of[STACKED]], here)
+    yield from _gates([piece for piece in found.pieces if piece.how in (GATES, GATE_BIASES)], here)
     for key, owner in found.tied:
         yield Tie((*place, owner), key)
     sources = {piece.new[0]: here[piece.old[0]] for piece in found.pieces}
     for key, owner in found.zeros:
         yield Fill((*place, key), sources[owner].dtype.name, sources[owner].shape, 0.0)
+
+
+def _gates(pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit]:
+    """The gates in their new order; two biases that are rows of one tensor laid flat before."""
+    for piece in pieces:
+        if piece.how == GATE_BIASES:
+            yield Reshape(here[piece.old[0]].path, (2 * piece.shapes[0][0],))
+    for piece in pieces:
+        rows = piece.shapes[0][0]
+        width = rows // len(_SECOND_FIRST)
+        starts = [(key, at * rows + gate * width) for at, key in enumerate(piece.new) for gate in _SECOND_FIRST]
+        yield Split(here[piece.old[0]].path, tuple([(key, start, start + width) for key, start in starts]))
 
 
 def _cut(place: KeyPath, pieces: Sequence[Piece], here: Mapping[str, Tensor]) -> Iterator[Edit]:

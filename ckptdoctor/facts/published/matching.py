@@ -55,6 +55,7 @@ class Conversion:
     that the target asks for. ``names`` are the keys of which nothing but the name changes. ``heads`` are those of
     attention, 0 where no rows are permuted in each; ``lacks`` says why nothing can be done where their number is open.
     ``zeros`` are (new key, one of its shape): what the second code base adds, and the first does not have.
+    ``never``: what it lacks nobody can say, and nothing can be done.
     """
 
     way: Published
@@ -65,6 +66,7 @@ class Conversion:
     heads: int = 0
     lacks: str = ""
     zeros: tuple[tuple[str, str], ...] = ()
+    never: bool = False
 
     @property
     def rotary(self) -> tuple[Piece, ...]:
@@ -104,13 +106,14 @@ def conversion(here: Here, reference: Reference) -> Conversion | None:
 
 def _of_kernels(here: Here, reference: Reference) -> Conversion | None:
     """The way from the layers of Keras or Flax to the same layers of torch."""
-    found = kernels(here, reference)
+    found, never = kernels(here, reference)
     if not found:
         return None
-    pieces = tuple([Piece((old,), (new,), how, (shape,)) for old, new, how, shape in found])
+    pieces = tuple([Piece((old,), new, how, (shape,) * len(new)) for old, new, how, shape in found])
     names = {piece.old[0]: piece.new[0] for piece in pieces if piece.renamed}
-    zeros = tuple(second_biases([piece.new[0] for piece in pieces], reference.tensors))
-    return Conversion(KERNELS, pieces, (), (), names, zeros=zeros)
+    made = [name for piece in pieces for name in piece.new]
+    zeros = () if never else tuple(second_biases(made, reference.tensors))
+    return Conversion(KERNELS, pieces, (), (), names, zeros=zeros, lacks=never, never=bool(never))
 
 
 def _leaf(template: str) -> str:

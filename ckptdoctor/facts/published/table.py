@@ -16,6 +16,8 @@ STACKED = "stacked"  # an expert's tensors (numbered last) are slices; several o
 # (spatial sizes, inputs, outputs) becomes (outputs, inputs, spatial sizes); and (spatial sizes, channels, multiplier)
 # becomes (channels × multiplier, 1, spatial sizes)
 KERNEL, DEPTHWISE = "kernel", "depthwise"
+# a GRU's kernel, transposed, and its two biases in one: the gates z, r, h become r, z, n
+GATES, GATE_BIASES = "gates", "gate biases"
 
 ROTARY = (QUERIES, KEYS)
 

@@ -27,9 +27,11 @@ Repair
     The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``
     beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``.
     A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in torch's order,
-    also where all of them are equal; an LSTM of Keras gets a second bias of zeros, which torch adds. Not so where no
-    name tells how values lie: transposed convolutions, which Flax stores turned by 180°, and linear layers that may
-    stand behind a flattened image, whose inputs come in another order.
+    also where all of them are equal; an LSTM of Keras gets a second bias of zeros, which torch adds, and the gates of a
+    GRU are put in torch's order; what ``Bidirectional`` calls forward and backward becomes the two directions of one
+    layer. Not so where no name tells how values lie: transposed convolutions, which Flax stores turned by 180°, and
+    linear layers that may stand behind a flattened image, whose inputs come in another order; and for a GRU with
+    ``reset_after=False``, or without the bias that would tell: torch's computes something else.
     Otherwise none by renaming: the converter of that code base is named.
 """
 
@@ -112,7 +114,7 @@ def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
     if found is not None:
         one, other = found.way.one, found.way.other
         said = lacking(comparison)
-        advice = f"{said[:1].upper()}{said[1:]}"
+        advice = f"{said[:1].upper()}{said[1:]}{'. No command can finish.' if found.never else ''}"
         cause = f"The code bases name and arrange the same tensors differently; how is published: {found.way.source}."
     else:
         ours, theirs = layout(here), layout(wanted)

@@ -1,0 +1,97 @@
+"""Layouts in which parts of a tensor change their places: gates of recurrent layers, and what only looks like them."""
+
+from __future__ import annotations
+
+from random import Random
+
+import torch
+from torch import nn
+
+from tests.pairs.models import N, State, fresh
+from tests.pairs.pair import Case, Family, Pair, pair, under
+
+_SWAPPED = (1, 0, 2)  # r, z, n ↔ z, r, h
+_NAMES = ("rnn", "encoder.rnn", "tagger", "body.lstm")
+
+
+def _recurrent(rng: Random, kind: type[nn.RNNBase], both: bool) -> tuple[Case, str]:
+    """A recurrent layer between linear ones, most sizes equal, and where it is."""
+    where = rng.choice(_NAMES)
+    size = rng.choice((N, (3 if kind is nn.GRU else 4) * N))
+    layer = kind(size, N, bidirectional=both)
+    like = {f"{where}.{key}": value for key, value in layer.state_dict().items()}
+    like |= {f"head.{key}": value for key, value in nn.Linear(N * (1 + both), 3).state_dict().items()}
+    return Case("", fresh(like, rng), fresh(like, rng)), where
+
+
+def _of_keras(truth: State, where: str, rng: Random) -> State:
+    """What Keras would save of it; the second bias of an LSTM is taken for zero."""
+    gates = truth[f"{where}.weight_hh_l0"].shape[0] // N
+    cell, end = ("gru", "lstm")[gates - 3] + "_cell", rng.choice(("", ":0"))
+    cell += rng.choice(("", "_1", "/")).removesuffix("/")
+    both = f"{where}.weight_hh_l0_reverse" in truth
+    *outer, last = where.split(".")
+    found = {}
+    for way, tail in (("forward", ""), ("backward", "_reverse"))[: 1 + both]:
+        layer = "/".join([*outer, "bidirectional", f"{way}_{last}"] if both else [*outer, last])
+
+        def part(leaf: str, tail: str = tail) -> torch.Tensor:
+            value = truth[f"{where}.{leaf}_l0{tail}"]
+            return torch.cat([value.chunk(3)[at] for at in _SWAPPED]) if gates == 3 else value
+
+        found[f"{layer}/{cell}/kernel{end}"] = part("weight_ih").T.contiguous()
+        found[f"{layer}/{cell}/recurrent_kernel{end}"] = part("weight_hh").T.contiguous()
+        bias = part("bias_ih")
+        found[f"{layer}/{cell}/bias{end}"] = torch.stack([bias, part("bias_hh")]) if gates == 3 else bias
+    head = {f"head/kernel{end}": truth["head.weight"].T.contiguous(), f"head/bias{end}": truth["head.bias"]}
+    return found | head
+
+
+def recurrent(rng: Random) -> Pair:
+    """LSTM or GRU of Keras, in one direction or in both, for torch."""
+    kind, both = rng.choice((nn.LSTM, nn.GRU)), rng.random() < 0.5
+    of, where = _recurrent(rng, kind, both)
+    if kind is nn.LSTM:
+        of.truth.update({key: torch.zeros_like(value) for key, value in of.truth.items() if "bias_hh" in key})
+    source = _of_keras(of.truth, where, rng)
+    what = f"{kind.__name__} of Keras{', both directions' if both else ''}, such as {next(iter(source))}"
+    return pair(of, rng, what, under(rng.choice(("", "", "net/")), source))
+
+
+def no_recurrent(rng: Random) -> Pair:
+    """Recurrent layers of Keras that torch has not, or in which something is not as the names say."""
+    how = rng.choice(("reset before", "no bias", "one direction less", "other gates", "a mean", "turned", "two alike"))
+    both = how in ("one direction less", "two alike") or rng.random() < 0.3
+    kind = nn.GRU if how in ("reset before", "no bias", "other gates") else rng.choice((nn.LSTM, nn.GRU))
+    of, where = _recurrent(rng, kind, both)
+    source = _of_keras(of.truth, where, rng)
+    keys = [key for key in source if "_cell" in key]
+    bias, inner = (next(key for key in keys if f"/{leaf}" in key) for leaf in ("bias", "recurrent_kernel"))
+    if how == "reset before":
+        source.update({key: source[key][0].clone() for key in keys if "/bias" in key})
+    elif how == "no bias":
+        source = {key: value for key, value in source.items() if key not in keys or "/bias" not in key}
+        for each in (of.truth, of.target):
+            for key in [key for key in each if "bias_" in key]:
+                del each[key]
+    elif how == "one direction less":
+        source = {key: value for key, value in source.items() if "backward" not in key}
+    elif how == "other gates":
+        like = {f"{where}.{key}": value for key, value in nn.LSTM(N, N, bidirectional=both).state_dict().items()}
+        aim = fresh(like, rng) | {key: value for key, value in of.target.items() if key.startswith("head.")}
+        return pair(Case("", of.truth, aim), rng, "a GRU for an LSTM", source, answers=())
+    elif how == "a mean":
+        source[bias.replace("bias", "bias_mean")] = source.pop(bias)
+    elif how == "turned":
+        source[inner] = source[inner].T.contiguous()
+    else:
+        twin = ".".join([*where.split(".")[:-1], "bidirectional"])  # what ``Bidirectional`` is called in its place
+        more = {key.replace(where, twin): value for key, value in of.target.items() if "head" not in key}
+        of = Case("", of.truth, of.target | more)
+    return pair(of, rng, f"a recurrent layer of Keras: {how}", source, answers=())
+
+
+LAYOUTS: dict[str, Family] = {
+    "from recurrent Keras": recurrent,
+    "trap: recurrent Keras": no_recurrent,
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from ckptdoctor.checkpoint import KeyPath, Tensor
 from ckptdoctor.checkpoint.wording import plural
@@ -14,6 +15,7 @@ from ckptdoctor.facts.published.table import (
     DEPTHWISE,
     GATE_BIASES,
     GATES,
+    GROUPED,
     KERNEL,
     QUERIES,
     ROTARY,
@@ -68,7 +70,7 @@ def title(found: Conversion) -> str:
     said = []
     for how, what in (
         (ROTARY, "rows of {} permuted in each head"),
-        ((ROWS,), "{} split or fused"),
+        ((ROWS, GROUPED), "{} split or fused"),
         ((TURNED, KERNEL, DEPTHWISE, GATES), "{} transposed"),
         ((GATES, GATE_BIASES), "gates of {} in another order"),
         ((STACKED,), "{} of experts"),
@@ -81,7 +83,7 @@ def title(found: Conversion) -> str:
 
 def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
     """One kind of edit after another: those of one kind are carried out together."""
-    of = {how: [piece for piece in found.pieces if piece.how == how] for how in (QUERIES, ROWS, STACKED)}
+    of = {how: [piece for piece in found.pieces if piece.how == how] for how in (QUERIES, ROWS, GROUPED, STACKED)}
     size = here[of[QUERIES][0].old[0]].shape[0] // found.heads if found.rotary else 0
     rotary = [here[piece.old[0]] for piece in found.rotary]
     flat = [piece for piece in found.pieces if piece.renamed and here[piece.old[0]].shape != piece.shapes[0]]
@@ -102,13 +104,13 @@ def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
     for piece in found.pieces:
         if piece.how == DEPTHWISE:
             yield Reshape(here[piece.old[0]].path, piece.shapes[0])
-    single = [piece for piece in found.pieces if piece.how not in (ROWS, STACKED, GATES, GATE_BIASES)]
+    single = [piece for piece in found.pieces if piece.how not in (ROWS, GROUPED, STACKED, GATES, GATE_BIASES)]
     pairs = [(here[piece.old[0]].key, piece.new[0]) for piece in single]
     place = next(iter(here.values())).path[:-1]
     renames = tuple([(old, new) for old, new in pairs if old != new])
     if renames:
         yield Rename(place, renames)
-    yield from _cut(place, [*of[ROWS], *of[STACKED]], here)
+    yield from _cut(place, [*of[ROWS], *of[GROUPED], *of[STACKED]], here)
     yield from _gates([piece for piece in found.pieces if piece.how in (GATES, GATE_BIASES)], here)
     for key, owner in found.tied:
         yield Tie((*place, owner), key)
@@ -137,9 +139,8 @@ def _cut(place: KeyPath, pieces: Sequence[Piece], here: Mapping[str, Tensor]) ->
             experts, rows, *rest = here[piece.old[0]].shape
             yield Reshape(here[piece.old[0]].path, (experts * rows, *rest))
     for piece in apart:
-        rows = piece.shapes[0][0]
-        parts = tuple([(key, at * rows, (at + 1) * rows) for at, key in enumerate(piece.new)])
-        yield Split(here[piece.old[0]].path, parts)
+        ends = list(accumulate([shape[0] for shape in piece.shapes]))
+        yield Split(here[piece.old[0]].path, tuple(zip(piece.new, [0, *ends[:-1]], ends, strict=True)))
     whole = [piece for piece in pieces if len(piece.old) > 1]
     for piece in whole:
         yield Fuse(tuple([here[key].path for key in piece.old]), piece.new[0])

@@ -1,4 +1,4 @@
-"""Layouts in which parts of a tensor change their places: gates of recurrent layers, and what only looks like them."""
+"""Layouts in which parts of a tensor change their places: gates of recurrent layers, projections of unequal parts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ from random import Random
 import torch
 from torch import nn
 
+from tests.pairs.libraries import joined
 from tests.pairs.models import N, State, fresh
-from tests.pairs.pair import Case, Family, Pair, pair, under
+from tests.pairs.pair import Case, Family, Pair, case, made_up, pair, under
 
+_QKV = ("q_proj", "k_proj", "v_proj")
+_GATED = ("gate_proj", "up_proj")
 _SWAPPED = (1, 0, 2)  # r, z, n ↔ z, r, h
 _NAMES = ("rnn", "encoder.rnn", "tagger", "body.lstm")
 
@@ -91,7 +94,51 @@ def no_recurrent(rng: Random) -> Pair:
     return pair(of, rng, f"a recurrent layer of Keras: {how}", source, answers=())
 
 
+def _phi(rng: Random, shared: int) -> tuple[Case, Case]:
+    """A Llama whose heads share keys and values, and the same as a Phi-3; ``shared`` is the size of either."""
+    of = case(rng, "llama")
+    shapes = {key: tuple(value.shape) for key, value in of.truth.items()}
+    shapes = {key: (shared, N) if ".k_proj." in key or ".v_proj." in key else shape for key, shape in shapes.items()}
+    llama = made_up(rng, shapes)
+    whole = [joined(joined(each, _QKV, "qkv_proj"), _GATED, "gate_up_proj") for each in (llama.truth, llama.target)]
+    return llama, Case("", *whole)
+
+
+def phi(rng: Random) -> Pair:
+    """Phi-3 whose heads share keys and values, for the code of Llama; and back."""
+    llama, whole = _phi(rng, rng.choice((N // 2, N // 4)))
+    if rng.random() < 0.5:
+        return pair(llama, rng, "Phi-3 of shared heads for Llama", under(rng.choice(("", "module.")), whole.truth))
+    return pair(whole, rng, "a Llama of shared heads for Phi-3", llama.truth)
+
+
+def no_phi(rng: Random) -> Pair:
+    """Parts of the projection that are no queries, keys and values by their sizes, or one of them is something else."""
+    llama, whole = _phi(rng, N // 2)
+    how = rng.choice(("keys and queries swapped", "more keys", "an average", "codes"))
+    source, target = (whole.truth, llama.target) if rng.random() < 0.5 else (llama.truth, whole.target)
+    apart = target if source is whole.truth else source
+    keys = [key for key in apart if any(f".{part}." in key for part in _QKV)]
+    if how == "keys and queries swapped":
+        for key in [key for key in keys if ".q_proj." in key]:
+            other = key.replace("q_proj", "k_proj")
+            apart[key], apart[other] = apart[other], apart[key]
+    elif how == "more keys":
+        for key in [key for key in keys if ".k_proj." in key or ".v_proj." in key]:
+            rows = N // 4 if ".v_proj." in key else N - N // 4
+            apart[key] = fresh({"": torch.empty(rows, N)}, rng)[""]
+    elif how == "an average":
+        key = rng.choice(keys)
+        apart[key.replace("_proj", "_proj_ema")] = apart.pop(key)
+    else:
+        key = rng.choice([key for key in source if "qkv" in key or key in keys])
+        source[key] = torch.arange(source[key].numel()).view(source[key].shape).to(torch.int8)
+    return pair(Case("", {}, target), rng, f"no Phi-3 of shared heads: {how}", source, answers=())
+
+
 LAYOUTS: dict[str, Family] = {
+    "from Phi-3 of shared heads": phi,
+    "trap: Phi-3 of shared heads": no_phi,
     "from recurrent Keras": recurrent,
     "trap: recurrent Keras": no_recurrent,
 }

@@ -18,7 +18,7 @@ from ckptdoctor.facts.derived import is_derived
 from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.published.catalogue import WAYS
 from ckptdoctor.facts.published.kernels import KERNELS, kernels, second_biases
-from ckptdoctor.facts.published.table import ROTARY, ROWS, SAME, STACKED, TURNED, Published
+from ckptdoctor.facts.published.table import GROUPED, ROTARY, ROWS, SAME, STACKED, TURNED, Published
 from ckptdoctor.late import late_dataclass
 
 Here = Mapping[str, Tensor]
@@ -252,7 +252,11 @@ def _piece(
             return None
         new = _filled(each.other, numbers)
     new = tuple([lead + key for key in new])
-    made = _shapes(each.how, shapes, [wanted[key].shape if key in wanted else None for key in new])
+    told = [wanted[key].shape if key in wanted else None for key in new]
+    if each.how == GROUPED and None in told:  # as in the first of the layers
+        first = [lead + key for key in _filled(each.other, ("0",) * len(numbers))]
+        told = [wanted[key].shape if key in wanted else None for key in first]
+    made = _shapes(each.how, shapes, told)
     if made is None or any(not _is_plain(here[key]) for key in old):
         return None
     if any(is_code(here[key], wanted[name]) for key in old for name in new if name in wanted):
@@ -288,6 +292,8 @@ def _shapes(how: str, old: list[Shape], new: list[Shape | None]) -> list[Shape] 
     """The shapes of the new tensors, as wanted where that is said; None where they cannot be these."""
     if how == ROWS:
         return _in_rows(old, new)
+    if how == GROUPED:
+        return _in_groups(old, new)
     if how == STACKED:
         return _in_slices(old, new)
     made = old[0][::-1] if how == TURNED else old[0]
@@ -314,6 +320,20 @@ def _in_rows(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
             return None
         made = [(old[0][0] * len(old), *old[0][1:])]
     return made if all(told in (None, each) for told, each in zip(new, made, strict=True)) else None
+
+
+def _in_groups(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
+    """Queries, keys and values of one, as high as is wanted of each; or one of all three."""
+    parts = [shape for shape in (new if len(old) == 1 else old) if shape]
+    if len(parts) < 3 or len({shape[1:] for shape in parts}) != 1:
+        return None
+    queries, keys, values = [shape[0] for shape in parts]
+    if keys != values or not keys or queries % keys:
+        return None
+    whole = (queries + keys + values, *parts[0][1:])
+    if len(old) == 1:
+        return parts if old[0] == whole else None
+    return [whole] if new[0] in (None, whole) else None
 
 
 def _in_slices(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:

@@ -10,6 +10,7 @@ from ckptdoctor.late import late_dataclass
 SAME = "same"  # as they are, but for dimensions of size 1
 TURNED = "turned"  # a matrix is transposed
 ROWS = "rows"  # one tensor is several, one after another along its first dimension
+GROUPED = "grouped"  # the same of queries, keys and values, where several heads may share a key and a value
 # rows of each head: (first half, second half) taken in turn become the first half and then the second one
 QUERIES, KEYS = "queries", "keys"
 STACKED = "stacked"  # an expert's tensors (numbered last) are slices; several of an expert follow along its rows

@@ -22,6 +22,7 @@ from ckptdoctor.facts.published.table import (
     ROWS,
     STACKED,
     TURNED,
+    TURNED_ROWS,
 )
 from ckptdoctor.facts.qkv import HEAD_SIZES
 from ckptdoctor.rules.choosing import auto_option
@@ -30,6 +31,8 @@ _NUMBERS = 3  # numbers of heads that are offered
 
 # the two dimensions that come first afterwards, counted from the last
 _DIMS = {TURNED: (-1, -2), KERNEL: (-1, -2), DEPTHWISE: (-2, -1), GATES: (-1, -2)}
+_CUT = (ROWS, GROUPED, TURNED_ROWS, STACKED)
+_GATED = (GATES, GATE_BIASES)
 _SECOND_FIRST = (1, 0, 2)  # where z, r, h stand among r, z, n, and the other way round
 
 
@@ -70,8 +73,8 @@ def title(found: Conversion) -> str:
     said = []
     for how, what in (
         (ROTARY, "rows of {} permuted in each head"),
-        ((ROWS, GROUPED), "{} split or fused"),
-        ((TURNED, KERNEL, DEPTHWISE, GATES), "{} transposed"),
+        ((ROWS, GROUPED, TURNED_ROWS), "{} split or fused"),
+        ((TURNED, TURNED_ROWS, KERNEL, DEPTHWISE, GATES), "{} transposed"),
         ((GATES, GATE_BIASES), "gates of {} in another order"),
         ((STACKED,), "{} of experts"),
     ):
@@ -83,8 +86,8 @@ def title(found: Conversion) -> str:
 
 def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
     """One kind of edit after another: those of one kind are carried out together."""
-    of = {how: [piece for piece in found.pieces if piece.how == how] for how in (QUERIES, ROWS, GROUPED, STACKED)}
-    size = here[of[QUERIES][0].old[0]].shape[0] // found.heads if found.rotary else 0
+    queries = [piece for piece in found.pieces if piece.how == QUERIES]
+    size = here[queries[0].old[0]].shape[0] // found.heads if found.rotary else 0
     rotary = [here[piece.old[0]] for piece in found.rotary]
     flat = [piece for piece in found.pieces if piece.renamed and here[piece.old[0]].shape != piece.shapes[0]]
     for tensor in rotary:
@@ -104,14 +107,14 @@ def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
     for piece in found.pieces:
         if piece.how == DEPTHWISE:
             yield Reshape(here[piece.old[0]].path, piece.shapes[0])
-    single = [piece for piece in found.pieces if piece.how not in (ROWS, GROUPED, STACKED, GATES, GATE_BIASES)]
+    single = [piece for piece in found.pieces if piece.how not in (*_CUT, *_GATED)]
     pairs = [(here[piece.old[0]].key, piece.new[0]) for piece in single]
     place = next(iter(here.values())).path[:-1]
     renames = tuple([(old, new) for old, new in pairs if old != new])
     if renames:
         yield Rename(place, renames)
-    yield from _cut(place, [*of[ROWS], *of[GROUPED], *of[STACKED]], here)
-    yield from _gates([piece for piece in found.pieces if piece.how in (GATES, GATE_BIASES)], here)
+    yield from _cut(place, sorted([piece for piece in found.pieces if piece.how in _CUT], key=_kind), here)
+    yield from _gates([piece for piece in found.pieces if piece.how in _GATED], here)
     for key, owner in found.tied:
         yield Tie((*place, owner), key)
     sources = {piece.new[0]: here[piece.old[0]] for piece in found.pieces}
@@ -140,10 +143,18 @@ def _cut(place: KeyPath, pieces: Sequence[Piece], here: Mapping[str, Tensor]) ->
             yield Reshape(here[piece.old[0]].path, (experts * rows, *rest))
     for piece in apart:
         ends = list(accumulate([shape[0] for shape in piece.shapes]))
-        yield Split(here[piece.old[0]].path, tuple(zip(piece.new, [0, *ends[:-1]], ends, strict=True)))
+        parts = tuple(zip(piece.new, [0, *ends[:-1]], ends, strict=True))
+        yield Split(here[piece.old[0]].path, parts, 1 if piece.how == TURNED_ROWS else 0)
     whole = [piece for piece in pieces if len(piece.old) > 1]
     for piece in whole:
         yield Fuse(tuple([here[key].path for key in piece.old]), piece.new[0])
     for piece in whole:
         if piece.how == STACKED:
             yield Reshape((*place, piece.new[0]), piece.shapes[0])
+    for piece in pieces:
+        if piece.how == TURNED_ROWS:
+            yield from (Transpose((*place, key)) for key in piece.new)
+
+
+def _kind(piece: Piece) -> int:
+    return _CUT.index(piece.how)

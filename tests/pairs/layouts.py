@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.pairs.libraries import joined
 from tests.pairs.models import N, State, fresh
-from tests.pairs.pair import Case, Family, Pair, case, made_up, pair, under
+from tests.pairs.pair import LAYOUT, Case, Family, Pair, case, made_up, pair, under
 
 _QKV = ("q_proj", "k_proj", "v_proj")
 _GATED = ("gate_proj", "up_proj")
@@ -136,7 +136,69 @@ def no_phi(rng: Random) -> Pair:
     return pair(Case("", {}, target), rng, f"no Phi-3 of shared heads: {how}", source, answers=())
 
 
+_SPELLED = (_QKV, ("query", "key", "value"), ("to_q", "to_k", "to_v"), ("wq", "wk", "wv"))
+
+
+def _gpt2(rng: Random, inner: int) -> tuple[Case, Case]:
+    """GPT-2 of transformers, and the same with linear layers and three projections."""
+    lead = rng.choice(("transformer.", ""))
+    shapes: dict[str, tuple[int, ...]] = {f"{lead}{key}.weight": (12, N) for key in ("wte", "wpe")}
+    for block in range(2):
+        at = f"{lead}h.{block}."
+        linear = {"attn.c_attn": (N, 3 * N), "attn.c_proj": (N, N), "mlp.c_fc": (N, inner), "mlp.c_proj": (inner, N)}
+        for key, shape in linear.items():
+            shapes |= {f"{at}{key}.weight": shape, f"{at}{key}.bias": shape[1:]}
+        shapes |= {f"{at}ln_{each}.{leaf}": (N,) for each in (1, 2) for leaf in ("weight", "bias")}
+    shapes |= {f"{lead}ln_f.weight": (N,), f"{lead}ln_f.bias": (N,)}
+    of, names = made_up(rng, shapes), rng.choice(_SPELLED)
+    return of, Case("", *[_linear(each, names) for each in (of.truth, of.target)])
+
+
+def _linear(tensors: State, names: tuple[str, ...]) -> State:
+    found = {}
+    for key, value in tensors.items():
+        turned = value.T.contiguous() if ".c_" in key and value.dim() == 2 else value
+        if ".c_attn." not in key:
+            found[key] = turned
+            continue
+        for name, part in zip(names, turned.chunk(3), strict=True):
+            found[key.replace("c_attn", name)] = part.clone()
+    return found
+
+
+def gpt2(rng: Random) -> Pair:
+    """GPT-2's fused matrix with its inputs first for three linear layers, and back."""
+    whole, apart = _gpt2(rng, rng.choice((4 * N, 2 * N)))
+    one, other = (whole, apart) if rng.random() < 0.5 else (apart, whole)
+    return pair(other, rng, "GPT-2 apart" if other is apart else "three for GPT-2", one.truth)
+
+
+def no_gpt2(rng: Random) -> Pair:
+    """Nothing shows that matrices are turned, or one of them is not; a part that is something else."""
+    how = rng.choice(("all square", "one not turned", "an average", "linear c_attn", "inputs first in both"))
+    whole, apart = _gpt2(rng, N if how == "all square" else 4 * N)
+    source, aim = dict(whole.truth), dict(apart.target)
+    fc = next(key for key in source if key.endswith("mlp.c_fc.weight"))
+    if how == "one not turned":
+        aim[fc] = aim[fc].T.contiguous()
+    elif how == "an average":
+        key = rng.choice([key for key in aim if key.endswith(".weight") and ".attn." in key and "c_proj" not in key])
+        aim[key.replace(".weight", "_ema.weight")] = aim.pop(key)
+    elif how == "linear c_attn":
+        turned = [key for key in source if ".c_" in key and source[key].dim() == 2]
+        source |= {key: source[key].T.contiguous() for key in turned}
+    elif how == "inputs first in both":
+        turned = [key for key in aim if ".c_" in key and aim[key].dim() == 2]
+        aim |= {key: aim[key].T.contiguous() for key in turned}
+    # which way round a square part lies, and in which order a linear one, is a person's word
+    choice = LAYOUT if how in ("all square", "linear c_attn") else ""
+    answers = (apart.truth,) if choice else ()
+    return pair(Case("", {}, aim), rng, f"GPT-2 in doubt: {how}", source, answers=answers, choice=choice)
+
+
 LAYOUTS: dict[str, Family] = {
+    "from GPT-2 to three projections": gpt2,
+    "trap: GPT-2 in doubt": no_gpt2,
     "from Phi-3 of shared heads": phi,
     "trap: Phi-3 of shared heads": no_phi,
     "from recurrent Keras": recurrent,

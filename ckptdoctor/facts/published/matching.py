@@ -18,7 +18,7 @@ from ckptdoctor.facts.derived import is_derived
 from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.published.catalogue import WAYS
 from ckptdoctor.facts.published.kernels import KERNELS, kernels, second_biases
-from ckptdoctor.facts.published.table import GROUPED, ROTARY, ROWS, SAME, STACKED, TURNED, Published
+from ckptdoctor.facts.published.table import GROUPED, ROTARY, ROWS, SAME, STACKED, TURNED, TURNED_ROWS, Published
 from ckptdoctor.late import late_dataclass
 
 Here = Mapping[str, Tensor]
@@ -151,7 +151,14 @@ def _by(way: Published, here: Here, reference: Reference) -> Conversion | None:
         pieces.append(piece)
     if way.rest and all(piece.renamed for piece in pieces):
         return None  # what is called alike on both sides is no other layout
+    if way.shown and not any(_shows(piece, wanted) for piece in pieces):
+        return None
     return _whole(way, pieces, dropped, leads[1], reference)
+
+
+def _shows(piece: Piece, wanted: Mapping[str, Expected]) -> bool:
+    """Whether the shape that is wanted shows that this matrix is turned."""
+    return piece.how == TURNED and piece.new[0] in wanted and len(set(piece.shapes[0])) > 1
 
 
 def _many(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
@@ -294,6 +301,8 @@ def _shapes(how: str, old: list[Shape], new: list[Shape | None]) -> list[Shape] 
         return _in_rows(old, new)
     if how == GROUPED:
         return _in_groups(old, new)
+    if how == TURNED_ROWS:
+        return _in_columns(old, new)
     if how == STACKED:
         return _in_slices(old, new)
     made = old[0][::-1] if how == TURNED else old[0]
@@ -320,6 +329,16 @@ def _in_rows(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
             return None
         made = [(old[0][0] * len(old), *old[0][1:])]
     return made if all(told in (None, each) for told, each in zip(new, made, strict=True)) else None
+
+
+def _in_columns(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
+    """The same of the columns of one, which are turned into rows; or one whose columns are the rows of several."""
+    if len(old[0]) != 2:
+        return None
+    if len(old) == 1:
+        return _in_rows([old[0][::-1]], new)
+    made = _in_rows(old, [told and told[::-1] for told in new])
+    return made and [shape[::-1] for shape in made]
 
 
 def _in_groups(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:

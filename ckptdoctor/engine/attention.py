@@ -53,7 +53,7 @@ def _insist_on_rows(comparison: Comparison, found: Fused) -> None:
         if len(set(tensor.shape)) == 1:
             squares.append(key)
         elif bias is not None and bias.shape == tensor.shape[1:]:
-            raise RefusedError(_TURNED.format(key, "has its inputs first, as its bias shows", found.parts[0], found.key))
+            raise RefusedError(_TURNED.format(key, "has its inputs first, says its bias", found.parts[0], found.key))
         elif bias is not None and bias.shape == tensor.shape[:1]:
             return
     if squares:

@@ -1,6 +1,7 @@
 """Writes the small files of libraries that are not in the test extra: what they save, and what they compute.
 
-``python -m tests.oracles.freeze keras`` writes ``frozen/keras_*.safetensors`` anew. Each holds the tensors as the
+``python -m tests.oracles.freeze keras`` writes ``frozen/keras_*.safetensors`` anew, and ``… dinov2`` those of DINOv2,
+whose repository (facebookresearch/dinov2, commit b8931f7) must be on the path. Each holds the tensors as the
 library saves them under ``saved|KEY``, what goes into the network as ``x`` and what came out of it as ``y``; the
 versions stand in the metadata. ``test_frozen`` holds the command against them where the library is not installed.
 """
@@ -27,11 +28,11 @@ def frozen(name):
     return saved, found["x"], found["y"]
 
 
-def _write(name, library, saved, x, y):
+def _write(name, versions, saved, x, y):
     FROZEN.mkdir(exist_ok=True)
     tensors = {f"saved|{key}": value.detach().contiguous() for key, value in saved.items()}
-    versions = {library: version(library), "torch": torch.__version__}
-    save_file({**tensors, "x": x, "y": y.detach()}, FROZEN / f"{name}.safetensors", versions)
+    versions = {**versions, "torch": torch.__version__}
+    save_file({**tensors, "x": x, "y": y.detach().contiguous()}, FROZEN / f"{name}.safetensors", versions)
 
 
 def recurrent(layers, kind, both=False, **options):
@@ -50,18 +51,37 @@ def _keras():
     os.environ["KERAS_BACKEND"] = "torch"
     from keras import layers
 
+    keras = {"keras": version("keras")}
     torch.manual_seed(0)
     for name, kind in (("lstm", layers.LSTM), ("gru", layers.GRU)):
         for both in (False, True):
             net = recurrent(layers, kind, both)
             saved = {each.path: each.value for each in net.weights}
             x = torch.rand(2, 4, 5)
-            _write(f"keras_{name}{'_both' if both else ''}", "keras", saved, x, net(x, training=False))
+            _write(f"keras_{name}{'_both' if both else ''}", keras, saved, x, net(x, training=False))
     net = recurrent(layers, layers.GRU, reset_after=False)
     x = torch.rand(2, 4, 5)
     saved = {each.path: each.value for each in net.weights}
-    _write("keras_gru_before", "keras", saved, x, net(x, training=False))
+    _write("keras_gru_before", keras, saved, x, net(x, training=False))
 
+
+def _dinov2():
+    os.environ["XFORMERS_DISABLED"] = "1"
+    from dinov2.models.vision_transformer import DinoVisionTransformer
+
+    sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 3, "mlp_ratio": 2}
+    for name, more in DINOV2.items():
+        torch.manual_seed(0)
+        model = DinoVisionTransformer(**sizes, init_values=1.0, block_chunks=0, **more).eval()
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+        x = torch.rand(2, 3, 8, 8)
+        found = model.forward_features(x)
+        y = torch.cat([found["x_norm_clstoken"][:, None], found["x_norm_regtokens"], found["x_norm_patchtokens"]], 1)
+        _write(f"dinov2_{name}", {"dinov2": "b8931f7"}, model.state_dict(), x, y)
+
+
+DINOV2 = {"plain": {}, "registers": {"num_register_tokens": 2}, "swiglu": {"ffn_layer": "swiglu"}}
 
 if __name__ == "__main__":
-    {"keras": _keras}[sys.argv[1]]()
+    {"keras": _keras, "dinov2": _dinov2}[sys.argv[1]]()

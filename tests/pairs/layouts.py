@@ -9,7 +9,7 @@ from torch import nn
 
 from tests.pairs.libraries import joined
 from tests.pairs.models import N, State, fresh
-from tests.pairs.pair import LAYOUT, Case, Family, Pair, case, made_up, pair, under
+from tests.pairs.pair import LAYOUT, Case, Family, Pair, case, made_up, pair, retold, under
 
 _QKV = ("q_proj", "k_proj", "v_proj")
 _GATED = ("gate_proj", "up_proj")
@@ -196,7 +196,69 @@ def no_gpt2(rng: Random) -> Pair:
     return pair(Case("", {}, aim), rng, f"GPT-2 in doubt: {how}", source, answers=answers, choice=choice)
 
 
+def _dinov2(rng: Random, gated: bool) -> tuple[Case, Case]:
+    """DINOv2 as its own code saves it, and the model of transformers."""
+    shapes: dict[str, tuple[int, ...]] = {"cls_token": (1, 1, N), "pos_embed": (1, 5, N), "mask_token": (1, N)}
+    shapes |= {"patch_embed.proj.weight": (N, 3, 4, 4), "patch_embed.proj.bias": (N,), "norm.weight": (N,)}
+    shapes |= {"norm.bias": (N,)} | ({"register_tokens": (1, 2, N)} if rng.random() < 0.5 else {})
+    wide = ("mlp.w12", 2 * N, "mlp.w3") if gated else ("mlp.fc1", N, "mlp.fc2")
+    for block in range(2):
+        at = f"blocks.{block}."
+        for key, rows in (("attn.qkv", 3 * N), ("attn.proj", N), wide[:2], (wide[2], N)):
+            shapes |= {f"{at}{key}.weight": (rows, N), f"{at}{key}.bias": (rows,)}
+        shapes |= {f"{at}norm{each}.{leaf}": (N,) for each in (1, 2) for leaf in ("weight", "bias")}
+        shapes |= {f"{at}ls{each}.gamma": (N,) for each in (1, 2)}
+    of = made_up(rng, shapes)
+    return of, Case("", *[_hugging(each) for each in (of.truth, of.target)])
+
+
+_DINO = {"blocks": "encoder.layer", "attn": "attention", "proj": "o_proj", "ls1": "layer_scale1", "gamma": "lambda1",
+         "ls2": "layer_scale2", "w3": "down_proj"}  # fmt: skip
+_DINO_TOP = (("patch_embed.o_proj", "embeddings.patch_embeddings.projection"), ("norm.", "layernorm."),
+             ("pos_embed", "embeddings.position_embeddings"), ("cls_token", "embeddings.cls_token"),
+             ("mask_token", "embeddings.mask_token"), ("register_tokens", "embeddings.register_tokens"))  # fmt: skip
+
+
+def _hugging(tensors: State) -> State:
+    found: State = {}
+    for key, value in retold(tensors, _DINO).items():
+        parts = {"qkv": _QKV, "w12": _GATED}.get(key.split(".")[-2] if "." in key else "", ())
+        for part, each in zip(parts, value.chunk(max(1, len(parts))), strict=False):
+            found[key.replace(".qkv.", f".{part}.").replace(".w12.", f".{part}.")] = each.clone()
+        if not parts:
+            top = next((new + key[len(old) :] for old, new in _DINO_TOP if key.startswith(old)), key)
+            found[top] = value
+    return found
+
+
+def dinov2(rng: Random) -> Pair:
+    """DINOv2 between its first code and transformers, with registers and gated layers or without."""
+    of, other = _dinov2(rng, rng.random() < 0.5)
+    one, target = (of, other) if rng.random() < 0.6 else (other, of)
+    return pair(target, rng, "DINOv2 for transformers" if target is other else "for its first code", one.truth)
+
+
+def no_dinov2(rng: Random) -> Pair:
+    """DINOv2 in which something is not as published."""
+    of, other = _dinov2(rng, True)
+    source, how = dict(of.truth), rng.choice(("no mask token", "one more", "an average", "codes", "other halves"))
+    key = rng.choice([key for key in source if "blocks" in key and key.endswith("weight") and source[key].dim() > 1])
+    if how == "no mask token":
+        del source["mask_token"]
+    elif how == "one more":
+        source["blocks.0.attn.q_norm.weight"] = torch.rand(4)
+    elif how == "an average":
+        source[key.replace(".weight", "_ema.weight")] = source.pop(key)
+    elif how == "codes":
+        source[key] = torch.arange(source[key].numel()).remainder(100).view(source[key].shape).to(torch.int8)
+    else:
+        source = {key.replace("w12", "w21"): value for key, value in source.items()}
+    return pair(other, rng, f"DINOv2: {how}", source, answers=())
+
+
 LAYOUTS: dict[str, Family] = {
+    "from DINOv2": dinov2,
+    "trap: DINOv2": no_dinov2,
     "from GPT-2 to three projections": gpt2,
     "trap: GPT-2 in doubt": no_gpt2,
     "from Phi-3 of shared heads": phi,

@@ -38,9 +38,9 @@ def _apart(parts: Sequence[str]) -> tuple[Row, ...]:
     )
 
 
-GPT = tuple(
-    [
-        Published("transformers' GPT-2", f"GPT-2 with {', '.join(parts)}", _SOURCE, _apart(parts), rest=True, shown=True)
-        for parts in QKV.parts
-    ]
-)
+def _published(parts: Sequence[str]) -> Published:
+    other = f"GPT-2 with {', '.join(parts)}"
+    return Published("transformers' GPT-2", other, _SOURCE, _apart(parts), rest=True, shown=True)
+
+
+GPT = tuple([_published(parts) for parts in QKV.parts])

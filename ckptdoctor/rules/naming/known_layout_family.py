@@ -3,9 +3,9 @@
 What it means
     Llama of Meta, torchtune and transformers; Qwen2 and Phi-3 of torchtune and transformers, and Phi-3 as a Llama; CLIP
     of OpenAI or OpenCLIP and of transformers; OpenAI's Whisper and that of transformers; ViT and DeiT of timm, DINOv2,
-    and those of transformers; the first ConvNeXt and timm's; layers of Keras or Flax and of torch; latent diffusion and
-    diffusers; Megatron and GPT-2: both sides hold the same network, saved by code that calls and arranges its parts
-    otherwise.
+    and those of transformers; the first ConvNeXt and timm's; GPT-2 of transformers, and with linear layers for queries,
+    keys and values; layers of Keras or Flax and of torch; latent diffusion and diffusers; Megatron and GPT-2: both
+    sides hold the same network, saved by code that calls and arranges its parts otherwise.
 
 Why it matters
     Renaming the keys would load without an error, and the model would talk nonsense: rows are permuted, or matrices
@@ -21,9 +21,9 @@ How it is found
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, Qwen2, Phi-3, CLIP, Whisper, ViT,
-    ConvNeXt, stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys are
-    renamed, and rows permuted, split, fused or transposed as the library's own converter does it. No value changes, and
-    the reference confirms it.
+    ConvNeXt, GPT-2, stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys
+    are renamed, and rows permuted, split, fused or transposed as the library's own converter does it. No value changes,
+    and the reference confirms it.
     The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``
     beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``.
     A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in torch's order,

@@ -119,7 +119,7 @@ def test_another_number_anywhere_is_no_proof(shape, kind):
 
     judge(weight)
     for index in range(weight.numel()):
-        bad = weight.clone()
+        bad = weight.clone(memory_format=torch.contiguous_format)
         bad.view(-1)[index] += 1e-9
         with pytest.raises(WriteError, match=kind):
             judge(bad)

@@ -125,7 +125,7 @@ def _mapped(request: FixRequest, attempt: Try) -> Iterator[str]:
     asked = [replace(request, orthogonal_map=each, auto=True) for each in ORTHOGONAL]
     rows = [again(each) for each in asked if attempt(each).fits]
     if rows:
-        yield "  to finish, if it is torch.nn.utils.parametrizations.orthogonal, say with which map, as no file does:"
+        yield "  to finish, if it is torch.nn.utils.parametrizations.orthogonal, say its map, which no file does:"
         yield from (f"    {row}" for row in rows)
 
 

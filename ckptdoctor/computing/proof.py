@@ -145,10 +145,10 @@ def _by_reflections(tall: torch.Tensor) -> torch.Tensor:
 
     made = torch.eye(len(tall), tall.shape[1], dtype=tall.dtype)
     for column in range(tall.shape[1] - 1, -1, -1):
-        vector = tall[:, column].clone()
-        vector[: column + 1] = 0
-        vector[column] = 1
-        made -= torch.outer(vector * (2 / vector.dot(vector)), vector @ made)
+        vector = tall[column:, column].clone()
+        vector[0] = 1
+        some = made[column:, column:]  # the rest has nothing where the vector has something
+        some -= torch.outer(vector * (2 / vector.dot(vector)), vector @ some)
     return made * tall.diagonal().to(torch.int32)
 
 

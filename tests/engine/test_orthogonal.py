@@ -125,6 +125,24 @@ def test_another_number_anywhere_is_no_proof(shape, kind):
             judge(bad)
 
 
+class Symmetric(nn.Module):
+    """A parametrization as torch's tutorial has one."""
+
+    def forward(self, weight):
+        return weight.triu() + weight.triu(1).mT
+
+
+@pytest.mark.parametrize("unsafe", [(), ("--unsafe-fixes",)], ids=["plain", "unsafe"])
+def test_a_parametrization_of_ones_own_stays_as_it_is(unsafe, tmp_path, capsys):
+    """Its original is not the weight, and nothing is written of it without a word."""
+    layer = nn.Linear(4, 4)
+    like = {f"fc.{key}": value.clone() for key, value in layer.state_dict().items()}
+    parametrize.register_parametrization(layer, "weight", Symmetric())
+    assert fixed({f"fc.{key}": value for key, value in layer.state_dict().items()}, like, *unsafe) == 1
+    assert not (tmp_path / "out.pt").exists()
+    assert "that the file does not name" in capsys.readouterr().out
+
+
 TRAPS = {
     "a base of another size": lambda state: state.update({"fc.parametrizations.weight.0.base": torch.eye(4)}),
     "something beside it": lambda state: state.update({"fc.parametrizations.weight.1.scale": torch.ones(())}),

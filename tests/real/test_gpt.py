@@ -94,7 +94,7 @@ def test_the_body_alone_goes_into_the_body_alone(tmp_path):
     assert torch.equal(made["h.1.attn.k_proj.weight"], source["h.1.attn.c_attn.weight"][:, WIDTH : 2 * WIDTH].T)
 
 
-CHANGES = ("all square", "Conv1D on both sides", "linear on both sides", "one average", "codes", "unequal")
+CHANGES = ("all square", "Conv1D on both sides", "linear on both sides", "one average", "codes", "unequal", "a square beside it")
 
 
 @real
@@ -114,6 +114,9 @@ def test_what_nothing_shows_is_refused(tmp_path, change, unsafe):
     elif change == "codes":
         key = "transformer.h.0.attn.c_attn.weight"
         source[key] = torch.arange(source[key].numel()).remainder(100).view_as(source[key]).to(torch.int8)
+    elif change == "a square beside it":  # such as that of cross-attention, which Conv1D has the other way round
+        for state in (source, target):
+            state["transformer.h.0.crossattention.c_proj.weight"] = torch.rand(WIDTH, WIDTH)
     elif change == "unequal":
         target["transformer.h.1.attn.q_proj.weight"] = torch.rand(2 * WIDTH, WIDTH)
     saved(tmp_path, source, target)

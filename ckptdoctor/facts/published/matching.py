@@ -138,7 +138,7 @@ def _by(way: Published, here: Here, reference: Reference) -> Conversion | None:
             apart = each.how == STACKED and _many(each.one, each.other)
             expert, numbers = (int(numbers[-1]), numbers[:-1]) if apart else (0, numbers)
             groups.setdefault((row, numbers), {})[expert, place] = key
-        elif way.rest and key in wanted and tensor.shape == wanted[key].shape and not _in_doubt(way, tensor.shape):
+        elif way.rest and key in wanted and wanted[key].shape == tensor.shape and not _odd(way, tensor.shape):
             pieces.append(Piece((key,), (key,), SAME, (tensor.shape,)))
         elif plain is not None and (_is_left(plain, way) or is_derived(key, tensor.shape, tensor.dtype)):
             dropped.append(key)
@@ -156,7 +156,7 @@ def _by(way: Published, here: Here, reference: Reference) -> Conversion | None:
     return _whole(way, pieces, dropped, leads[1], reference)
 
 
-def _in_doubt(way: Published, shape: Shape) -> bool:
+def _odd(way: Published, shape: Shape) -> bool:
     """Whether nothing tells of a matrix that stands in no row that it is not turned as the others are."""
     return way.shown and len(shape) == 2 and shape[0] == shape[1]
 

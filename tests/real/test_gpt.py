@@ -94,7 +94,15 @@ def test_the_body_alone_goes_into_the_body_alone(tmp_path):
     assert torch.equal(made["h.1.attn.k_proj.weight"], source["h.1.attn.c_attn.weight"][:, WIDTH : 2 * WIDTH].T)
 
 
-CHANGES = ("all square", "Conv1D on both sides", "linear on both sides", "one average", "codes", "unequal", "a square beside it")
+CHANGES = (
+    "all square",
+    "Conv1D on both sides",
+    "linear on both sides",
+    "one average",
+    "codes",
+    "unequal",
+    "a square beside it",
+)
 
 
 @real

@@ -13,7 +13,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, WithModel, as_json, codes, color, reference_options
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.engine.name_map import NameMap
-from ckptdoctor.engine.request import QKV_LAYOUTS, FixRequest, cast_target, substitution
+from ckptdoctor.engine.request import ORTHOGONAL_MAPS, QKV_LAYOUTS, FixRequest, cast_target, substitution
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.engine.targets import read_reference
@@ -60,6 +60,9 @@ from ckptdoctor.findings import RepairReport
     "--qkv-layout", type=click.Choice(QKV_LAYOUTS), help="With --auto: how fused queries, keys and values lie."
 )
 @click.option("--heads", type=int, metavar="N", help="How many heads of attention there are, where no config says it.")
+@click.option(
+    "--orthogonal-map", type=click.Choice(ORTHOGONAL_MAPS), help="With --auto: the map of orthogonal parametrizations."
+)
 @click.option("--write-map", metavar="JSON", help="Write down for --map which key became which; or what is uncertain.")
 @click.option("--map", "map_file", metavar="JSON", help="Rename as this says, which --write-map wrote.")
 @click.option("--reverse", is_flag=True, help="With --map: the other way round.")
@@ -117,6 +120,8 @@ def _request(
         asked["auto"] = True  # what else would a target be for
     if asked["qkv_layout"] is not None and not asked["auto"]:
         raise UsageError("--qkv-layout says how --auto splits and fuses attention: add --auto and a target.")
+    if asked["orthogonal_map"] is not None and not asked["auto"]:
+        raise UsageError("--orthogonal-map says how --auto computes parametrized weights: add --auto and a target.")
     name_map = read_map(map_file, reverse)
     asked["dtype"] = None if asked["dtype"] is None else cast_target(asked["dtype"])
     request = FixRequest(

@@ -11,13 +11,14 @@ from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
 from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits.casts import TARGETS, named
+from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.qkv import LAYOUTS
 from ckptdoctor.late import dataclass
 
-QKV_LAYOUTS = LAYOUTS
+QKV_LAYOUTS, ORTHOGONAL_MAPS = LAYOUTS, ORTHOGONAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class FixRequest:
     the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none; ``error`` is
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
     ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells; ``heads``
-    alone serves layouts of which rows are permuted in each head.
+    alone serves layouts of which rows are permuted in each head. ``orthogonal_map`` says how parametrized weights are
+    computed, which no file does.
     ``name_map`` renames as an earlier repair did, after ``root``, and ``write_map`` is the file that the renames are
     written to, or the draft of them. ``remap_optimizer`` numbers the parameters of optimizers as ``reference`` does, or
     else as the weights beside them, after ``auto``, which leaves the weights where they are then. ``dtype`` (torch's
@@ -75,6 +77,7 @@ class FixRequest:
     write_map: str | None = None
     qkv_layout: str | None = None
     heads: int | None = None
+    orthogonal_map: str | None = None
 
     @property
     def named(self) -> bool:
@@ -102,7 +105,7 @@ def again(request: FixRequest) -> str:
     """The command line that asks for this."""
     words = ["ckptdoctor", "fix", request.path]
     given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
-    merged = (("--merge-adapter", request.merge_adapter),)
+    merged = (("--merge-adapter", request.merge_adapter), ("--orthogonal-map", request.orthogonal_map))
     for option, value in (*given, *merged, ("--error", request.error), ("--qkv-layout", request.qkv_layout)):
         words += [] if value is None else [option, value]
     for option, values in (

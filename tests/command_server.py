@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import threading
+import weakref
 
 LARGEST = 1 << 17  # bytes of a request: arguments, directory and environment
 
@@ -65,7 +66,7 @@ def _become(request: dict, descriptors: list[int]) -> list[str]:
 def import_everything() -> None:
     """Import the commands and the rules, and what is large and needed by some of them."""
     import rich.console
-    import torch
+    import torch.library
 
     import ckptdoctor
     from ckptdoctor.rules.registry import all_rules
@@ -73,7 +74,10 @@ def import_everything() -> None:
     for module in pkgutil.walk_packages(ckptdoctor.__path__, "ckptdoctor."):
         if not module.name.startswith(("ckptdoctor.tui", "ckptdoctor.trainer", "ckptdoctor.__main__")):
             importlib.import_module(module.name)
-    assert all_rules() and torch and rich.console
+    assert all_rules() and rich.console
+    for each in list(weakref.finalize._registry):
+        if each.peek()[1] is torch.library._del_library:
+            each.atexit = False  # 60 ms at the end of each command, of which nothing can be seen
     gc.collect()
     gc.freeze()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import tempfile
 
 # selenium brings trio, which imports hypothesis where a warning of it would be an error
 import hypothesis
@@ -17,6 +18,17 @@ from tests.scale import Scale
 
 # several tests run at a time, and keep the cores busy by themselves: torch's own threads would wait for each other
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+def _memory():
+    """A file system in memory, where it has room for what tests keep there at a time, with some to spare."""
+    try:
+        found = os.statvfs("/dev/shm")
+    except (AttributeError, OSError):  # only Linux has one
+        return None
+    room = found.f_bavail * found.f_frsize >= 4 << 30 and not found.f_flag & (os.ST_NOEXEC | os.ST_RDONLY)
+    return "/dev/shm" if room and os.access("/dev/shm", os.W_OK) else None
+
 
 # libraries that would ask a hub for more than what lies on the disk are told not to, before any of them is imported
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -54,7 +66,12 @@ def pytest_configure(config):
 
     Hypothesis also tries what it finds in the source of all modules that a process has loaded by then: others in each
     process, and seconds of reading. That, too, is left to a run that asks all.
+
+    Thousands of tests write 40,000 files, and waited for the disk; slow ones write gigabytes, and stay there.
     """
+    if config.option.markexpr == "not slow" and "TMPDIR" not in os.environ and (memory := _memory()):
+        os.environ["TMPDIR"] = memory
+        tempfile.tempdir = None
     if config.getoption("--whole"):
         hypothesis.settings.load_profile("looking further")
     elif hasattr(providers, "_get_local_constants"):

@@ -110,12 +110,14 @@ def different(one, other):
     return {name for name in files_below(one) if (one / name).read_bytes() != (other / name).read_bytes()}
 
 
+@pytest.mark.slow
 def test_the_script_writes_the_committed_files(anew):
     """make.py writes every sample and EXPECTED.json anew, byte for byte where no training is in them."""
     assert files_below(anew) == files_below(SAMPLES)
     assert not {name for name in different(anew, SAMPLES) if not name.startswith("trained/")}
 
 
+@pytest.mark.slow
 def test_what_is_trained_anew_differs_in_rounding_at_most(anew):
     """Trained samples are the committed ones bit for bit, or, on another kind of processor, but for rounding."""
     found = {name: difference(SAMPLES / name, anew / name) for name in files_below(anew)}

@@ -36,11 +36,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "ckptdoctor/engine/verify*.py": ("tests/engine/test_index.py", *_DOORS),
     "ckptdoctor/engine/tracing.py": ("tests/engine/test_transposing.py", *_DOORS),
     "ckptdoctor/engine/comparing.py": ("tests/engine/test_comparing.py", *_DOORS),
-    "ckptdoctor/engine/proving*.py": ("tests/edits/test_elements.py", *_COMPUTED, *_DOORS),
+    "ckptdoctor/engine/proving*.py": (
+        *("tests/edits/test_elements.py", "tests/rules/quantization/test_torch.py", *_COMPUTED),
+        *_DOORS,
+    ),
     "ckptdoctor/engine/matching.py": ("tests/engine/test_graft.py", "tests/engine/test_plan_request.py", *_DOORS),
     "ckptdoctor/writing/*.py": ("tests/writing", "tests/engine/test_repair.py"),
     "ckptdoctor/pickles/encode.py": ("tests/pickles", "tests/engine/test_repair.py"),
-    "ckptdoctor/edits/*.py": ("tests/edits", "tests/engine/test_apply_edits.py", *_COMPUTED, *_DOORS),
+    "ckptdoctor/edits/*.py": (
+        *("tests/edits", "tests/engine/test_apply_edits.py", "tests/engine/test_merging.py"),
+        *("tests/engine/test_optimizers_by_name.py", *_COMPUTED, *_DOORS),
+    ),
 }
 
 _SWAPPED: dict[type[ast.cmpop], type[ast.cmpop]] = {

@@ -13,7 +13,14 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, WithModel, as_json, codes, color, reference_options
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.engine.name_map import NameMap
-from ckptdoctor.engine.request import EXPERT_LAYOUTS, QKV_LAYOUTS, FixRequest, cast_target, substitution
+from ckptdoctor.engine.request import (
+    EXPERT_LAYOUTS,
+    ORTHOGONAL_MAPS,
+    QKV_LAYOUTS,
+    FixRequest,
+    cast_target,
+    substitution,
+)
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.engine.targets import read_reference
@@ -65,6 +72,9 @@ from ckptdoctor.findings import RepairReport
     help="With --auto: whether slices of stacked experts are outputs × inputs, or the other way round.",
 )
 @click.option("--heads", type=int, metavar="N", help="How many heads of attention there are, where no config says it.")
+@click.option(
+    "--orthogonal-map", type=click.Choice(ORTHOGONAL_MAPS), help="With --auto: the map of orthogonal parametrizations."
+)
 @click.option("--write-map", metavar="JSON", help="Write down for --map which key became which; or what is uncertain.")
 @click.option("--map", "map_file", metavar="JSON", help="Rename as this says, which --write-map wrote.")
 @click.option("--reverse", is_flag=True, help="With --map: the other way round.")
@@ -124,6 +134,8 @@ def _request(
         raise UsageError("--qkv-layout says how --auto splits and fuses attention: add --auto and a target.")
     if asked["expert_layout"] is not None and not asked["auto"]:
         raise UsageError("--expert-layout says how --auto stacks and unbinds experts: add --auto and a target.")
+    if asked["orthogonal_map"] is not None and not asked["auto"]:
+        raise UsageError("--orthogonal-map says how --auto computes parametrized weights: add --auto and a target.")
     name_map = read_map(map_file, reverse)
     asked["dtype"] = None if asked["dtype"] is None else cast_target(asked["dtype"])
     request = FixRequest(

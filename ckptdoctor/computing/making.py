@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import prod
+from typing import TYPE_CHECKING
 
 from ckptdoctor.casting.cast import one_thread
 from ckptdoctor.computing.rounding import rounded
 from ckptdoctor.computing.streams import PIECE, Read, Stream, data_of, whole
-from ckptdoctor.edits.computing import LOW_RANK, MASKED, SCALED, TURNED
+from ckptdoctor.edits.computing import CAYLEY, HOUSEHOLDER, LOW_RANK, MASKED, MATRIX_EXP, SCALED, TURNED
 from ckptdoctor.edits.elements import Calculated
+from ckptdoctor.errors import WriteError
+
+if TYPE_CHECKING:
+    import torch
 
 
 def calculated(given: Calculated, read: Read) -> Iterator[bytes]:
@@ -64,9 +69,62 @@ def _scaled(given: Calculated, read: Read) -> Iterator[bytes]:
         yield data_of(rounded(found, given.dtype))
 
 
+def _orthogonal(given: Calculated, read: Read) -> Iterator[bytes]:
+    """As ``_Orthogonal.forward`` has it (torch 2.13, nn/utils/parametrizations.py), one matrix after another."""
+    rows, columns = given.shape[-2:]
+    size = max(rows, columns)
+    original, *bases = (Stream(part, kind, read) for part, kind in zip(given.parts, given.kinds, strict=True))
+    for _ in range(prod(given.shape[:-2])):
+        numbers = original.take(rows * columns).double().view(rows, columns)
+        if not bool(numbers.isfinite().all()):
+            raise WriteError("An orthogonal matrix is not computed of NaN or infinities; nothing was written.")
+        made = _MAPS[given.form](numbers if rows >= columns else numbers.t())
+        for base in bases:
+            made = base.take(size * size).double().view(size, size) @ made
+        yield data_of(rounded((made if rows >= columns else made.t()).contiguous(), given.dtype))
+
+
+def _skew(tall: torch.Tensor) -> torch.Tensor:
+    """The skew-symmetric matrix whose lower triangle is that of a matrix with no more columns than rows."""
+    import torch
+
+    rows, columns = tall.shape
+    lower = torch.zeros(rows, rows, dtype=tall.dtype)
+    lower[:, :columns] = tall.tril()
+    return lower - lower.t()
+
+
+def _exponential(tall: torch.Tensor) -> torch.Tensor:
+    return _skew(tall).matrix_exp()[:, : tall.shape[1]]
+
+
+def _cayley(tall: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    half = _skew(tall) / 2
+    one = torch.eye(len(half), dtype=half.dtype)
+    made: torch.Tensor = torch.linalg.solve(one - half, one + half)
+    return made[:, : tall.shape[1]]
+
+
+def _householder(tall: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    below = tall.tril(-1)
+    factors = 2 / (1 + below.square().sum(0))
+    made: torch.Tensor = torch.linalg.householder_product(below, factors)
+    return made * tall.diagonal().trunc()
+
+
+_MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    MATRIX_EXP: _exponential,
+    CAYLEY: _cayley,
+    HOUSEHOLDER: _householder,
+}
 _FORMS: dict[str, Callable[[Calculated, Read], Iterator[bytes]]] = {
     MASKED: _masked,
     LOW_RANK: _low_rank,
     TURNED: _low_rank,
     SCALED: _scaled,
+    **dict.fromkeys(_MAPS, _orthogonal),
 }

@@ -2,6 +2,7 @@
 
 Nothing that computed them is used. A masked number must have the bits of the original, or be the zero that a product
 with zero gives; sums are added in another order, and each number must be the one that they give, or the next to it.
+Orthogonal matrices are found in another way: by eigenvalues, from the other side, and one reflection after another.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor.casting.cast import one_thread
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.computing.streams import Read, Stream, bits_of, tensor, whole
-from ckptdoctor.edits.computing import LOW_RANK, MASKED, SCALED, TURNED
+from ckptdoctor.edits.computing import CAYLEY, HOUSEHOLDER, LOW_RANK, MASKED, MATRIX_EXP, SCALED, TURNED
 from ckptdoctor.edits.elements import Calculated
 from ckptdoctor.errors import WriteError
 
@@ -95,6 +96,69 @@ def _scaled(given: Calculated, read: Read, written: Written) -> Iterator[tuple[b
         yield _near(found, _there(given, written, at, count), found.abs() * _SUMS, given.dtype), count
 
 
+def _orthogonal(given: Calculated, read: Read, written: Written) -> Iterator[tuple[bool, int]]:
+    rows, columns = given.shape[-2:]
+    size, count = max(rows, columns), rows * columns
+    original, *bases = (Stream(part, kind, read) for part, kind in zip(given.parts, given.kinds, strict=True))
+    for at in range(0, prod(given.shape), count):
+        numbers = original.take(count).double().view(rows, columns)
+        tall = numbers if rows >= columns else numbers.t()
+        found, sums = _MAPS[given.form](tall), _SUMS * size * (1 + tall.abs().sum(0).max())
+        for base in bases:
+            matrix = base.take(size * size).double().view(size, size)
+            found, sums = (found.t() @ matrix.t()).t(), sums * matrix.abs().sum(1).max()
+        found = (found if rows >= columns else found.t()).contiguous().view(-1)
+        yield _near(found, _there(given, written, at, count), sums.expand(count), given.dtype), count
+
+
+def _skew(tall: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    rows, columns = tall.shape
+    wide = torch.nn.functional.pad(tall, (0, rows - columns)).tril(-1)
+    return wide.sub(wide.t())
+
+
+def _by_eigenvalues(tall: torch.Tensor) -> torch.Tensor:
+    """The exponential of a skew-symmetric matrix, of which i times it is Hermitian."""
+    import torch
+
+    values, vectors = torch.linalg.eigh(1j * _skew(tall))
+    turned = torch.polar(torch.ones_like(values), -values)
+    made: torch.Tensor = ((vectors * turned) @ vectors.mH).real
+    return made[:, : tall.shape[1]]
+
+
+def _from_the_right(tall: torch.Tensor) -> torch.Tensor:
+    """The two factors of Cayley's map, which may change places."""
+    import torch
+
+    half = _skew(tall) / 2
+    one = torch.eye(len(half), dtype=half.dtype)
+    made: torch.Tensor = torch.linalg.solve(one - half, one + half, left=False)
+    return made[:, : tall.shape[1]]
+
+
+def _by_reflections(tall: torch.Tensor) -> torch.Tensor:
+    """One reflection after another, the last first."""
+    import torch
+
+    made = torch.eye(len(tall), tall.shape[1], dtype=tall.dtype)
+    for column in range(tall.shape[1] - 1, -1, -1):
+        vector = tall[column:, column].clone()
+        vector[0] = 1
+        some = made[column:, column:]  # the rest has nothing where the vector has something
+        some -= torch.outer(vector * (2 / vector.dot(vector)), vector @ some)
+    return made * tall.diagonal().to(torch.int32)
+
+
+_MAPS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    MATRIX_EXP: _by_eigenvalues,
+    CAYLEY: _from_the_right,
+    HOUSEHOLDER: _by_reflections,
+}
+
+
 def _near(found: torch.Tensor, there: torch.Tensor, sums: torch.Tensor, dtype: str) -> bool:
     """Whether these are the numbers, each rounded to the dtype or to the number next to it."""
     import torch
@@ -115,4 +179,5 @@ _FORMS: dict[str, Callable[[Calculated, Read, Written], Iterator[tuple[bool, int
     LOW_RANK: _low_rank,
     TURNED: _low_rank,
     SCALED: _scaled,
+    **dict.fromkeys(_MAPS, _orthogonal),
 }

@@ -6,6 +6,8 @@ convolution has A and B with more dimensions, they are matrices with an index al
 ``TURNED``: the same for weights that are kept transposed (Conv1D of transformers) and for embeddings: ``weight + scale
 * (B·A)ᵀ``.
 ``SCALED``: (weight, factors) of IA3, each index along the dimension ``dim`` times its factor.
+``MATRIX_EXP``, ``CAYLEY``, ``HOUSEHOLDER``: (original, base), or the original alone, of
+``torch.nn.utils.parametrizations.orthogonal`` with the map of that name: what its ``forward`` gives.
 
 What the forms give is worked out in float64 and rounded once to the dtype of the first tensor; MASKED is torch's own
 product in that dtype, bit for bit. ``ckptdoctor.computing`` has the code for each of them, by the same names.
@@ -23,11 +25,13 @@ from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.errors import RefusedError
 
 MASKED, LOW_RANK, TURNED, SCALED = "masked", "low rank", "low rank, turned", "scaled"
+MATRIX_EXP, CAYLEY, HOUSEHOLDER = ORTHOGONAL = ("matrix_exp", "cayley", "householder")
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 MASKS = (*FLOATS, "bool", "uint8", "int8", "int16", "int32", "int64")
 
 _HELD = 1 << 24  # numbers of a factor that are held in memory, at most
 _ROW = 1 << 24  # numbers of one row, at most
+_SQUARE = 1 << 22  # numbers of a matrix of which several are held in memory
 
 
 def calculated(edit: Compute, given: Sequence[tuple[DType, Elements]]) -> Calculated:
@@ -88,11 +92,24 @@ def _scaled(edit: Compute, kinds: tuple[str, ...], parts: tuple[Elements, ...]) 
     return parts
 
 
+def _orthogonal(edit: Compute, kinds: tuple[str, ...], parts: tuple[Elements, ...]) -> tuple[Elements, ...]:
+    shape = parts[0].shape
+    if len(parts) > 2 or len(set(kinds)) != 1 or len(shape) < 2 or edit.numbers:
+        raise _refused(edit, "is not what an orthogonal matrix is computed of")
+    size = max(shape[-2:])
+    if len(parts) == 2 and parts[1].shape != (*shape[:-2], size, size):
+        raise _refused(edit, f"is {list(shape)}, and its base is {list(parts[1].shape)}")
+    if size * size > _SQUARE:
+        raise _refused(edit, f"makes a matrix of {size:,} rows and columns, which is not held in memory")
+    return parts
+
+
 _FORMS: dict[str, Callable[[Compute, tuple[str, ...], tuple[Elements, ...]], tuple[Elements, ...]]] = {
     MASKED: _masked,
     LOW_RANK: _low_rank,
     TURNED: _low_rank,
     SCALED: _scaled,
+    **dict.fromkeys(ORTHOGONAL, _orthogonal),
 }
 
 

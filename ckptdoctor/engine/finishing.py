@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Drop, Safety
+from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.engine.drafting import drafted
 from ckptdoctor.engine.name_map import NameMap, resolved
@@ -22,6 +23,7 @@ from ckptdoctor.facts.published.table import QUERIES
 from ckptdoctor.facts.qkv import HEAD_BY_HEAD, HEAD_SIZES, LAYOUTS
 from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.facts.shapes.sorting import shapes
+from ckptdoctor.facts.weight_norms import orthogonals, parametrized
 
 _SHOWN = 5  # names that a sentence lists
 _NUMBERS = 3  # numbers of heads that are offered
@@ -60,6 +62,7 @@ def ways(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
     if request.write_map is None:
         told, finishes = _losing(request, attempt)
         lines = told if finishes else tuple(_arranging(request, attempt))
+        lines = lines or tuple(_mapped(request, attempt))
         if lines:
             return Ways(lines)
     found = _drafting(original, request, attempt)
@@ -74,6 +77,8 @@ def _drafting(original: Checkpoint, request: FixRequest, attempt: Try) -> Ways:
     careful = attempt(replace(request, unsafe=False))
     comparison = compare(careful.checkpoint, request.reference)
     if comparison.nested or family_of(layout(comparison.plain.here), layout(request.reference.tensors)) is not None:
+        return Ways()
+    if parametrized(comparison):  # no name makes a weight of what it is computed of
         return Ways()
     draft = drafted(original, careful.checkpoint, careful.steps, request.reference)
     return _confirming(request, attempt, draft) if draft.marks else Ways()
@@ -137,6 +142,19 @@ def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
     if rows:
         yield "  to finish, say how queries, keys and values lie in it, which no shape tells:"
         yield from (f"    {again(each)}" for each in rows)
+
+
+def _mapped(request: FixRequest, attempt: Try) -> Iterator[str]:
+    """The maps by which orthogonal weights may be computed: which one it was, only the code that trained it tells."""
+    if request.orthogonal_map is not None or request.reference is None:
+        return
+    if not orthogonals(compare(attempt(replace(request, unsafe=False)).checkpoint, request.reference)):
+        return
+    asked = [replace(request, orthogonal_map=each, auto=True) for each in ORTHOGONAL]
+    rows = [again(each) for each in asked if attempt(each).fits]
+    if rows:
+        yield "  to finish, if it is torch.nn.utils.parametrizations.orthogonal, say its map, which no file does:"
+        yield from (f"    {row}" for row in rows)
 
 
 def with_heads(request: FixRequest, attempt: Try, comparison: Comparison) -> list[str]:

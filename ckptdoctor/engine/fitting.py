@@ -31,6 +31,7 @@ from ckptdoctor.rules.layout_edits import lacking
 
 _SHOWN = 5  # keys that a refusal names
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+_NEVER = "  no command can finish: the file does not hold what the target computes with"
 
 
 def one_choice(checkpoint: Checkpoint, reference: Reference, request: FixRequest, source: Source) -> KeyPath | None:
@@ -115,7 +116,9 @@ def answered(error: UnfitError, original: Checkpoint, request: FixRequest, attem
     # the sentence names the option then; a map leaves rows where they are
     comparison = compare(original, request.reference)
     if lacking(comparison):
-        return UnfitError("\n".join([*lines, *with_heads(request, attempt, comparison)]), error.missing)
+        never = comparison.conversion is not None and comparison.conversion.never
+        end = [_NEVER] if never else with_heads(request, attempt, comparison)
+        return UnfitError("\n".join([*lines, *end]), error.missing)
     lines += found.lines or [without_an_answer(request.reference, error.missing)]
     return UnfitError("\n".join(lines), error.missing, found.draft)
 

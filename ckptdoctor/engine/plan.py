@@ -56,6 +56,7 @@ from ckptdoctor.facts.alignment import compare
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.nested_parts import parts_for
 from ckptdoctor.facts.unwrapping import unwrapped_path
+from ckptdoctor.facts.weight_norms import orthogonals
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.late import dataclass
 from ckptdoctor.rules.framework import Rule
@@ -316,6 +317,7 @@ def fit_to_reference(draft: _Draft, source: Source, request: FixRequest, rules: 
             or _confirm(draft, request, reference, rules)
             or _arrange_attention(draft, request, reference)
             or _arrange_experts(draft, request, reference)
+            or _compute_orthogonal(draft, request, reference)
             or _go_by_values(draft, source, reference)
         ):
             break
@@ -350,6 +352,21 @@ def _arrange_experts(draft: _Draft, request: FixRequest, reference: Reference) -
         return False
     edits = edits_for(compare(draft.checkpoint, reference), request.expert_layout == EXPERT_LAYOUTS[1])
     draft.add("S509", "moe-stacked-experts", f"experts as {request.expert_layout}", Safety.CONFIRMED, edits, reference)
+    return bool(edits)
+
+
+def _compute_orthogonal(draft: _Draft, request: FixRequest, reference: Reference) -> bool:
+    """Compute the weights under a parametrization by the map that was stated; whether there were any."""
+    if request.orthogonal_map is None:
+        return False
+    comparison, form = compare(draft.checkpoint, reference), request.orthogonal_map
+    here, edits = comparison.cured.here, []
+    for key, parts in orthogonals(comparison):
+        paths = tuple([here[part].path for part in parts])
+        edits.append(Compute(paths, key, form, here[parts[0]].dtype.name, comparison.path))
+    if edits:
+        title = f"compute {plural(len(edits), 'orthogonal weight')} by {form}"
+        draft.add("N430", "parametrized-weight", title, Safety.UNSAFE, tuple(edits), reference)
     return bool(edits)
 
 

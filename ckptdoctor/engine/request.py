@@ -11,6 +11,7 @@ from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
 from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits.casts import TARGETS, named
+from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.engine.name_map import NameMap
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import UsageError
@@ -18,7 +19,7 @@ from ckptdoctor.facts.qkv import LAYOUTS
 from ckptdoctor.facts.shapes import stacking
 from ckptdoctor.late import dataclass
 
-QKV_LAYOUTS = LAYOUTS
+QKV_LAYOUTS, ORTHOGONAL_MAPS = LAYOUTS, ORTHOGONAL
 EXPERT_LAYOUTS = stacking.LAYOUTS
 
 
@@ -45,6 +46,7 @@ class FixRequest:
     ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells; ``heads``
     alone serves layouts of which rows are permuted in each head. ``expert_layout`` says how the slices of stacked
     experts lie.
+    ``orthogonal_map`` says how parametrized weights are computed, which no file does.
     ``name_map`` renames as an earlier repair did, after ``root``, and ``write_map`` is the file that the renames are
     written to, or the draft of them. ``remap_optimizer`` numbers the parameters of optimizers as ``reference`` does, or
     else as the weights beside them, after ``auto``, which leaves the weights where they are then. ``dtype`` (torch's
@@ -79,6 +81,7 @@ class FixRequest:
     qkv_layout: str | None = None
     heads: int | None = None
     expert_layout: str | None = None
+    orthogonal_map: str | None = None
 
     @property
     def named(self) -> bool:
@@ -106,7 +109,8 @@ def again(request: FixRequest) -> str:
     """The command line that asks for this."""
     words = ["ckptdoctor", "fix", request.path]
     given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
-    merged, laid = (("--merge-adapter", request.merge_adapter),), ("--expert-layout", request.expert_layout)
+    merged = (("--merge-adapter", request.merge_adapter), ("--orthogonal-map", request.orthogonal_map))
+    laid = ("--expert-layout", request.expert_layout)
     for option, value in (*given, *merged, ("--error", request.error), ("--qkv-layout", request.qkv_layout), laid):
         words += [] if value is None else [option, value]
     for option, values in (

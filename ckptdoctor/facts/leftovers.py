@@ -16,7 +16,7 @@ from ckptdoctor.facts.norms import RunningStats
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.profiled import profiler_counters
 from ckptdoctor.facts.pruning import pruned_for
-from ckptdoctor.facts.weight_norms import computable
+from ckptdoctor.facts.weight_norms import beside, computable, parametrized
 from ckptdoctor.late import late_dataclass
 
 
@@ -64,7 +64,10 @@ def explained(comparison: Comparison) -> Explained:
     parts = frozenset([part for each in norms for part in each.parts])
     masked = pruned_for(comparison)
     parts = parts.union([part for each in masked for part in each.parts])
-    known = Explained(frozenset([each.key for each in norms] + [each.key for each in masked]), parts)
+    others = parametrized(comparison)
+    parts = parts.union([part for _, original in others for part in beside(comparison, original)])
+    wanted = [each.key for each in norms] + [each.key for each in masked] + [key for key, _ in others]
+    known = Explained(frozenset(wanted), parts)
     return sorting.explained(comparison) | leftovers(comparison).explained | known
 
 

@@ -50,3 +50,29 @@ def parametrized(comparison: Comparison) -> tuple[tuple[str, str], ...]:
         if key not in known and (original in comparison.cured.here or f"{original}0" in comparison.cured.here):
             found.append((key, original if original in comparison.cured.here else f"{original}0"))
     return tuple(found)
+
+
+def beside(comparison: Comparison, original: str) -> tuple[str, ...]:
+    """All that is here of the parametrizations of one weight: its original, and what they keep."""
+    place = original[: original.rindex("original")]
+    return tuple([key for key in comparison.cured.here if key.startswith(place)])
+
+
+@once
+def orthogonals(comparison: Comparison) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Those that ``torch.nn.utils.parametrizations.orthogonal`` may be: (wanted key, its original and its base).
+
+    The base is what ``use_trivialization`` keeps, the square matrix that the map's is multiplied by; without it there
+    is the original alone, as a module of one's own may have it. Nothing else lies beside them.
+    """
+    here, found = comparison.cured.here, []
+    for key, original in parametrized(comparison):
+        parts = tuple([part for part in (original, original.removesuffix("original") + "0.base") if part in here])
+        shapes = [here[part].shape for part in parts]
+        alone = original.endswith(".original") and set(beside(comparison, original)) == set(parts)
+        if not alone or len(shapes[0]) < 2 or shapes[0] != comparison.reference.tensors[key].shape:
+            continue
+        size = max(shapes[0][-2:])
+        if len({here[part].dtype.name for part in parts}) == 1 and shapes[1:] in ([], [(*shapes[0][:-2], size, size)]):
+            found.append((key, parts))
+    return tuple(found)

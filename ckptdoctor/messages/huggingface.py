@@ -1,4 +1,4 @@
-"""What transformers and diffusers say around a failure. Lists of keys are in ``load_error``."""
+"""transformers and diffusers, around a failure. Lists of keys are in ``load_error``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the safetensors library says, in the wording of every version."""
+"""The safetensors library, in the wording of every version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules as a table for people, as Markdown for the README, and as JSON."""
+"""The rules as a table for people, and as JSON."""
 
 from __future__ import annotations
 
@@ -42,12 +42,6 @@ def as_text(rules: Iterable[RulePage], width: int | None = None) -> str:
     return "\n".join(part for line in lines for part in wrapped(line, width, "", " " * start))
 
 
-def as_markdown(rules: Iterable[RulePage]) -> str:
-    """A Markdown table."""
-    rows = [f"| {rule.code} | `{rule.name}` | {rule.severity.value} | {_cell(rule.summary)} |" for rule in rules]
-    return "\n".join(["| code | name | severity | what it finds |", "|---|---|---|---|", *rows])
-
-
 def as_json(rules: Iterable[RulePage]) -> str:
     """A JSON document with every rule and its documentation."""
     listed = [
@@ -77,7 +71,3 @@ def _refitted(line: str, width: int | None) -> list[str]:
 def _plain(text: str) -> str:
     """Without the marks that only a renderer of reStructuredText needs."""
     return text.replace("``", "")
-
-
-def _cell(text: str) -> str:
-    return text.replace("``", "`").replace("|", "\\|")

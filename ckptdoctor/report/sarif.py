@@ -22,7 +22,7 @@ from ckptdoctor.report.sarif_rules import descriptor
 from ckptdoctor.report.shell import fix_command
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-_HOME = "https://github.com/ckptdoctor/ckptdoctor"
+HOME = "https://github.com/ckptdoctor/ckptdoctor"
 LEVELS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "note"}
 _PLACEHOLDER = re.compile(r"\{(\d+)\}")
 _LOCATIONS = 100  # keys of one finding that get a location of their own
@@ -38,7 +38,7 @@ def render(report: Report, version: str, rules: Iterable[RulePage], statistics: 
     driver: _Object = {
         "name": "ckptdoctor",
         "version": version,
-        "informationUri": _HOME,
+        "informationUri": HOME,
         "rules": [descriptor(rule) for rule in described],
     }
     run: _Object = {

@@ -28,16 +28,18 @@ from tests.engine.grafting import (
 )
 from tests.work import growth
 
-FLIPS = 60
+# as many as there is time for, and more where it may take long
+FLIPS = pytest.mark.parametrize("flips", [15, pytest.param(60, marks=pytest.mark.slow)])
 
 
+@FLIPS
 @pytest.mark.parametrize("make", [network, training])
-def test_a_bit_flipped_anywhere_in_a_storage_comes_back(make, tmp_path):
+def test_a_bit_flipped_anywhere_in_a_storage_comes_back(make, flips, tmp_path):
     """At each of many random places: the output is byte for byte the file that was saved, and no consent is needed."""
     good = tmp_path / "good.pt"
     torch.save(make(), good)
     chosen = random.Random(3)
-    for _ in range(FLIPS):
+    for _ in range(flips):
         start, length = chosen.choice([each for each in places(good).values() if each[1]])
         flip(good, tmp_path / "bad.pt", 8 * start + chosen.randrange(8 * length))
         damaged = (tmp_path / "bad.pt").read_bytes()
@@ -47,15 +49,16 @@ def test_a_bit_flipped_anywhere_in_a_storage_comes_back(make, tmp_path):
         assert report.written and {each.ground for each in report.grafted} == {Ground.CHECKSUM}
 
 
+@FLIPS
 @pytest.mark.parametrize("suffix", [".pt", ".pth", ".safetensors"])
-def test_a_bit_flipped_anywhere_in_a_file_gives_no_crash_and_no_wrong_file(suffix, tmp_path):
+def test_a_bit_flipped_anywhere_in_a_file_gives_no_crash_and_no_wrong_file(suffix, flips, tmp_path):
     """Headers, pickles and directories too: what is written loads as the original, and everything else is refused."""
     weights = network()
     good = tmp_path / f"good{suffix}"
     SAVE[suffix](weights, good)
     chosen, size = random.Random(11), good.stat().st_size
     names = {"path": f"bad{suffix}", "donor": f"good{suffix}", "output": f"out{suffix}", "force": True}
-    for number in range(FLIPS):
+    for number in range(flips):
         # every second flip hits the headers, which are at the beginning and at the end
         place = chosen.randrange(8 * size) if number % 2 else chosen.choice([1, -1]) * chosen.randrange(8 * 1500)
         flip(good, tmp_path / f"bad{suffix}", place % (8 * size))

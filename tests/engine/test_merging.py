@@ -12,8 +12,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from ckptdoctor.edits.computing import TURNED
+from ckptdoctor.edits.kinds import Compute
+from ckptdoctor.errors import RefusedError
 from tests.commands import run
-from tests.engine.arranging import loaded, same
+from tests.engine.arranging import edited, loaded, same
 from tests.libraries import peft, real, transformers
 
 HALVES = (torch.float16, torch.bfloat16)
@@ -314,6 +317,20 @@ def test_ia3_is_what_peft_merges(tmp_path: Path, dtype, error):
     layers = ["fc", "sq", "conv", "point"]
     config = peft.IA3Config(target_modules=layers, feedforward_modules=["sq", "point"], init_ia3_weights=False)
     compare(tmp_path, config, dtype, error)
+
+
+@pytest.mark.parametrize(("shape", "added"), [((3, 4), True), ((3, 2, 2), False)], ids=str)
+def test_only_a_matrix_is_added_to_the_other_way_round(tmp_path: Path, shape, added):
+    """Of a kernel nothing says which of its sides are the columns."""
+    torch.manual_seed(0)
+    weights = {"w": torch.randn(shape), "a": torch.randn(5, 3), "b": torch.randn(4, 5)}
+    edit = Compute((("w",), ("a",), ("b",)), "w", TURNED, "float32", (), (0.5,))
+    if not added:
+        with pytest.raises(RefusedError, match="do not add up"):
+            edited(weights, tmp_path, ".pt", edit)
+        return
+    (result,) = edited(weights, tmp_path, ".pt", edit).values()
+    assert torch.allclose(result, weights["w"] + 0.5 * (weights["b"] @ weights["a"]).t(), atol=1e-6)
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from ckptdoctor.edits import (
     Split,
     Transpose,
 )
+from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import qkv
 from tests.engine.applying import repaired
 from tests.engine.arranging import FORMATS, edited, loaded, random, same, written
@@ -137,6 +138,30 @@ def test_shrunk_storages_are_put_together_from_what_is_left(tmp_path: Path):
     assert same(result["a"], base[10:14].t())
     assert same(result["b"], base[50:56].t())
     assert same(result["c"], base[90:92])
+
+
+NOT_ALL = {
+    "the end is missing": (("a", 0, 2), ("b", 2, 3)),
+    "the beginning is missing": (("a", 1, 2), ("b", 2, 4)),
+    "one row twice": (("a", 0, 2), ("b", 1, 4)),
+    "beyond the end": (("a", 0, 2), ("b", 2, 5)),
+    "backwards": (("a", 0, 4), ("b", 4, 3)),
+}
+
+
+@FORMATS
+@pytest.mark.parametrize("parts", NOT_ALL.values(), ids=NOT_ALL)
+def test_parts_that_are_not_the_whole_are_refused(tmp_path: Path, suffix: str, parts):
+    """Split and fused: each row goes to one place, or nothing is written."""
+    contents = {"w": random((4, 3), torch.float32), "v": random((2, 3), torch.float32)}
+    with pytest.raises(RefusedError, match="are not the whole of its 4 indices, each once"):
+        edited(contents, tmp_path, suffix, Split(("w",), parts))
+    order = ((1, 0, 2), *[(0, start, stop) for _, start, stop in parts])
+    with pytest.raises(RefusedError, match="are not the whole of its 4 indices, each once"):
+        edited(contents, tmp_path, suffix, Fuse((("w",), ("v",)), "new", 0, order))
+    with pytest.raises(RefusedError, match="are not there"):
+        edited(contents, tmp_path, suffix, Fuse((("w",), ("v",)), "new", 0, ((0, 0, 4), (2, 0, 2))))
+    assert [each.name for each in tmp_path.iterdir()] == [f"model{suffix}"]
 
 
 def test_parameters_stay_parameters(tmp_path: Path):

@@ -44,9 +44,9 @@ CASES: dict[str, tuple[Contents, Contents, set[str]]] = {
     ),
     "one more token": (known.llama(vocabulary=32001), known.llama(), {"vocabulary"}),
     "fused attention": (known.llama(qkv=True), known.llama(), {"qkv"}),
-    "Phi-3's layout with fewer keys": (
-        known.llama(keys=1024),
-        known.llama(keys=1024, qkv=True, gate_up=True),
+    "Phi-3's projections with fewer keys": (
+        foreign(known.llama(keys=1024)),
+        foreign(known.llama(keys=1024, qkv=True, gate_up=True)),
         {"qkv", "gates"},
     ),
     "stacked experts": (foreign(known.mixtral(stacked=True)), foreign(known.mixtral(stacked=False)), {"experts"}),

@@ -43,17 +43,14 @@ def explained(folder, *arguments):
 
 
 @pytest.mark.parametrize("name", MISFITS)
-def test_the_cause(name, fail, tmp_path):
-    """The text of torch is enough to tell it."""
+def test_the_cause_is_told_and_what_helps(name, fail, tmp_path):
+    """The text of torch is enough; each command finishes, and each repair, and each line of Python that loads, leaves a
+    model that has its weights.
+    """
     misfit = fail(name)
-    assert (explained(tmp_path, "--error", "error.txt")[0]["code"] or "") == misfit.code
-
-
-@pytest.mark.parametrize("name", MISFITS)
-def test_what_is_told_helps(name, fail, tmp_path):
-    """Each command finishes; each repair, and each line of Python that loads, leaves a model that has its weights."""
-    misfit = fail(name)
-    for hit in explained(tmp_path, "--error", "error.txt"):
+    hits = explained(tmp_path, "--error", "error.txt")
+    assert (hits[0]["code"] or "") == misfit.code
+    for hit in hits:
         assert hit["ways"], "every explanation ends with something to type"
         helped = [follow(way["command"], misfit, tmp_path) for way in hit["ways"]]
         assert any(helped) or _NO_COMMAND in hit["meaning"] or misfit.code == "N424", hit

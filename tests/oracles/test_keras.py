@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from tests.oracles.conftest import library
+from tests.oracles.freeze import recurrent
+from tests.oracles.test_frozen import Recurrent
 
 
 class Net(nn.Module):
@@ -56,29 +58,17 @@ def test_torch_computes_what_keras_did(fixed, monkeypatch):
         assert torch.allclose(target(images), wanted, rtol=1e-4)
 
 
-class Recurrent(nn.Module):
-    """An LSTM and a linear layer."""
-
-    def __init__(self):
-        super().__init__()
-        self.lstm, self.fc = nn.LSTM(5, 6, batch_first=True), nn.Linear(6, 3)
-
-    def forward(self, x):
-        return self.fc(self.lstm(x)[0][:, -1])
-
-
 @pytest.mark.slow
-def test_torch_computes_what_an_lstm_of_keras_did(fixed, monkeypatch):
-    """The gates have one order, and the bias of Keras is the sum of torch's two."""
+@pytest.mark.parametrize("both", [False, True], ids=["one direction", "both directions"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_torch_computes_what_recurrent_layers_of_keras_did(fixed, monkeypatch, kind, both):
+    """The gates of an LSTM have one order, those of a GRU another one, and so have its biases."""
     monkeypatch.setenv("KERAS_BACKEND", "torch")
-    keras = library("keras")
-    layers = keras.layers
-    net = keras.Sequential([layers.Input((4, 5)), layers.LSTM(6, name="lstm"), layers.Dense(3, name="fc")])
+    layers = library("keras").layers
     torch.manual_seed(0)
-    for each in net.weights:
-        each.assign(torch.rand(tuple(each.shape)) - 0.5)
+    net = recurrent(layers, getattr(layers, kind), both)
     source = {each.path: each.value.detach().clone() for each in net.weights}
-    target = Recurrent().eval()
+    target = Recurrent(getattr(nn, kind), both).eval()
     target.load_state_dict(fixed(source, target.state_dict()))
     x = torch.rand(2, 4, 5)
     with torch.no_grad():

@@ -80,11 +80,13 @@ def test_qwen2_to_and_from_transformers(fixed):
 
 @real
 @pytest.mark.slow
-def test_phi3_to_and_from_transformers(fixed):
-    """Two fused projections in each layer."""
+@pytest.mark.parametrize("shared", [4, 2, 1])
+def test_phi3_to_and_from_transformers(fixed, shared):
+    """Two fused projections in each layer, also where heads share keys and values."""
     convert = conversion("models/phi3/_convert_weights.py")
     sizes = {"vocab_size": 16, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "pad_token_id": 0}
-    model = transformers.Phi3ForCausalLM(transformers.Phi3Config(**sizes, num_attention_heads=4)).state_dict()
-    tune = convert.phi3_hf_to_tune(model, None, None, None)
+    config = transformers.Phi3Config(**sizes, num_attention_heads=4, num_key_value_heads=shared)
+    model = transformers.Phi3ForCausalLM(config).state_dict()
+    tune = convert.phi3_hf_to_tune(model, 4, shared, 16)
     assert same(fixed(model, tune), tune)
     assert same(fixed(tune, model), convert.phi3_tune_to_hf(tune))

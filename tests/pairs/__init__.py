@@ -8,6 +8,7 @@ modes, and says what came of it. Its parts:
 - ``ways``: ways in which good checkpoints go wrong, each with the answer that a repair must give if it gives one;
 - ``libraries``: the same network as two code bases save it, with the values rearranged as each of them wants it;
 - ``attention``: projections in one tensor or in three, and where nobody knows their order;
+- ``layouts``: parts of a tensor that change their places, such as the gates of recurrent layers;
 - ``arithmetic``: tensors that have to be computed or put together, and what looks like them;
 - ``traps``: pairs to which there is no answer, or one that is easily missed: one family for each way to guess;
 - ``judge``: runs the command, loads what it wrote into the model, and compares every tensor with the truth.

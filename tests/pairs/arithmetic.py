@@ -6,9 +6,10 @@ from random import Random
 from typing import Any
 
 import torch
+from torch.nn.utils import parametrizations
 
 from tests.pairs.models import N, State, fresh
-from tests.pairs.pair import Case, Family, Pair, case, made_up, pair, under
+from tests.pairs.pair import MAP, Case, Family, Pair, case, made_up, pair, under
 
 MASKS = (torch.float32, torch.bool, torch.uint8, torch.float16)
 
@@ -167,11 +168,59 @@ def parts_in_doubt(rng: Random) -> Pair:
                 with_loss=(of.truth,) if what == "something more" else ())  # fmt: skip
 
 
+def _orthogonal(rng: Random, of: Case, kind: str, trivial: bool) -> tuple[State, State]:
+    """Some matrices under torch's parametrization, and the weights that it computes of them in float64."""
+    source, truth = {}, dict(of.truth)
+    for key, value in of.truth.items():
+        if value.dim() != 2 or not key.endswith(".weight") or "embed" in key or (source and rng.random() < 0.4):
+            source[key] = value
+            continue
+        layer = torch.nn.Linear(value.shape[1], value.shape[0], bias=False).double()
+        parametrizations.orthogonal(layer, orthogonal_map=kind, use_trivialization=trivial)
+        made = {name: each.float() for name, each in layer.state_dict().items()}
+        made["parametrizations.weight.original"] += (
+            value.tril(-1) if value.shape[0] >= value.shape[1] else value.triu(1)
+        )
+        layer.load_state_dict(made)
+        truth[key] = layer.weight.detach().float()
+        source.update(under(key.removesuffix("weight"), made))
+    return source, truth
+
+
+def orthogonal(rng: Random) -> Pair:
+    """Weights under an orthogonal parametrization for the plain ones, where its map is said; and where it is not."""
+    of, kind = case(rng, "fcs", "mlp", "attention", "vgg"), rng.choice(("matrix_exp", "cayley", "householder"))
+    said = rng.random() < 0.6
+    source, truth = _orthogonal(rng, of, kind, rng.random() < 0.7)
+    options = ("--orthogonal-map", kind) if said else ()
+    choice = "" if said else MAP
+    prefix = rng.choice(("", "module."))
+    return pair(of, rng, f"orthogonal by {kind}{'' if said else ', which is not said'}", under(prefix, source),
+                answers=(truth,), options=options, choice=choice)  # fmt: skip
+
+
+def no_orthogonal(rng: Random) -> Pair:
+    """Something is beside the original, or the base is another one's; whatever map is said."""
+    of, kind = case(rng, "fcs", "mlp"), rng.choice(("matrix_exp", "cayley", "householder"))
+    source, _ = _orthogonal(rng, of, kind, True)
+    key = rng.choice([key for key in source if key.endswith(".original")])
+    base, how = key.replace("original", "0.base"), rng.choice(("another part", "another base", "no original", "codes"))
+    if how == "another part":
+        source[key.replace("original", "1.scale")] = torch.rand(())
+    elif how == "another base":
+        source[base] = torch.rand(len(source[base]) + 1, len(source[base]) + 1)
+    elif how == "no original":
+        del source[key]
+    else:
+        source[key] = torch.arange(source[key].numel()).remainder(100).view(source[key].shape).to(torch.int8)
+    return pair(of, rng, f"orthogonal, {how}", source, answers=(), options=("--orthogonal-map", kind))
+
+
 ARITHMETIC: dict[str, Family] = {
     f"{kind}{each.__name__.replace('_', ' ')}": each
     for kind, families in {
-        "computed: ": (pruned, merged, put_together),
-        "trap: ": (half_pruned, own_mask, own_parts, unmergeable, parts_in_doubt),
+        "computed: ": (pruned, merged, put_together, orthogonal),
+        "trap: ": (half_pruned, own_mask, own_parts, unmergeable, parts_in_doubt, no_orthogonal),
     }.items()
     for each in families
 }

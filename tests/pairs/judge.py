@@ -23,13 +23,14 @@ from safetensors.torch import load_file, save_file
 from ckptdoctor.cli.main import run
 from tests.pairs.arithmetic import ARITHMETIC
 from tests.pairs.attention import ATTENTION
+from tests.pairs.layouts import LAYOUTS
 from tests.pairs.libraries import LIBRARIES
 from tests.pairs.models import State
 from tests.pairs.pair import Answer, Pair, loads
 from tests.pairs.traps import TRAPS
 from tests.pairs.ways import WAYS
 
-FAMILIES = {**WAYS, **LIBRARIES, **ARITHMETIC, **ATTENTION, **TRAPS}
+FAMILIES = {**WAYS, **LIBRARIES, **ARITHMETIC, **ATTENTION, **LAYOUTS, **TRAPS}
 _COMMAND = re.compile(r"(?:^|\s)(ckptdoctor (?:fix|convert|salvage) .+)$", re.MULTILINE)
 _NO_WEIGHT = re.compile(r"_mask$|^criterion\.|^loss_fn\.|rope\.freqs$|masked_bias$|n_averaged$")
 _CRASH = re.compile(r"Traceback|internal error|this is a bug", re.IGNORECASE)

@@ -17,6 +17,7 @@ Answer = Mapping[str, "torch.Tensor | None"]
 MEANING = "names that tell nothing leave more than one assignment, and none of them is published"
 ORDER = "only the order of the parts could tell, and one side is not in the order of its definition"
 LAYOUT = "how the values of a tensor lie, its name and its shape do not tell, nor what stands beside it"
+MAP = "by which of several maps a tensor is computed, neither its name nor its values tell"
 FOREIGN_PART = "one part of a foreign name in the place of one that is missing may as well be another part"
 
 # names that nobody can tell anything from

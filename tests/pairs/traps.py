@@ -116,7 +116,11 @@ def other_parts(rng: Random) -> Pair:
     tokens = sorted({token for key in of.truth for token in key.split(".")[:-1] if not token.isdecimal()})
     token = rng.choice(tokens or ["0"])
     new = rng.choice(OTHERS).format(token)
-    return pair(of, rng, f"{new} instead of {token}", retold(of.truth, {token: new}), answers=())
+    source = retold(of.truth, {token: new})
+    kept = {id(value) for key, value in source.items() if key in of.truth}
+    # all that was lost may be there under another name, to which the target ties it; what is left over goes when asked
+    tied = kept and all(id(value) in kept for value in of.truth.values())
+    return pair(of, rng, f"{new} instead of {token}", source, answers=(), with_loss=(of.truth,) if tied else ())
 
 
 def flat_rivals(rng: Random) -> Pair:

@@ -18,7 +18,7 @@ from ckptdoctor.facts.derived import is_derived
 from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.published.catalogue import WAYS
 from ckptdoctor.facts.published.kernels import KERNELS, kernels, second_biases
-from ckptdoctor.facts.published.table import ROTARY, ROWS, SAME, STACKED, TURNED, Published
+from ckptdoctor.facts.published.table import GROUPED, ROTARY, ROWS, SAME, STACKED, TURNED, TURNED_ROWS, Published
 from ckptdoctor.late import late_dataclass
 
 Here = Mapping[str, Tensor]
@@ -55,6 +55,7 @@ class Conversion:
     that the target asks for. ``names`` are the keys of which nothing but the name changes. ``heads`` are those of
     attention, 0 where no rows are permuted in each; ``lacks`` says why nothing can be done where their number is open.
     ``zeros`` are (new key, one of its shape): what the second code base adds, and the first does not have.
+    ``never``: what it lacks nobody can say, and nothing can be done.
     """
 
     way: Published
@@ -65,6 +66,7 @@ class Conversion:
     heads: int = 0
     lacks: str = ""
     zeros: tuple[tuple[str, str], ...] = ()
+    never: bool = False
 
     @property
     def rotary(self) -> tuple[Piece, ...]:
@@ -104,13 +106,14 @@ def conversion(here: Here, reference: Reference) -> Conversion | None:
 
 def _of_kernels(here: Here, reference: Reference) -> Conversion | None:
     """The way from the layers of Keras or Flax to the same layers of torch."""
-    found = kernels(here, reference)
+    found, never = kernels(here, reference)
     if not found:
         return None
-    pieces = tuple([Piece((old,), (new,), how, (shape,)) for old, new, how, shape in found])
+    pieces = tuple([Piece((old,), new, how, (shape,) * len(new)) for old, new, how, shape in found])
     names = {piece.old[0]: piece.new[0] for piece in pieces if piece.renamed}
-    zeros = tuple(second_biases([piece.new[0] for piece in pieces], reference.tensors))
-    return Conversion(KERNELS, pieces, (), (), names, zeros=zeros)
+    made = [name for piece in pieces for name in piece.new]
+    zeros = () if never else tuple(second_biases(made, reference.tensors))
+    return Conversion(KERNELS, pieces, (), (), names, zeros=zeros, lacks=never, never=bool(never))
 
 
 def _leaf(template: str) -> str:
@@ -135,7 +138,7 @@ def _by(way: Published, here: Here, reference: Reference) -> Conversion | None:
             apart = each.how == STACKED and _many(each.one, each.other)
             expert, numbers = (int(numbers[-1]), numbers[:-1]) if apart else (0, numbers)
             groups.setdefault((row, numbers), {})[expert, place] = key
-        elif way.rest and key in wanted and wanted[key].shape == tensor.shape:
+        elif way.rest and key in wanted and wanted[key].shape == tensor.shape and not _odd(way, tensor.shape):
             pieces.append(Piece((key,), (key,), SAME, (tensor.shape,)))
         elif plain is not None and (_is_left(plain, way) or is_derived(key, tensor.shape, tensor.dtype)):
             dropped.append(key)
@@ -148,7 +151,19 @@ def _by(way: Published, here: Here, reference: Reference) -> Conversion | None:
         pieces.append(piece)
     if way.rest and all(piece.renamed for piece in pieces):
         return None  # what is called alike on both sides is no other layout
+    if way.shown and not any(_shows(piece, wanted) for piece in pieces):
+        return None
     return _whole(way, pieces, dropped, leads[1], reference)
+
+
+def _odd(way: Published, shape: Shape) -> bool:
+    """Whether nothing tells of a matrix that stands in no row that it is not turned as the others are."""
+    return way.shown and len(shape) == 2 and shape[0] == shape[1]
+
+
+def _shows(piece: Piece, wanted: Mapping[str, Expected]) -> bool:
+    """Whether the shape that is wanted shows that this matrix is turned."""
+    return piece.how == TURNED and piece.new[0] in wanted and len(set(piece.shapes[0])) > 1
 
 
 def _many(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
@@ -249,7 +264,11 @@ def _piece(
             return None
         new = _filled(each.other, numbers)
     new = tuple([lead + key for key in new])
-    made = _shapes(each.how, shapes, [wanted[key].shape if key in wanted else None for key in new])
+    told = [wanted[key].shape if key in wanted else None for key in new]
+    if each.how == GROUPED and None in told:  # as in the first of the layers
+        first = [lead + key for key in _filled(each.other, ("0",) * len(numbers))]
+        told = [wanted[key].shape if key in wanted else None for key in first]
+    made = _shapes(each.how, shapes, told)
     if made is None or any(not _is_plain(here[key]) for key in old):
         return None
     if any(is_code(here[key], wanted[name]) for key in old for name in new if name in wanted):
@@ -285,6 +304,10 @@ def _shapes(how: str, old: list[Shape], new: list[Shape | None]) -> list[Shape] 
     """The shapes of the new tensors, as wanted where that is said; None where they cannot be these."""
     if how == ROWS:
         return _in_rows(old, new)
+    if how == GROUPED:
+        return _in_groups(old, new)
+    if how == TURNED_ROWS:
+        return _in_columns(old, new)
     if how == STACKED:
         return _in_slices(old, new)
     made = old[0][::-1] if how == TURNED else old[0]
@@ -311,6 +334,30 @@ def _in_rows(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
             return None
         made = [(old[0][0] * len(old), *old[0][1:])]
     return made if all(told in (None, each) for told, each in zip(new, made, strict=True)) else None
+
+
+def _in_columns(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
+    """The same of the columns of one, which are turned into rows; or one whose columns are the rows of several."""
+    if len(old[0]) != 2:
+        return None
+    if len(old) == 1:
+        return _in_rows([old[0][::-1]], new)
+    made = _in_rows(old, [told and told[::-1] for told in new])
+    return made and [shape[::-1] for shape in made]
+
+
+def _in_groups(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:
+    """Queries, keys and values of one, as high as is wanted of each; or one of all three."""
+    parts = [shape for shape in (new if len(old) == 1 else old) if shape]
+    if len(parts) < 3 or len({shape[1:] for shape in parts}) != 1:
+        return None
+    queries, keys, values = [shape[0] for shape in parts]
+    if keys != values or not keys or queries % keys:
+        return None
+    whole = (queries + keys + values, *parts[0][1:])
+    if len(old) == 1:
+        return parts if old[0] == whole else None
+    return [whole] if new[0] in (None, whole) else None
 
 
 def _in_slices(old: list[Shape], new: list[Shape | None]) -> list[Shape] | None:

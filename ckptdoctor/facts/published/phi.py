@@ -1,12 +1,13 @@
 """Phi-3 of transformers, whose queries, keys and values are one projection, and its gate and up projection another one.
 
 torchtune has them apart, and so have the files that were made of it for the code of Llama, whose rotary embeddings it
-shares: nothing is permuted. Where there are fewer keys than queries, the parts are not of one size: that is refused.
+shares: nothing is permuted. All queries come first, then all keys, then all values (``Phi3Attention.forward``); where
+heads share keys and values, these have fewer rows, and the shapes of the parts say how many.
 """
 
 from __future__ import annotations
 
-from ckptdoctor.facts.published.table import ROWS, Published, Row, below, layer, row
+from ckptdoctor.facts.published.table import GROUPED, ROWS, Published, Row, below, layer, row
 
 _W = ("weight",)
 _AT = "layers.{}."
@@ -16,7 +17,7 @@ _QKV = _AT + "self_attn.qkv_proj.weight"
 
 def _fused(attention: str, gate: str, up: str) -> tuple[Row, ...]:
     return (
-        row(tuple([f"{_AT}{attention}.{part}_proj.weight" for part in "qkv"]), _QKV, ROWS),
+        row(tuple([f"{_AT}{attention}.{part}_proj.weight" for part in "qkv"]), _QKV, GROUPED),
         row((f"{_AT}mlp.{gate}.weight", f"{_AT}mlp.{up}.weight"), _GATED, ROWS),
     )
 

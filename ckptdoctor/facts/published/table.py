@@ -10,12 +10,16 @@ from ckptdoctor.late import late_dataclass
 SAME = "same"  # as they are, but for dimensions of size 1
 TURNED = "turned"  # a matrix is transposed
 ROWS = "rows"  # one tensor is several, one after another along its first dimension
+GROUPED = "grouped"  # the same of queries, keys and values, where several heads may share a key and a value
+TURNED_ROWS = "turned rows"  # a matrix of which the columns are several transposed ones, one after another
 # rows of each head: (first half, second half) taken in turn become the first half and then the second one
 QUERIES, KEYS = "queries", "keys"
 STACKED = "stacked"  # an expert's tensors (numbered last) are slices; several of an expert follow along its rows
 # (spatial sizes, inputs, outputs) becomes (outputs, inputs, spatial sizes); and (spatial sizes, channels, multiplier)
 # becomes (channels × multiplier, 1, spatial sizes)
 KERNEL, DEPTHWISE = "kernel", "depthwise"
+# a GRU's kernel, transposed, and its two biases in one: the gates z, r, h become r, z, n
+GATES, GATE_BIASES = "gates", "gate biases"
 
 ROTARY = (QUERIES, KEYS)
 
@@ -39,7 +43,8 @@ class Published:
     The key of the first row is one that every checkpoint of it has. ``left`` are keys of either that follow from sizes,
     and that neither asks of the other. ``tied`` are (key, owner) of the second code base where the first has one tensor
     for both. ``back``: the table is read from the second code base to the first, so that rows are put back.
-    ``rest``: a key that is in no row stays as it is, where the target wants it so.
+    ``rest``: a key that is in no row stays as it is, where the target wants it so. ``shown``: names do not tell that
+    matrices are turned, so that one of them must not be square.
     """
 
     one: str
@@ -50,11 +55,13 @@ class Published:
     tied: tuple[tuple[str, str], ...] = ()
     back: bool = False
     rest: bool = False
+    shown: bool = False
 
     def backwards(self) -> Published:
         """From the second code base to the first."""
         rows = tuple([Row(row.other, row.one, row.how) for row in self.rows])
-        return Published(self.other, self.one, self.source, rows, self.left, back=not self.back, rest=self.rest)
+        back = not self.back
+        return Published(self.other, self.one, self.source, rows, self.left, (), back, self.rest, self.shown)
 
 
 def row(one: str | tuple[str, ...], other: str | tuple[str, ...], how: str = SAME) -> Row:

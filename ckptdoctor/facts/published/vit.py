@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptdoctor.facts.published.table import ROWS, Published, Row, below, layer, row
+from ckptdoctor.facts.published.table import ROWS, SAME, Published, Row, below, layer, row
 
 _SOURCE = "transformers (0ea0108), models/{}/convert_{}.py"
 # what a block is called, then its projections, what follows them, and the two layers behind
@@ -44,10 +44,20 @@ def _body(dialect: _Dialect, norms: tuple[str, str] = ("layernorm_before", "laye
     )
 
 
-def _scaled(block: str) -> tuple[Row, ...]:
-    """What DINOv2 has more: a factor for each channel, and a token for what is masked."""
+def _scaled(block: str, gated: tuple[str, ...], down: str) -> tuple[Row, ...]:
+    """What DINOv2 has more: a factor for each channel, a token for what is masked, registers, and gated layers.
+
+    The gate is the first half of ``w12`` (facebookresearch/dinov2 at b8931f7, layers/swiglu_ffn.py).
+    """
     at, there = "blocks.{}.", f"{block}.{{}}."
+    halves = [
+        row(f"{at}mlp.w12.{leaf}", tuple([f"{there}mlp.{each}.{leaf}" for each in gated]), ROWS if gated[1:] else SAME)
+        for leaf in ("weight", "bias")
+    ]
     return (
+        *halves,
+        *layer(at + "mlp.w3", f"{there}mlp.{down}"),
+        row("register_tokens", "embeddings.register_tokens"),
         row(at + "ls1.gamma", there + "layer_scale1.lambda1"),
         row(at + "ls2.gamma", there + "layer_scale2.lambda1"),
         row("mask_token", "embeddings.mask_token"),
@@ -66,6 +76,8 @@ def _of(one: str, other: str, name: str, script: str, rows: Iterable[Row], heads
 _TOKEN = row("dist_token", "embeddings.distillation_token")
 _HEADS = (*layer("head", "cls_classifier"), *layer("head_dist", "distillation_classifier"))
 
+_DINO_REST = _scaled(_DINO_MODELS[0], ("gate_proj", "up_proj"), "down_proj")
+_DINO_HUB_REST = _scaled(_DINO_HUB[0], ("weights_in",), "weights_out")
 _CLASSIFIER = layer("head", "classifier")
 
 VIT = (
@@ -73,6 +85,6 @@ VIT = (
     *_of("timm's ViT", "ViT", "vit", "vit_timm_to_pytorch", _body(_HUB), _CLASSIFIER),
     *_of("timm's DeiT", "DeiT", "deit", "deit_timm_to_pytorch", (*_body(_MODELS), _TOKEN), _HEADS),
     *_of("timm's DeiT", "DeiT", "deit", "deit_timm_to_pytorch", (*_body(_HUB), _TOKEN), _HEADS),
-    *_of("DINOv2", "DINOv2", "dinov2", "dinov2_to_hf", (*_body(_DINO_MODELS, _NORMS), *_scaled(_DINO_MODELS[0])), ()),
-    *_of("DINOv2", "DINOv2", "dinov2", "dinov2_to_hf", (*_body(_DINO_HUB, _NORMS), *_scaled(_DINO_HUB[0])), ()),
+    *_of("DINOv2", "DINOv2", "dinov2", "dinov2_to_hf", (*_body(_DINO_MODELS, _NORMS), *_DINO_REST), ()),
+    *_of("DINOv2", "DINOv2", "dinov2", "dinov2_to_hf", (*_body(_DINO_HUB, _NORMS), *_DINO_HUB_REST), ()),
 )

@@ -1,1 +1,1 @@
-"""C: what kind of file it is."""
+"""C: kinds of files."""

@@ -1,1 +1,1 @@
-"""F: whether the file is whole."""
+"""F: damaged and incomplete files."""

@@ -1,1 +1,1 @@
-"""M: metadata beside the tensors."""
+"""M: metadata next to the tensors."""

@@ -3,9 +3,9 @@
 What it means
     Llama of Meta, torchtune and transformers; Qwen2 and Phi-3 of torchtune and transformers, and Phi-3 as a Llama; CLIP
     of OpenAI or OpenCLIP and of transformers; OpenAI's Whisper and that of transformers; ViT and DeiT of timm, DINOv2,
-    and those of transformers; the first ConvNeXt and timm's; layers of Keras or Flax and of torch; latent diffusion and
-    diffusers; Megatron and GPT-2: both sides hold the same network, saved by code that calls and arranges its parts
-    otherwise.
+    and those of transformers; the first ConvNeXt and timm's; GPT-2 of transformers, and with linear layers for queries,
+    keys and values; layers of Keras or Flax and of torch; latent diffusion and diffusers; Megatron and GPT-2: both
+    sides hold the same network, saved by code that calls and arranges its parts otherwise.
 
 Why it matters
     Renaming the keys would load without an error, and the model would talk nonsense: rows are permuted, or matrices
@@ -21,15 +21,17 @@ How it is found
 
 Repair
     ``ckptdoctor fix FILE --auto --like OTHER`` where a published table (Llama, Qwen2, Phi-3, CLIP, Whisper, ViT,
-    ConvNeXt, stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys are
-    renamed, and rows permuted, split, fused or transposed as the library's own converter does it. No value changes, and
-    the reference confirms it.
+    ConvNeXt, GPT-2, stacked experts) accounts for every key on both sides, and every shape is right afterwards: keys
+    are renamed, and rows permuted, split, fused or transposed as the library's own converter does it. No value changes,
+    and the reference confirms it.
     The permutation of rotary embeddings takes the number of heads: from ``--config`` or ``--model``, a ``config.json``
     beside either file, Meta's ``params.json`` beside ``consolidated.00.pth``, or ``--heads N``.
     A ``kernel`` of Keras or Flax has its outputs last, and becomes a ``weight`` with its dimensions in torch's order,
-    also where all of them are equal; an LSTM of Keras gets a second bias of zeros, which torch adds. Not so where no
-    name tells how values lie: transposed convolutions, which Flax stores turned by 180°, and linear layers that may
-    stand behind a flattened image, whose inputs come in another order.
+    also where all of them are equal; an LSTM of Keras gets a second bias of zeros, which torch adds, and the gates of a
+    GRU are put in torch's order; what ``Bidirectional`` calls forward and backward becomes the two directions of one
+    layer. Not so where no name tells how values lie: transposed convolutions, which Flax stores turned by 180°, and
+    linear layers that may stand behind a flattened image, whose inputs come in another order; and for a GRU with
+    ``reset_after=False``, or without the bias that would tell: torch's computes something else.
     Otherwise none by renaming: the converter of that code base is named.
 """
 
@@ -112,7 +114,7 @@ def known_layout_family(comparison: Comparison) -> Iterator[Problem]:
     if found is not None:
         one, other = found.way.one, found.way.other
         said = lacking(comparison)
-        advice = f"{said[:1].upper()}{said[1:]}"
+        advice = f"{said[:1].upper()}{said[1:]}{'. No command can finish.' if found.never else ''}"
         cause = f"The code bases name and arrange the same tensors differently; how is published: {found.way.source}."
     else:
         ours, theirs = layout(here), layout(wanted)

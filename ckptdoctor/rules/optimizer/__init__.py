@@ -1,1 +1,1 @@
-"""O: optimizer states, and whether they belong to the weights beside them."""
+"""O: states of optimizers, and whether they belong to the weights."""

@@ -1,1 +1,1 @@
-"""P: what the pickle names, and whether it can be trusted."""
+"""P: names in the pickle, and whether to trust them."""

@@ -1,1 +1,1 @@
-"""Q: weights that were quantised."""
+"""Q: quantised weights."""

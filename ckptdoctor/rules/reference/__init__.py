@@ -1,1 +1,1 @@
-"""R: what does not fit a reference, and no narrower rule explains."""
+"""R: misfits with a target that no narrower rule explains."""

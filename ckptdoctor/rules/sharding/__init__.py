@@ -1,1 +1,1 @@
-"""X: checkpoints in several files, of which each process may have written a part."""
+"""X: checkpoints in several files."""

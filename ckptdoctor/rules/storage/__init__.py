@@ -1,1 +1,1 @@
-"""A: how tensors lie in storages."""
+"""A: tensors and their storages."""

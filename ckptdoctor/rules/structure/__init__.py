@@ -1,1 +1,1 @@
-"""W: the shape of the whole checkpoint."""
+"""W: the structure of the whole checkpoint."""

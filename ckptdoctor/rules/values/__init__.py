@@ -1,1 +1,1 @@
-"""V: values that no header shows."""
+"""V: values."""

@@ -23,7 +23,7 @@ from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.findings import Severity
 from ckptdoctor.formats.torch_objects import states
 from tests.commands import run
-from tests.formats.torch_tar.support import tar_bytes
+from tests.formats.torch_tar.support import UNFILTERED, tar_bytes
 
 UTILS, TYPED = torch._utils, torch._tensor._rebuild_from_type_v2
 pytestmark = pytest.mark.filterwarnings(
@@ -288,6 +288,7 @@ WRITERS = {
 }
 
 
+@UNFILTERED
 @pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 def test_state_is_found_in_attributes_and_hooks(write, tmp_path):
     """A call in another tensor's hooks or attributes reaches the tensor that it is given, and torch has called it."""

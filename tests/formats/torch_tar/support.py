@@ -8,8 +8,12 @@ import struct
 import tarfile
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
+
+# torch unpacks what we wrote ourselves in the way that Python 3.12 and 3.13 say will be another one in 3.14
+UNFILTERED = pytest.mark.filterwarnings("ignore:Python 3.14 will, by default, filter extracted tar:DeprecationWarning")
 
 
 def tar_bytes(obj: Any, protocol: int = 2) -> bytes:

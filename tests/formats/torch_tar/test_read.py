@@ -17,11 +17,9 @@ from ckptdoctor.facts.whole_modules import module_state
 from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
 from tests.formats.comparing import assert_same
 from tests.formats.mangling import endure
-from tests.formats.torch_tar.support import members_of, packed, tar_bytes
+from tests.formats.torch_tar.support import UNFILTERED, members_of, packed, tar_bytes
 
 pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
-# torch unpacks what we wrote ourselves in the way that Python 3.12 and 3.13 say will be another one in 3.14
-UNFILTERED = pytest.mark.filterwarnings("ignore:Python 3.14 will, by default, filter extracted tar:DeprecationWarning")
 
 
 def contents():

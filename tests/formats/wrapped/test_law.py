@@ -39,18 +39,31 @@ def in_tar(name, data, mode):
     return made.getvalue()
 
 
-def packings(path):
+PACKINGS = {
+    ".gz": lambda name, data: gzip.compress(data, mtime=0),
+    ".tar": lambda name, data: in_tar(name, data, "w"),
+    ".tar.gz": lambda name, data: in_tar(name, data, "w:gz"),
+}
+
+
+def packings(path, endings=tuple(PACKINGS)):
     """The file in each of the three, beside it."""
     data = path.read_bytes()
-    made = {
-        ".gz": gzip.compress(data, mtime=0),
-        ".tar": in_tar(path.name, data, "w"),
-        ".tar.gz": in_tar(path.name, data, "w:gz"),
-    }
-    for ending, packed in made.items():
+    for ending in endings:
         other = path.with_name(path.name + ending)
-        other.write_bytes(packed)
+        other.write_bytes(PACKINGS[ending](path.name, data))
         yield other
+
+
+def each_in_one(names):
+    """Each name with one of the three packings, in turn; and, where it may take long, with all of them."""
+    endings, made = tuple(PACKINGS), []
+    for at, name in enumerate(names):
+        ending = endings[at % len(endings)]
+        label = name if isinstance(name, str) else "-".join(name)
+        made.append(pytest.param(name, (ending,), id=f"{label}{ending}"))
+        made.append(pytest.param(name, endings, marks=pytest.mark.slow, id=f"{label}, each"))
+    return made
 
 
 def found(path, deep=False):
@@ -61,20 +74,20 @@ def found(path, deep=False):
 
 
 @pytest.mark.parametrize("mend", [whole, pytest.param(broken, marks=pytest.mark.slow), cut], ids=lambda m: m.__name__)
-@pytest.mark.parametrize("place", [each for each in PLACES if each not in OTHERWISE])
-def test_a_planted_call_is_found_through_what_it_is_packed_in(place, mend, tmp_path):
+@pytest.mark.parametrize(("place", "endings"), each_in_one(each for each in PLACES if each not in OTHERWISE))
+def test_a_planted_call_is_found_through_what_it_is_packed_in(place, endings, mend, tmp_path):
     """Wherever it lies in the file, whole and broken, with and without the values."""
     path = PLACES[place](tmp_path, mend)
     if path.is_dir() or ckptdoctor.check(path).container.format in PACKED:
         return
     plain = found(path)
     assert "P206" in plain[0]
-    for packed in packings(path):
+    for packed in packings(path, endings):
         assert found(packed) == found(packed, deep=True) == plain, packed.name
 
 
-@pytest.mark.parametrize("name", SICK, ids="-".join)
-def test_what_is_wrong_is_found_through_what_it_is_packed_in(name, tmp_path):
+@pytest.mark.parametrize(("name", "endings"), each_in_one(SICK))
+def test_what_is_wrong_is_found_through_what_it_is_packed_in(name, endings, tmp_path):
     """Each sick example of each rule that is one readable file, without what its name and its neighbours say."""
     example = SICK[name][1]
     path = build(example, tmp_path)
@@ -86,5 +99,5 @@ def test_what_is_wrong_is_found_through_what_it_is_packed_in(name, tmp_path):
     if not report.container.readable or any(each.code == "C102" for each in report.findings):
         return
     plain = found(path, example.deep)
-    for packed in packings(path):
+    for packed in packings(path, endings):
         assert found(packed, example.deep) == plain, packed.name

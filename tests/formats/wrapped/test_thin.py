@@ -251,7 +251,8 @@ def test_more_bytes_than_are_looked_into_are_not_kept(tmp_path, filled, monkeypa
     path.write_bytes(gzip.compress(pickle.dumps(blobs, 4)))
     report = ckptdoctor.check(path)
     assert "P206" in {each.code for each in report.findings}
-    assert not filled and taken() < 1_000_000
+    (holes,) = scratch._SCRATCH.holes.values()  # in memory a place takes room where it was only looked at
+    assert not filled and sum(end - start for start, end in holes) > 1_200_000
     scratch.remove()
     assert same(path)["findings"]
 

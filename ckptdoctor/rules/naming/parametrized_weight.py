@@ -1,0 +1,89 @@
+"""A weight is kept as what a parametrization computes it of, and the file does not say how.
+
+What it means
+    ``torch.nn.utils.parametrize`` keeps ``parametrizations.weight.original`` in the place of ``weight``, and computes
+    the weight in the model. ``torch.nn.utils.parametrizations.orthogonal`` keeps ``parametrizations.weight.0.base``
+    beside it. The target has the plain weight.
+
+Why it matters
+    ``load_state_dict`` fails. The original is not the weight: renamed, it would load, and compute something else.
+
+What you see
+    Missing key(s) in state_dict: "fc.weight".
+    Unexpected key(s) in state_dict: "fc.parametrizations.weight.original", "fc.parametrizations.weight.0.base".
+
+How it is found
+    Only with a reference: it wants the plain weight, and the original is here. Weight norm and spectral norm have rules
+    of their own.
+
+Repair
+    ``orthogonal`` has three maps, ``matrix_exp``, ``cayley`` and ``householder``, and saves the same for each:
+    ``matrix_exp`` is its default for square matrices, ``householder`` for others. Where the model was made with it,
+    ``ckptdoctor fix FILE --auto --like OTHER --orthogonal-map matrix_exp`` computes the weight, in float64 and rounded
+    once. torch computes in the weight's own dtype, whose last digits differ. Not without that word: another map gives
+    another matrix, which is orthogonal as well.
+    Of a module of one's own the file says nothing: remove it in Python with
+    ``torch.nn.utils.parametrize.remove_parametrizations``, and save the model again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.edits.computing import ORTHOGONAL
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.weight_norms import beside, orthogonals, parametrized
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.choosing import auto_option
+from ckptdoctor.rules.examples import Example, T
+from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.shaping import places
+
+_BIAS = {"fc.bias": T((4,)), "head.weight": T((2, 4))}
+_PLAIN = {**_BIAS, "fc.weight": T((4, 4))}
+_ORIGINAL = {**_BIAS, "fc.parametrizations.weight.original": T((4, 4))}
+_BASE = {**_ORIGINAL, "fc.parametrizations.weight.0.base": T((4, 4))}
+SICK = (
+    Example("an orthogonal weight with its base", _BASE, like=_PLAIN),
+    Example("a parametrization that nothing names", _ORIGINAL, like=_PLAIN),
+)
+HEALTHY = (
+    Example("a target with the same one", _BASE, like=_BASE),
+    Example("a target without the layer", _BASE, like=_BIAS),
+)
+
+_MAPS = (
+    "How it is computed, the file does not say. If it is torch.nn.utils.parametrizations.orthogonal, say with which of "
+    "its maps it was made (matrix_exp is the default for square matrices, householder for others): another one gives "
+    "another matrix. Remove any other one in Python with torch.nn.utils.parametrize.remove_parametrizations, and save "
+    "the model again."
+)
+_OWN = (
+    "How it is computed, the file does not say. Remove the parametrization in Python with "
+    "torch.nn.utils.parametrize.remove_parametrizations, and save the model again; no command can finish."
+)
+
+
+@rule("N430", "parametrized-weight", Severity.ERROR)
+def parametrized_weight(comparison: Comparison) -> Iterator[Problem]:
+    """Originals whose plain weights are wanted."""
+    found = parametrized(comparison)
+    if not found:
+        return
+    known = orthogonals(comparison)
+    parts = [part for _, original in found for part in beside(comparison, original)]
+    (key, first), more = found[0], len(found) - 1
+    likewise = f"; {wording.count(more, 'more weight')} likewise" if more else ""
+    whole = len(known) == len(found)
+    option = f"ckptdoctor fix FILE {auto_option(comparison)} --orthogonal-map"
+    yield Problem(
+        message=f"{first} here, {key} in the model{likewise}",
+        cause="Saved from a model with torch.nn.utils.parametrize, which computes the weight of an original; the model "
+        "that it is for has the weight itself.",
+        torch_says=(wording.missing_keys([each for each, _ in found]), wording.unexpected_keys(parts)),
+        advice=_MAPS if whole else _OWN,
+        keys=places(comparison, parts),
+        location=Location(path=comparison.path),
+        commands=tuple([f"{option} {each}" for each in ORTHOGONAL]) if whole else (),
+    )

@@ -40,6 +40,19 @@ def run_anew(*arguments, cwd, stdin=None, env=None, timeout=60, **options):
     return subprocess.run(line, cwd=cwd, env=env, capture_output=True, timeout=timeout, check=False, **given, **options)
 
 
+def leave_gloo():
+    """End a process that worked together with others, as the trainer ends its ranks.
+
+    The usual end of an interpreter aborts now and then where threads of autograd are still there (pytorch#90549).
+    """
+    dist = sys.modules["torch.distributed"]
+    dist.barrier()  # the one that is ready first must not close the other's connection
+    dist.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 def _pipe(data):
     """What a process reads as its standard input: nothing, or a pipe out of which these bytes come."""
     if data is None:

@@ -16,6 +16,8 @@ from torch.distributed.fsdp import FullyShardedDataParallel, StateDictType, full
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from tests.commands import leave_gloo
+
 PROCESSES = 2
 
 # folders of torch.distributed.checkpoint
@@ -30,8 +32,7 @@ def work(rank: int, folder: str) -> None:
     _fsdp2(rank, Path(folder))
     _fsdp1(Path(folder))
     _tensors(rank, Path(folder))
-    dist.barrier()  # the one that is ready first must not close the other's connection
-    dist.destroy_process_group()
+    leave_gloo()
 
 
 def _net() -> nn.Module:

@@ -20,6 +20,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError
 from ckptdoctor.formats.directories.metadata import read_metadata
+from tests.commands import leave_gloo
 from tests.formats.directories.same import assert_same
 
 SAMPLE = Path(__file__).parents[3] / "sample_ckpts" / "trained" / "fsdp" / "dcp"
@@ -97,8 +98,7 @@ def work(rank, folder):
         "short": distribute_tensor(torch.ones(1, 3), mesh, [Shard(0)]),  # the second rank has nothing of it
     }
     dcp.save({"model": model, "optim": optim, "spread": spread, "epoch": 4}, checkpoint_id=folder)
-    dist.barrier()  # the one that is ready first must not close the other's connection
-    dist.destroy_process_group()
+    leave_gloo()
 
 
 @pytest.fixture(scope="module")

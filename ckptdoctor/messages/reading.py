@@ -45,10 +45,14 @@ def read_text(source: str) -> str:
         raise UnreadableError(f"{source} cannot be read: {error.strerror}.") from error
 
 
-@cache
 def standard_input() -> str:
     """What comes from standard input, which can be read only once."""
-    return read_stream(sys.stdin.buffer)
+    return _all_of(sys.stdin.buffer)
+
+
+@cache
+def _all_of(stream: BinaryIO) -> str:
+    return read_stream(stream)
 
 
 def read_stream(stream: BinaryIO) -> str:

@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from ckptdoctor.messages.reading import read_stream
+from ckptdoctor.messages.reading import read_stream, read_text
 from ckptdoctor.messages.text import cleaned
 
 PREFIXES = [
@@ -63,3 +63,10 @@ def test_encodings(mark, encoding):
 def test_bytes_that_are_no_text_do_not_fail():
     """Broken bytes become marks."""
     assert "ok" in read_stream(io.BytesIO(b"\xff\xfe\xfa ok"[2:]))
+
+
+def test_standard_input_is_read_once_and_another_one_anew(monkeypatch):
+    """Twice the same: it is empty after the first time. What a process was given before is not what it has now."""
+    for text in ("one", "other"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+        assert [read_text("-"), read_text("-")] == [text, text]

@@ -24,7 +24,8 @@ from ckptdoctor.errors import CkptDoctorError
 
 LINES, CHARACTERS = 24, 2_000
 LONG = "x" * 1_000_000
-MANY = 20_000
+# tensors of a large file
+MANY = [4_000, pytest.param(20_000, marks=pytest.mark.slow)]
 ALIKE = 50  # objects of one class whose fields are of the same classes and about as long
 
 
@@ -38,10 +39,16 @@ def saved(path, number):
     return path
 
 
+@pytest.fixture(scope="module", params=MANY)
+def many(request):
+    """How many tensors there are."""
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def large(tmp_path_factory):
+def large(tmp_path_factory, many):
     """Tens of thousands of tensors."""
-    return saved(tmp_path_factory.mktemp("large") / f"{'n' * 200}.pt", MANY)
+    return saved(tmp_path_factory.mktemp("large") / f"{'n' * 200}.pt", many)
 
 
 @pytest.fixture(scope="module")
@@ -95,20 +102,20 @@ def size(value):
     return len(value).bit_length() if hasattr(value, "__len__") else None
 
 
-def test_an_open_checkpoint_is_brief(large):
+def test_an_open_checkpoint_is_brief(large, many):
     """The checkpoint, every tensor, storage and value in it, and its format, path and numbers at a glance."""
     checkpoint = ckptdoctor.open(large)
     numbers = assert_brief(checkpoint)
-    assert numbers["Tensor"] == numbers["Storage"] == MANY + 1
+    assert numbers["Tensor"] == numbers["Storage"] == many + 1
     assert {"Mapping", "Opaque", "Sequence", "Special", "StateDict", "GlobalName", "Container"} <= numbers.keys()
     said = repr(checkpoint)
     assert said.startswith("Checkpoint(\n    path='") and "format='torch zip'" in said
-    assert f"tensors=({MANY + 1:,}: Tensor(('model', " in said
+    assert f"tensors=({many + 1:,}: Tensor(('model', " in said
 
 
-def test_reports_are_brief(large):
+def test_reports_are_brief(large, many):
     """What check says with and without a target, and everything that it holds."""
-    expected = {f"layer{index}.{LONG[:50]}": (index, 3) for index in range(MANY)}
+    expected = {f"layer{index}.{LONG[:50]}": (index, 3) for index in range(many)}
     for report in (ckptdoctor.check(large), ckptdoctor.check(large, reference=expected)):
         numbers = assert_brief(report)
         assert {"FileReport", "Finding", "Fix", "Skipped", "Location"} <= numbers.keys()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import pytest
+
 import ckptdoctor
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.formats import opened, read
 
-# a cut or a flip at each byte of files up to this size, and at this many places of longer ones
-PLACES = 400
+# a cut and a flip at each byte of files up to this size, and at so many places of longer ones
+PLACES = pytest.mark.parametrize("places", [100, pytest.param(400, marks=pytest.mark.slow)])
 
 
-def endure(data: bytes, folder: Path) -> None:
-    """Read and load the file cut at every offset, and with each byte changed. Raises what is no CkptDoctorError."""
+def endure(data: bytes, folder: Path, places: int) -> None:
+    """Read and load the file cut, and changed, at so many places. Raises what is no CkptDoctorError."""
     chosen = random.Random(len(data))
-    places = range(len(data)) if len(data) <= PLACES else sorted(chosen.sample(range(len(data)), PLACES))
-    for place in places:
+    for place in range(len(data)) if len(data) <= places else sorted(chosen.sample(range(len(data)), places)):
         attempt(data[:place], folder)
         changed = bytearray(data)
         changed[place] = chosen.choice([changed[place] ^ (1 << chosen.randrange(8)), 0, 255, chosen.randrange(256)])

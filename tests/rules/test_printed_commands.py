@@ -7,6 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,15 +40,17 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("printed")
 
 
-def test_every_printed_command_keeps_its_promise(folder: Path, scale) -> None:
+@pytest.mark.parametrize("share", [0.3, pytest.param(1.0, marks=pytest.mark.slow)])
+def test_every_printed_command_keeps_its_promise(folder: Path, scale, share: float) -> None:
     """Each is run in the folder of its example: it is no usage error, is not refused, and drops no only copy."""
     names = list(SICK)
     if not scale.whole:  # others in every run with another seed
         next(iter(scale.cases(1)))[1].shuffle(names)
     wrong: list[str] = []
-    for case, _ in scale.cases(len(names), at_least=60):
+    scale = scale if scale.whole else replace(scale, seconds=share * scale.seconds)
+    for case, _ in scale.cases(len(names), at_least=int(60 * share)):
         code, title = names[case]
-        place = folder / str(case)
+        place = folder / f"{share} {case}"
         place.mkdir()
         example = SICK[names[case]][1]
         wrong += [f"{code} {title}: {each}" for each in _wrong(example, place)]

@@ -16,7 +16,7 @@ from ckptdoctor.edits import Drop
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
 from tests.formats.comparing import assert_same
-from tests.formats.mangling import endure
+from tests.formats.mangling import PLACES, endure
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -226,12 +226,13 @@ def test_it_is_not_repaired_but_converted(path):
         rewrite(source, read(source, container), [Drop((("short",),))])
 
 
+@PLACES
 @pytest.mark.parametrize("old", [True, False])
-def test_a_mangled_archive_is_read_or_refused(old, tmp_path):
+def test_a_mangled_archive_is_read_or_refused(old, places, tmp_path):
     """Cut at many bytes, and with many bytes changed."""
     program = torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),))
     if old:
         older(program, tmp_path / "m.pt2")
     else:
         torch.export.save(program, tmp_path / "m.pt2")
-    endure((tmp_path / "m.pt2").read_bytes(), tmp_path)
+    endure((tmp_path / "m.pt2").read_bytes(), tmp_path, places)

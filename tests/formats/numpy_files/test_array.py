@@ -14,7 +14,7 @@ from ckptdoctor.edits import Drop
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
 from tests.formats.comparing import assert_same
-from tests.formats.mangling import endure
+from tests.formats.mangling import PLACES, endure
 from tests.formats.numpy_files.arrays import odd, plain
 
 
@@ -95,11 +95,12 @@ def test_it_is_not_repaired_but_converted(tmp_path):
         rewrite(source, read(source, container), [Drop(((),))])
 
 
-def test_a_mangled_file_is_read_or_refused(tmp_path):
+@PLACES
+def test_a_mangled_file_is_read_or_refused(places, tmp_path):
     """Cut at every byte, and with every byte changed."""
     buffer = io.BytesIO()
     np.save(buffer, np.asfortranarray(np.ones((3, 4), dtype="f4")))
-    endure(buffer.getvalue(), tmp_path)
+    endure(buffer.getvalue(), tmp_path, places)
 
 
 def test_values_can_be_changed_without_changing_the_file(tmp_path):

@@ -17,7 +17,7 @@ from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError, R
 from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
 from ckptdoctor.formats.plain_pickle import stream
 from tests.formats.comparing import assert_same
-from tests.formats.mangling import endure
+from tests.formats.mangling import PLACES, endure
 from tests.formats.numpy_files.arrays import odd, plain
 
 PROTOCOLS = range(pickle.HIGHEST_PROTOCOL + 1)
@@ -178,10 +178,11 @@ def test_it_is_not_repaired_but_converted(tmp_path):
         rewrite(source, read(source, container), [Drop((("w",),))])
 
 
+@PLACES
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_mangled_pickle_is_read_or_refused(protocol, tmp_path):
+def test_a_mangled_pickle_is_read_or_refused(protocol, places, tmp_path):
     """Cut at every byte, and with every byte changed."""
-    endure(pickle.dumps({"w": np.asfortranarray(np.ones((2, 3), "f4")), "e": 1}, protocol), tmp_path)
+    endure(pickle.dumps({"w": np.asfortranarray(np.ones((2, 3), "f4")), "e": 1}, protocol), tmp_path, places)
 
 
 def test_a_text_that_looks_like_an_old_pickle_is_damage_and_no_crash(tmp_path):

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats import open_checkpoint
 from tests.formats.comparing import assert_same
-from tests.formats.mangling import endure
+from tests.formats.mangling import PLACES, endure
 from tests.formats.numpy_files.arrays import odd, plain
 from tests.formats.plain_pickle.joblib_writer import joblib_bytes
 
@@ -75,8 +75,9 @@ def test_an_array_that_does_not_tell_its_length_is_damage(tmp_path):
         open_checkpoint(tmp_path / "m.joblib")
 
 
+@PLACES
 @pytest.mark.parametrize("protocol", [2, 5])
-def test_a_mangled_file_is_read_or_refused(protocol, tmp_path):
+def test_a_mangled_file_is_read_or_refused(protocol, places, tmp_path):
     """Cut at every byte, and with every byte changed."""
     value = {"w": np.ones((2, 3), "f4"), "o": np.array([None, 1], dtype=object)}
-    endure(joblib_bytes(value, protocol), tmp_path)
+    endure(joblib_bytes(value, protocol), tmp_path, places)

@@ -262,7 +262,7 @@ def test_billion_laughs_are_cut_off(budget):
     assert [note.kind for note in got.notes] == [NoteKind.NOT_EXAMINED]
 
 
-def test_shared_wrappers_do_not_multiply_without_end():
+def test_shared_wrappers_do_not_multiply_without_end(budget):
     """Wrapper subclasses that each hold the next one ten times over are cut off, too."""
     wrapper = (
         b"ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\nca\nB\n"

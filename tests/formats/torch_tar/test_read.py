@@ -16,7 +16,7 @@ from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.whole_modules import module_state
 from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
 from tests.formats.comparing import assert_same
-from tests.formats.mangling import endure
+from tests.formats.mangling import PLACES, endure
 from tests.formats.torch_tar.support import UNFILTERED, members_of, packed, tar_bytes
 
 pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
@@ -133,6 +133,7 @@ def test_it_is_not_repaired_but_converted(tmp_path):
         rewrite(source, read(source, container), [Drop((("w",),))])
 
 
-def test_a_mangled_archive_is_read_or_refused(tmp_path):
+@PLACES
+def test_a_mangled_archive_is_read_or_refused(places, tmp_path):
     """Cut at many bytes, and with many bytes changed."""
-    endure(tar_bytes({"w": torch.ones(2, 2), "v": torch.ones(3)[1:]}), tmp_path)
+    endure(tar_bytes({"w": torch.ones(2, 2), "v": torch.ones(3)[1:]}), tmp_path, places)

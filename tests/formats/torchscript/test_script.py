@@ -15,7 +15,7 @@ from ckptdoctor.edits import Drop
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
 from tests.formats.comparing import assert_same
-from tests.formats.mangling import endure
+from tests.formats.mangling import PLACES, endure
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.filterwarnings("ignore::Warning")]
 
@@ -158,8 +158,9 @@ def test_it_is_not_repaired_but_converted(path):
         rewrite(source, read(source, container), [Drop((("kept",),))])
 
 
-def test_a_mangled_archive_is_read_or_refused(tmp_path):
+@PLACES
+def test_a_mangled_archive_is_read_or_refused(places, tmp_path):
     """Cut at many bytes, and with many bytes changed."""
     buffer = io.BytesIO()
     torch.jit.save(torch.jit.script(nn.Linear(2, 2)), buffer)
-    endure(buffer.getvalue(), tmp_path)
+    endure(buffer.getvalue(), tmp_path, places)

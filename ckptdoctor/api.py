@@ -43,7 +43,7 @@ def check(
 ) -> FileReport:
     """What is wrong with one checkpoint, worst finding first, and what was not examined.
 
-    ``reference`` is what it should fit: a torch.nn.Module, a mapping of keys to tensors or shapes, or a ``Reference``;
+    ``target`` is what it should fit: a torch.nn.Module, a mapping of keys to tensors or shapes, or a ``Reference``;
     ``like`` is another checkpoint instead. ``root`` is the state dict that matters ("state_dict"); ``deep`` reads
     every byte. ``select`` and ``ignore`` are rule codes, names or prefixes.
     Damage is a finding; ``FileReport.error`` is set for what could not be examined at all.
@@ -53,7 +53,7 @@ def check(
     from ckptdoctor.engine.selection import Selection
     from ckptdoctor.engine.settings import Settings
     from ckptdoctor.errors import UsageError
-    from ckptdoctor.reference.mapping import as_reference
+    from ckptdoctor.target.mapping import as_reference
 
     if like is not None and reference is not None:
         raise UsageError("like= and reference= are different targets: give one.")
@@ -144,8 +144,8 @@ def convert(
     Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError;
     then nothing has changed.
     """
-    from ckptdoctor.engine import convert as converting
-    from ckptdoctor.engine.convert_request import ConvertRequest, size_of
+    from ckptdoctor.converting import conversion as converting
+    from ckptdoctor.converting.request import ConvertRequest, size_of
 
     paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
     size = size_of(shard_size) if isinstance(shard_size, str) else shard_size
@@ -175,8 +175,8 @@ def graft(
     Raises UsageError, UnreadableError, NotACheckpointError, DamagedError, RefusedError or WriteError; then nothing has
     changed.
     """
-    from ckptdoctor.engine import graft as grafting
-    from ckptdoctor.engine.graft_request import GraftRequest
+    from ckptdoctor.grafting import heal as grafting
+    from ckptdoctor.grafting.request import GraftRequest
 
     named = os.fspath(path), os.fspath(donor), None if output is None else os.fspath(output)
     return grafting.graft(GraftRequest(*named, tuple(keys), root, from_root, unsafe, force, dry))
@@ -201,8 +201,8 @@ def diff(
     was not compared, such as files of a folder that are missing or damaged.
     Raises UsageError, UnreadableError, NotACheckpointError, or DamagedError.
     """
-    from ckptdoctor.engine import diff as comparing
-    from ckptdoctor.engine.diff_request import DiffRequest
+    from ckptdoctor.diffing import headers as comparing
+    from ckptdoctor.diffing.request import DiffRequest
 
     request = DiffRequest(os.fspath(a), os.fspath(b), root, root_b, rtol, atol)
     if not (values or rtol or atol):

@@ -26,7 +26,10 @@ LARGEST = 1 << 17  # bytes of a request: arguments, directory and environment
 def serve(connection: socket.socket) -> list[str] | None:
     """Answer requests until the other side is gone; in a child, return the arguments of its command."""
     while True:
-        message, descriptors, _, _ = socket.recv_fds(connection, LARGEST, 3)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(connection, LARGEST, 3)
+        except ConnectionResetError:  # it ended without closing anything
+            return None
         if not message:
             return None
         child = os.fork()

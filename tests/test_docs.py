@@ -18,8 +18,8 @@ import ckptdoctor
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.main import COMMANDS, cli, run
 from ckptdoctor.config import Config
+from ckptdoctor.explain import recognise
 from ckptdoctor.formats import registry
-from ckptdoctor.messages import recognise
 from ckptdoctor.report import sarif
 from ckptdoctor.rules.registry import all_rules
 from tests.trainer.forks import Forked, fork_ranks

@@ -8,7 +8,7 @@ from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
-from ckptdoctor.engine.convert_request import KINDS, ConvertRequest
+from ckptdoctor.converting.request import KINDS, ConvertRequest
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 
 
@@ -58,14 +58,14 @@ def shard_size_of(text: str | None) -> int | None:
     """``--shard-size`` in bytes."""
     if text is None:
         return None
-    from ckptdoctor.engine.convert_request import size_of
+    from ckptdoctor.converting.request import size_of
 
     return size_of(text)
 
 
 def carried_out(request: ConvertRequest, style: str, color: str) -> ExitStatus:
     """Convert, and say what became of it."""
-    from ckptdoctor.engine.convert import convert
+    from ckptdoctor.converting.conversion import convert
     from ckptdoctor.report import convert_json, convert_text
 
     try:

@@ -14,8 +14,8 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.engine.catalogue import all_rules, look_up
 from ckptdoctor.errors import UsageError
-from ckptdoctor.messages.explanation import Explanation, Verdict, explain
-from ckptdoctor.messages.reading import is_text, read_text
+from ckptdoctor.explain.explanation import Explanation, Verdict, explain
+from ckptdoctor.explain.reading import is_text, read_text
 from ckptdoctor.report import rule_table
 
 
@@ -88,14 +88,14 @@ def _show(explained: Explanation, style: str, color: str, source: str) -> None:
 def _verdict(explained: Explanation, raw: str, path: str) -> Verdict:
     """What the file says to the root of the explanation."""
     from ckptdoctor.engine.diagnose import check
-    from ckptdoctor.messages.confirm import confirm
-    from ckptdoctor.messages.load_error import load_error
-    from ckptdoctor.messages.text import cleaned
+    from ckptdoctor.explain.confirm import confirm
+    from ckptdoctor.explain.load_error import load_error
+    from ckptdoctor.explain.text import cleaned
 
     error = load_error(cleaned(raw))
     report = check(path)
     if error is not None and report.checkpoint is not None:
-        from ckptdoctor.reference.error_text import as_reference
+        from ckptdoctor.target.error_text import as_reference
 
         with suppress(UsageError):  # there are no weights that the error could be about: the plain report says so
             report = check(path, reference=as_reference(error, report.checkpoint).reference)

@@ -11,8 +11,8 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.engine.events import Progress
-from ckptdoctor.engine.graft_request import GraftRequest
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
+from ckptdoctor.grafting.request import GraftRequest
 
 
 @click.command("graft", context_settings=SHORT_HELP)
@@ -68,7 +68,7 @@ def command(
 
 def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
     """Do it; people hear what will be done before it is."""
-    from ckptdoctor.engine.graft import grafting
+    from ckptdoctor.grafting.heal import grafting
     from ckptdoctor.report import graft as shown
 
     with drawn(NOTHING_WRITTEN) as bar, closing(grafting(request)) as steps:

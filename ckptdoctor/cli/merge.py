@@ -10,7 +10,7 @@ import click
 from ckptdoctor.cli.convert import carried_out, shard_size_of
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
-from ckptdoctor.engine.convert_request import ConvertRequest
+from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.errors import UnreadableError, UsageError
 
 

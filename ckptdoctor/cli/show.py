@@ -13,9 +13,9 @@ from ckptdoctor.cli.console import can_show, emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import drawn
-from ckptdoctor.engine.contents import Part, read_part
-from ckptdoctor.engine.measuring import Measurement, measured
 from ckptdoctor.engine.paths import STANDARD_INPUT, spooled
+from ckptdoctor.look.contents import Part, read_part
+from ckptdoctor.look.measuring import Measurement, measured
 from ckptdoctor.report.numbers import plural
 
 # what --sort takes: names of report.value_table.ORDERS, which is not imported for a help text
@@ -78,7 +78,7 @@ def command(
 def _read(path: str, root: str | None, text: str) -> Part:
     if not text:
         return read_part(path, root)
-    from ckptdoctor.engine.filtered import read_filtered
+    from ckptdoctor.look.filtered import read_filtered
 
     return read_filtered(path, text, root)
 

@@ -21,9 +21,9 @@ from ckptdoctor.engine.settings import SOURCES, Settings
 from ckptdoctor.engine.targets import read_reference
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
 from ckptdoctor.findings import Coverage, FileReport, Finding, Reading, Severity, Skipped
-from ckptdoctor.reference import Reference
 from ckptdoctor.rules.framework import Rule, subject_for
 from ckptdoctor.rules.registry import all_rules, concerned
+from ckptdoctor.target import Reference
 
 if TYPE_CHECKING:
     from ckptdoctor.engine.deep import Passed
@@ -46,7 +46,7 @@ def diagnose(
 ) -> Generator[Event, None, None]:
     """Examine the file at ``path``; the last event is ``Finished``. It is called ``shown`` in the report.
 
-    ``reference`` is what ``read_reference`` gives, where the caller has already read it. Damage is a finding; a
+    ``target`` is what ``read_reference`` gives, where the caller has already read it. Damage is a finding; a
     file that cannot be examined at all gives a report with ``error`` set. Raises UsageError for a bad rule code,
     and whatever is wrong with the reference that ``settings`` names.
     """
@@ -285,7 +285,7 @@ class _Examination:
 
     def _take_at_its_word(self, path: str, checkpoint: Checkpoint) -> Iterator[Event]:
         """Let the text of an error say what the model expects of this checkpoint."""
-        from ckptdoctor.reference.error_text import as_reference, read_error
+        from ckptdoctor.target.error_text import as_reference, read_error
 
         told = as_reference(read_error(path), checkpoint, "the model of the error")
         self.reference = told.reference

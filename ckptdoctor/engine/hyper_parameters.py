@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque, Part, Seque
 from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain
 from ckptdoctor.facts.training_state import LIGHTNING, top
-from ckptdoctor.reference.saved import DATAMODULE, Record, Saved
+from ckptdoctor.target.saved import DATAMODULE, Record, Saved
 
 _OWN = "hyper_parameters"
 _PAST = ("hparams", "module_arguments")  # of Lightning before 1.0

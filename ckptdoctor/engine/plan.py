@@ -10,6 +10,8 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.converting.choosing import outside as outside_of
+from ckptdoctor.converting.request import asked_for
 from ckptdoctor.edits import (
     Cast,
     Drop,
@@ -34,8 +36,6 @@ from ckptdoctor.engine.attention import attention_edits
 from ckptdoctor.engine.casts import dtype_edits, loss_change, lost, values_cures
 from ckptdoctor.engine.chain import next_link
 from ckptdoctor.engine.compacting import Piece
-from ckptdoctor.engine.convert_choosing import outside as outside_of
-from ckptdoctor.engine.convert_request import asked_for
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
 from ckptdoctor.engine.diagnose import findings_of, possible
 from ckptdoctor.engine.finishing import Attempt

@@ -9,8 +9,8 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Role
+from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.engine.convert_request import ConvertRequest
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.loadable import next_step, weights_only_refusal
@@ -71,7 +71,7 @@ def _converted(plan: Plan, watch: Callable[[Progress], None] | None) -> Outcome:
 
     The repaired file is proven and converted in a temporary folder, which is removed with it.
     """
-    from ckptdoctor.engine.convert import convert
+    from ckptdoctor.converting.conversion import convert
     from ckptdoctor.writing.unfinished import temporary_folder
 
     request = ConvertRequest((plan.request.path,), plan.output, force=plan.request.force)

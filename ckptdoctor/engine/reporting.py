@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ckptdoctor.differences import Difference
-from ckptdoctor.engine.diff import Measure, diff
-from ckptdoctor.engine.diff_request import DiffRequest
+from ckptdoctor.diffing.headers import Measure, diff
+from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.engine.events import Event, Measured
 from ckptdoctor.engine.examine import examine_all
 from ckptdoctor.engine.paths import STANDARD_INPUT, expand
@@ -65,7 +65,7 @@ def held_against(
     measure: Measure | None,
     watch: Callable[[Event], None] = lambda event: None,
 ) -> Difference:
-    """How another checkpoint differs; see ``engine.diff``. ``watch`` is told how far it is.
+    """How another checkpoint differs; see ``diffing.headers``. ``watch`` is told how far it is.
 
     Raises KeyboardInterrupt where Ctrl-C came before the end.
     """

@@ -41,14 +41,14 @@ class FixRequest:
     ``strip_prefixes``, ``renames``, ``add_prefix``, ``merge_adapter``, ``to_cpu``, ``weights_only_safe``,
     ``clone_shared``, ``tie``, and last the cures of ``selection``, where that selects rules.
     ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
-    the chain of repairs that makes the file fit ``reference``, and for nothing at all where there is none; ``error`` is
+    the chain of repairs that makes the file fit ``target``, and for nothing at all where there is none; ``error`` is
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
     ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells; ``heads``
     alone serves layouts of which rows are permuted in each head. ``expert_layout`` says how the slices of stacked
     experts lie.
     ``orthogonal_map`` says how parametrized weights are computed, which no file does.
     ``name_map`` renames as an earlier repair did, after ``root``, and ``write_map`` is the file that the renames are
-    written to, or the draft of them. ``remap_optimizer`` numbers the parameters of optimizers as ``reference`` does, or
+    written to, or the draft of them. ``remap_optimizer`` numbers the parameters of optimizers as ``target`` does, or
     else as the weights beside them, after ``auto``, which leaves the weights where they are then. ``dtype`` (torch's
     name) is what the weights are cast to, after everything that was named.
     """

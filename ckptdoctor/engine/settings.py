@@ -16,9 +16,9 @@ class Settings:
     """What to examine and how deeply.
 
     What is wanted comes from one source at most: ``like`` is the path of another checkpoint, ``model`` names a class or
-    function in the user's code (``nets:Net``, see ``reference.target``), ``config`` is the path of a Hugging Face
+    function in the user's code (``nets:Net``, see ``target.target``), ``config`` is the path of a Hugging Face
     ``config.json`` or its folder, ``error`` that of a text with an error of ``load_state_dict`` ("-": standard input).
-    ``org/name`` stands for what the local cache of the Hub holds (``reference.hub_cache``).
+    ``org/name`` stands for what the local cache of the Hub holds (``target.hub_cache``).
     ``root`` is the key path of the state dict that matters ("state_dict", parts joined
     by "/"). ``fail_on`` is the lowest severity that makes the exit status 1; None: findings never do. ``unpack`` says
     whether what is packed is unpacked where headers would do: for who reads values of the same checkpoint afterwards.

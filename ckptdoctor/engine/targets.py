@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ckptdoctor import formats
 from ckptdoctor.engine.settings import SOURCES, Settings
 from ckptdoctor.errors import DamagedError, NotACheckpointError, UsageError
-from ckptdoctor.reference import Reference
+from ckptdoctor.target import Reference
 
 if TYPE_CHECKING:
-    from ckptdoctor.reference.saved import Saved
+    from ckptdoctor.target.saved import Saved
 
 
 def read_reference(settings: Settings, path: str | None = None) -> Reference | None:
@@ -24,15 +24,15 @@ def read_reference(settings: Settings, path: str | None = None) -> Reference | N
     if len(named) > 1:
         raise UsageError(f"{' and '.join(named)} are different targets: give one.")
     if settings.like is not None:
-        from ckptdoctor.reference.like import from_checkpoint
+        from ckptdoctor.target.like import from_checkpoint
 
         return from_checkpoint(settings.like, settings.root)
     if settings.model is not None:
-        from ckptdoctor.reference.model import from_model
+        from ckptdoctor.target.model import from_model
 
         return from_model(settings.model, path, lambda: _saved(path))
     if settings.config is not None:
-        from ckptdoctor.reference.config import from_config
+        from ckptdoctor.target.config import from_config
 
         return from_config(settings.config)
     return None

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.name_map import Mark
 from ckptdoctor.engine.request import FixRequest, again
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.reference.error_text import as_reference, read_error
+from ckptdoctor.target.error_text import as_reference, read_error
 
 _SHOWN = 3  # keys that a refusal names
 _MARKED = 6  # marked pairs that a refusal lists

@@ -29,7 +29,7 @@ from ckptdoctor.loading.refusing import refusal
 from ckptdoctor.loading.soundness import require_sound
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import make_tensor
-from ckptdoctor.reference.mapping import as_reference
+from ckptdoctor.target.mapping import as_reference
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ def load_state_dict(
 ) -> OrderedDict[str, torch.Tensor]:
     """The weights of the checkpoint at ``path``, on the CPU, ready for ``net.load_state_dict``.
 
-    ``reference`` is the net, or a mapping of its keys to tensors or shapes. Repairs happen in memory and only where
+    ``target`` is the net, or a mapping of its keys to tensors or shapes. Repairs happen in memory and only where
     they lose nothing and the reference confirms them: the state dict is found (``root`` chooses it), wrappers'
     prefixes go, keys get the names they have there. No code of the file runs, and device tags do not matter.
 

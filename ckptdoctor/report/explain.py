@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from ckptdoctor.explain.explanation import Explanation, name_of
+from ckptdoctor.explain.message import Hit, Way
 from ckptdoctor.findings import Severity
-from ckptdoctor.messages.explanation import Explanation, name_of
-from ckptdoctor.messages.message import Hit, Way
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.paint import Paint

@@ -12,9 +12,9 @@ from textual.message_pump import MessagePump
 from textual.worker import Worker, get_current_worker
 
 from ckptdoctor.differences import Difference
-from ckptdoctor.engine.diff import diff
-from ckptdoctor.engine.diff_request import DiffRequest
-from ckptdoctor.engine.diff_values import compare_values_of
+from ckptdoctor.diffing.headers import diff
+from ckptdoctor.diffing.request import DiffRequest
+from ckptdoctor.diffing.values import compare_values_of
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.tui.background import guarded
 from ckptdoctor.tui.examining import collect_again

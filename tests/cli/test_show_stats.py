@@ -256,7 +256,7 @@ def test_ctrl_c_prints_what_was_found(sick, terminal, monkeypatch):
 
 def test_without_torch(sick, monkeypatch, capsys):
     """One sentence says what is missing."""
-    monkeypatch.setattr("ckptdoctor.engine.measuring.find_spec", lambda name: None)
+    monkeypatch.setattr("ckptdoctor.look.measuring.find_spec", lambda name: None)
     assert main.run(["show", str(sick), "--stats"]) == ExitStatus.TROUBLE
     assert "pip install torch" in capsys.readouterr().err
 

@@ -8,7 +8,7 @@ import zipfile
 import torch
 from safetensors.torch import load_file, save_file
 
-from ckptdoctor.engine.graft_request import GraftRequest
+from ckptdoctor.grafting.request import GraftRequest
 
 NAN = float("nan")
 

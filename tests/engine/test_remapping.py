@@ -18,8 +18,8 @@ from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.reference.like import from_checkpoint
-from ckptdoctor.reference.mapping import from_module
+from ckptdoctor.target.like import from_checkpoint
+from ckptdoctor.target.mapping import from_module
 from tests.commands import run
 from tests.engine.applying import assert_all_proven
 from tests.libraries import real, transformers

@@ -7,8 +7,8 @@ import os
 import pytest
 
 from ckptdoctor.checkpoint import process, progress
-from ckptdoctor.engine.convert import convert
-from ckptdoctor.engine.convert_request import ConvertRequest
+from ckptdoctor.converting.conversion import convert
+from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest

@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 
-from ckptdoctor.engine.convert import convert
-from ckptdoctor.engine.convert_request import ConvertRequest
+from ckptdoctor.converting.conversion import convert
+from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Mapping, StateDict
 from ckptdoctor.differences import ABSENT, Difference, Numbers, Other, Rank, Ranks, Side, Values, Verdict
-from ckptdoctor.engine.diff import held_against
-from ckptdoctor.engine.diff_summary import summary
+from ckptdoctor.diffing.headers import held_against
+from ckptdoctor.diffing.summary import summary
 from ckptdoctor.report import diff_concise, diff_json, diff_markdown, diff_text
 from tests.cli.files import HOSTILE, printable
 from tests.golden import golden

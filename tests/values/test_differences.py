@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import save_file
 
 from ckptdoctor.differences import Verdict
-from ckptdoctor.engine.diff import diff
-from ckptdoctor.engine.diff_request import DiffRequest
+from ckptdoctor.diffing.headers import diff
+from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.values import diff_bytes
 from ckptdoctor.values.differences import compare_values, total_bytes
 

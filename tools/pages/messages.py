@@ -8,11 +8,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ckptdoctor.messages import recognise
-from ckptdoctor.messages.message import Message
-from ckptdoctor.messages.text import Text, cleaned, squeeze
+from ckptdoctor.explain import recognise
+from ckptdoctor.explain.message import Message
+from ckptdoctor.explain.text import Text, cleaned, squeeze
 from ckptdoctor.rules.registry import all_rules
-from tests.messages import corpus
+from tests.explain import corpus
 from tools.pages import rules
 from tools.pages.marking import fenced, prose, slug, span
 
@@ -180,7 +180,7 @@ def _index() -> str:
     ]
     listed = set(_LISTED)
     for family, together in recognise.FAMILIES.items():
-        said = sys.modules[f"ckptdoctor.messages.{family}"].__doc__ or family
+        said = sys.modules[f"ckptdoctor.explain.{family}"].__doc__ or family
         titles = [title for title in dict.fromkeys(each.says[0] for each in together) if title not in listed]
         listed.update(titles)
         parts.append(f"## {said.split(chr(10))[0].rstrip('.')}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at
-from ckptdoctor.engine.peek import Peek
 from ckptdoctor.filters.table import Table
+from ckptdoctor.look.inspector import Peek
 from ckptdoctor.tui.models.marks import Marks
 from ckptdoctor.tui.models.tree import Branch, Tree
 from ckptdoctor.tui.models.visible import Visible

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from itertools import count
 
 from ckptdoctor.checkpoint import KeyPath, addresses
-from ckptdoctor.engine.salvage import Salvage, beside
 from ckptdoctor.findings import Finding, LostTensor, SalvageReport
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.salvage import state
+from ckptdoctor.salvage.checkpoint import Salvage, beside
 
 SAVED, PARTIAL, LOST = "saved", "partial", "lost"
 

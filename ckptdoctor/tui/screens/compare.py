@@ -17,9 +17,9 @@ from textual.worker import Worker
 
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.differences import Side
-from ckptdoctor.engine.diff_request import DiffRequest
-from ckptdoctor.engine.peek import Peek
+from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.engine.settings import Settings
+from ckptdoctor.look.inspector import Peek
 from ckptdoctor.report.contents import heading
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural

@@ -18,12 +18,12 @@ from textual.worker import Worker, get_current_worker
 
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.engine.events import Progress
-from ckptdoctor.engine.salvage import Salvage, beside, plan_salvage
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport
 from ckptdoctor.report import full
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.paint import Paint
+from ckptdoctor.salvage.checkpoint import Salvage, beside, plan_salvage
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key

@@ -13,8 +13,8 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.engine.diff_request import DiffRequest
-from ckptdoctor.engine.peek import Peek, Refused
+from ckptdoctor.diffing.request import DiffRequest
+from ckptdoctor.look.inspector import Peek, Refused
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.models import command_line

@@ -6,12 +6,12 @@ import os
 
 from rich.text import Text
 
-from ckptdoctor.engine.salvage import Salvage
 from ckptdoctor.findings import RepairReport, SalvageReport
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.salvage import next_step, vouched, what_it_means
 from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.salvage.checkpoint import Salvage
 from ckptdoctor.tui.models.salvaged import in_figures
 from ckptdoctor.tui.screens.question import Question
 from ckptdoctor.tui.screens.writing import WritingScreen

@@ -16,7 +16,7 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.engine.peek import Look, Refused
+from ckptdoctor.look.inspector import Look, Refused
 from ckptdoctor.report.numbers import count, plain, plural, shape, size
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import key

@@ -9,7 +9,7 @@ from typing import ClassVar
 from textual.content import Content
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.engine.peek import Going, Peek, Picture, Refused
+from ckptdoctor.look.inspector import Going, Peek, Picture, Refused
 from ckptdoctor.tui.models.slices import Slice
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
 

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.engine.convert_request import size_of
+from ckptdoctor.converting.request import size_of
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.formats.compose import safetensors, shards
 from ckptdoctor.formats.compose.safetensors import Entry

@@ -30,8 +30,8 @@ def test_the_owner_is_the_one_that_transformers_keeps(kind: str, tmp_path):
     import torch
     from safetensors import safe_open
 
-    from ckptdoctor.engine.convert import convert
-    from ckptdoctor.engine.convert_request import ConvertRequest
+    from ckptdoctor.converting.conversion import convert
+    from ckptdoctor.converting.request import ConvertRequest
 
     small = {
         "gpt2": {"n_layer": 1, "n_head": 2, "n_embd": 4, "vocab_size": 11, "n_positions": 8},

@@ -15,11 +15,11 @@ from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.engine.salvage import salvage
 from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.formats.directories.deepspeed import _natural
 from ckptdoctor.formats.directories.metadata import read_metadata
 from ckptdoctor.formats.directories.names import shard_sets
+from ckptdoctor.salvage.checkpoint import salvage
 from tests.work import growth
 
 FIRST, INDEX = "model-00001-of-00002.safetensors", "model.safetensors.index.json"

@@ -14,11 +14,11 @@ from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.reference.mapping import as_reference
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.naming.te_extra_state import te_extra_state
 from ckptdoctor.rules.reference.missing_keys import missing_keys
 from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys
+from ckptdoctor.target.mapping import as_reference
 from tests.rules import nouns
 
 

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 
 from ckptdoctor.engine.diagnose import check
-from ckptdoctor.reference.mapping import as_reference
+from ckptdoctor.target.mapping import as_reference
 from tests.engine.test_dequantizing import four
 from tests.rules.quantization.test_torch import Net, deprecated, eager, prepared  # noqa: F401  # a fixture
 

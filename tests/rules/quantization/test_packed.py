@@ -15,12 +15,12 @@ from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.findings import Severity
-from ckptdoctor.reference.mapping import as_reference
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.quantization.bnb_4bit_state import bnb_4bit_state
 from ckptdoctor.rules.quantization.bnb_int8_state import bnb_int8_state
 from ckptdoctor.rules.quantization.fp8_scales import fp8_scales
 from ckptdoctor.rules.quantization.gptq_awq_packed import gptq_awq_packed
+from ckptdoctor.target.mapping import as_reference
 from tests.engine.test_dequantizing import four, plain_of_four
 from tests.rules import nouns
 from tests.work import growth

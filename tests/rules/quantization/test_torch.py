@@ -17,7 +17,7 @@ from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.facts.quantization_torch import is_observer
 from ckptdoctor.findings import Severity
-from ckptdoctor.reference.mapping import as_reference
+from ckptdoctor.target.mapping import as_reference
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -16,8 +16,8 @@ from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.findings import FileReport, Severity
 from ckptdoctor.loading.state_dict import load_state_dict
-from ckptdoctor.reference.like import from_checkpoint
-from ckptdoctor.reference.mapping import as_reference
+from ckptdoctor.target.like import from_checkpoint
+from ckptdoctor.target.mapping import as_reference
 from tests.rules import nouns
 
 

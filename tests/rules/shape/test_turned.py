@@ -14,10 +14,10 @@ from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.findings import Severity
-from ckptdoctor.reference.like import from_checkpoint
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.shape.transposed_linear import transposed_linear
 from ckptdoctor.rules.shape.unit_dim_mismatch import unit_dim_mismatch
+from ckptdoctor.target.like import from_checkpoint
 from tests.facts.architectures import Contents, gpt2
 from tests.rules import nouns
 

@@ -7,9 +7,9 @@ import torch
 from safetensors.torch import load_file
 from torch.distributed import checkpoint as dcp
 
+from ckptdoctor.converting.conversion import convert
+from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits import Safety, TakeRoot
-from ckptdoctor.engine.convert import convert
-from ckptdoctor.engine.convert_request import ConvertRequest
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.structure.nested_state_dict import nested_state_dict

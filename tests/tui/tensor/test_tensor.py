@@ -10,7 +10,7 @@ import threading
 import pytest
 from textual.widgets._footer import FooterKey
 
-from ckptdoctor.engine.peek import Peek
+from ckptdoctor.look.inspector import Peek
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.index import IndexScreen
 from ckptdoctor.tui.screens.tensor import TensorScreen

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.app import RenderResult
 from textual.widget import Widget
 
-from ckptdoctor.engine.peek import Look, Refused
+from ckptdoctor.look.inspector import Look, Refused
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, sampled, statistics
 

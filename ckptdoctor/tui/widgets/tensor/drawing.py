@@ -9,7 +9,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from ckptdoctor.engine.peek import Look
+from ckptdoctor.look.inspector import Look
 from ckptdoctor.report.numbers import amount, count
 from ckptdoctor.report.value_numbers import number, share
 from ckptdoctor.tui.models.values import axis, bars, by_size, fewer

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.events import Resize
 
 from ckptdoctor.checkpoint.dtypes import DType
-from ckptdoctor.engine.peek import Extreme, Look, Refused
+from ckptdoctor.look.inspector import Extreme, Look, Refused
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plain, shape
 from ckptdoctor.report.value_numbers import number

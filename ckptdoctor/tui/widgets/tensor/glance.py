@@ -11,7 +11,7 @@ from textual.timer import Timer
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
-from ckptdoctor.engine.peek import Look, Refused
+from ckptdoctor.look.inspector import Look, Refused
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.models.book import Book

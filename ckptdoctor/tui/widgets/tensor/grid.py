@@ -15,7 +15,7 @@ from textual.strip import Strip
 from textual.worker import get_current_worker
 
 from ckptdoctor.checkpoint.dtypes import DType
-from ckptdoctor.engine.peek import Number, Refused
+from ckptdoctor.look.inspector import Number, Refused
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plain, shape
 from ckptdoctor.tui.background import Background

@@ -16,7 +16,7 @@ from textual.events import Click, Resize
 from textual.strip import Strip
 from textual.worker import get_current_worker
 
-from ckptdoctor.engine.peek import Going, Picture, Refused
+from ckptdoctor.look.inspector import Going, Picture, Refused
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.value_numbers import number
 from ckptdoctor.tui.background import Background

@@ -1,0 +1,1 @@
+"""Converts checkpoints from one container to another."""

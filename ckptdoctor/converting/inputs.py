@@ -1,0 +1,189 @@
+"""Opens what is to be converted: one checkpoint, or several whose keys are put together."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from shlex import quote
+
+from ckptdoctor import formats
+from ckptdoctor.brief import in_full
+from ckptdoctor.checkpoint import (
+    ROOT,
+    Checkpoint,
+    FileIdentity,
+    KeyPath,
+    Mapping,
+    Node,
+    NoteKind,
+    Part,
+    Source,
+    Tensor,
+    progress,
+    show_part,
+)
+from ckptdoctor.checkpoint.unread import UNREAD, concerns
+from ckptdoctor.converting.missing_shards import absent
+from ckptdoctor.converting.proof import same_values
+from ckptdoctor.engine.reshaping import move_tensor
+from ckptdoctor.engine.roots import find_root
+from ckptdoctor.engine.unwrapping import unwrapped
+from ckptdoctor.errors import DamagedError, RefusedError
+from ckptdoctor.facts.incomplete import require_every_file, require_own_values
+from ckptdoctor.facts.sharding import whole_dtensors
+from ckptdoctor.facts.torn import to_salvage
+from ckptdoctor.formats.compose.strided import refusal
+
+# notes with which a copy of the values would be broken, or a guess
+_BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
+_DOUBTED = frozenset({*_BROKEN, *UNREAD, NoteKind.TENSOR_STATE})
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """The contents of all files together. ``file`` is one that the bytes lie in, ``identity`` what it was when read.
+
+    ``absent`` says what belongs to them and is not there, a clause each.
+    """
+
+    paths: tuple[str, ...]
+    format: str
+    tree: Node
+    metadata: dict[str, str]
+    swapped: bool
+    file: str
+    identity: FileIdentity | None
+    checkpoints: tuple[Checkpoint, ...]
+    sources: tuple[Source, ...]
+    absent: tuple[str, ...]
+
+
+@contextmanager
+def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] = ()) -> Iterator[Inputs]:
+    """The contents of the checkpoints at ``paths``, which stay open meanwhile; ``root`` is the part that is wanted.
+
+    ``names`` are those of the parts of a model that they are, one for each path ("": its keys are as they are to be).
+
+    Raises what reading raises, DamagedError where a file is missing or damaged that may hold something of that, and
+    RefusedError where two of them disagree about a key.
+    """
+    with ExitStack() as stack:
+        pairs = [_read(stack, path, root if len(paths) == 1 else None) for path in paths]
+        checkpoints, sources = tuple([one for one, _ in pairs]), tuple([other for _, other in pairs])
+        swapped = {any(note.kind is NoteKind.BIG_ENDIAN for note in each.notes) for each in checkpoints}
+        if len(swapped) > 1:
+            raise RefusedError("Some of the files are big-endian and others are not; convert those on their own first.")
+        file = _file(checkpoints[0], sources[0])
+        yield Inputs(
+            tuple(paths),
+            checkpoints[0].format,
+            _plain(checkpoints[0])
+            if len(pairs) == 1 and not any(names)
+            else _merged(checkpoints, swapped.copy().pop(), names or [""] * len(pairs)),
+            _metadata(checkpoints),
+            swapped.pop(),
+            file,
+            sources[0].identity if file == sources[0].file else None,
+            checkpoints,
+            sources,
+            absent(paths, checkpoints),
+        )
+
+
+def _read(stack: ExitStack, path: str, root: str | None) -> tuple[Checkpoint, Source]:
+    source, container = stack.enter_context(formats.opened(path))
+    checkpoint = formats.read(source, container)
+    if source.distant:
+        raise RefusedError(f"{checkpoint.path} is not on this machine; fetch it first.")
+    if any(note.kind in _DOUBTED for note in checkpoint.notes):
+        wanted = ROOT if root is None else find_root(checkpoint.tree, root)
+        require_own_values(checkpoint, wanted)
+        _require_whole(checkpoint, path, wanted)
+        require_every_file(checkpoint, wanted)
+    return checkpoint, source
+
+
+def _require_whole(checkpoint: Checkpoint, path: str, root: KeyPath) -> None:
+    """Raises DamagedError, with what to do, where a file is cut or its values cannot be relied on below ``root``."""
+    broken = next((note for note in checkpoint.notes if note.kind in _BROKEN and concerns(note, root)), None)
+    if broken is not None:
+        raise DamagedError(
+            f"{path}: {broken.message.rstrip('.')}; "
+            f"“ckptdoctor salvage {quote(to_salvage(checkpoint, broken.member))}” saves what is whole, if anything is."
+        )
+
+
+def _file(checkpoint: Checkpoint, source: Source) -> str:
+    """A file whose owner and permissions the output gets."""
+    if not os.path.isdir(source.file):
+        return source.file
+    for tensor in checkpoint.tensors:
+        for piece in (tensor, *[chunk for _, chunk in tensor.chunks]):
+            if piece.storage is not None and piece.storage.extent is not None:
+                return piece.storage.extent.file
+    raise RefusedError(f"{checkpoint.path} holds no values that could be converted.")
+
+
+def _metadata(checkpoints: Sequence[Checkpoint]) -> dict[str, str]:
+    """The metadata of all; of two values under one key the first."""
+    found: dict[str, str] = {}
+    for each in reversed(checkpoints):
+        found.update(each.metadata or {})
+    return found
+
+
+def _plain(checkpoint: Checkpoint) -> Node:
+    """The contents, with plain tensors in the place of DTensors where these are whole."""
+    wrappers = whole_dtensors(checkpoint)
+    return checkpoint.tree if wrappers is None else unwrapped(checkpoint.tree, wrappers.classes)
+
+
+def _merged(checkpoints: Sequence[Checkpoint], swapped: bool, parts: Sequence[str]) -> Mapping:
+    """One dict with the entries of all. Raises RefusedError for a key with two different values."""
+    entries: dict[Part, tuple[Node, str]] = {}
+    names = Counter([tensor.path[0] for each in checkpoints for tensor in each.tensors if tensor.path])
+    twice = sum([each.nbytes for one in checkpoints for each in one.tensors if each.path and names[each.path[0]] > 1])
+    with progress.phase("comparing", twice // 2):
+        _merge(entries, checkpoints, swapped, parts)
+    return Mapping("dict", tuple([(part, node) for part, (node, _) in entries.items()]))
+
+
+def _merge(
+    entries: dict[Part, tuple[Node, str]], checkpoints: Sequence[Checkpoint], swapped: bool, parts: Sequence[str]
+) -> None:
+    """Put in the entries of all, each with the path that it is from."""
+    for each, name in zip(checkpoints, parts, strict=True):
+        tree = _plain(each)
+        if not isinstance(tree, Mapping):
+            raise RefusedError(f"{each.path} is no dict of names, so it cannot be put together with others.")
+        for part, node in _below(name, tree, each.path) if name else tree.entries:
+            if part not in entries:
+                entries[part] = node, each.path
+                continue
+            known, first = entries[part]
+            for held, path in ((known, first), (node, each.path)):
+                reason = refusal(held) if isinstance(held, Tensor) else None
+                if reason is not None:
+                    raise RefusedError(f"“{show_part(part)}” in {path} {reason}.")
+            if not _same(known, node, swapped):
+                raise RefusedError(f"“{show_part(part)}” is in {first} and in {each.path}, with different values.")
+
+
+def _below(name: str, tree: Mapping, path: str) -> Iterator[tuple[Part, Node]]:
+    """The tensors of a part under the names that the whole model has for them."""
+    for part, node in tree.entries:
+        if not isinstance(part, str) or not isinstance(node, Tensor):
+            raise RefusedError(
+                f"{path} holds more than the tensors of one part ({show_part(part)}). Take its state dict out first: "
+                f"ckptdoctor fix {quote(path)} --root NAME"
+            )
+        yield f"{name}.{part}", move_tensor(node, (part,), (f"{name}.{part}",))
+
+
+def _same(one: Node, other: Node, swapped: bool) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return same_values(one, other, swapped)
+    return in_full(one) == in_full(other)

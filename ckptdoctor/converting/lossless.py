@@ -1,0 +1,87 @@
+"""Converts what torch wrote to the archive that it writes today, by editing it: everything in it stays what it was."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role
+from ckptdoctor.converting.choosing import outside
+from ckptdoctor.converting.inputs import Inputs
+from ckptdoctor.converting.request import TORCH_ZIP, ConvertRequest
+from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.engine.comparing import difference
+from ckptdoctor.engine.plan import plan
+from ckptdoctor.engine.repair import repair
+from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.engine.selection import Selection
+from ckptdoctor.engine.weights import weights
+from ckptdoctor.errors import RefusedError, WriteError
+from ckptdoctor.facts.sharding import whole_dtensors
+from ckptdoctor.writing import Copy, Recipe, Written, publish
+
+# the rules whose cures make an archive of a legacy file, and plain tensors of DTensors
+_LEGACY_FORMAT, _DTENSORS = "C105", "X810"
+
+
+def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
+    """Write the archive: the contents, or those at ``root``, with the device tags and objects that they have."""
+    wrapped = whole_dtensors(given.checkpoints[0]) is not None
+    if given.format == TORCH_ZIP and not root and not wrapped:
+        return _copied(request, given)
+    codes = [*([_LEGACY_FORMAT] if given.format != TORCH_ZIP else []), *([_DTENSORS] if wrapped else [])]
+    selection = Selection(tuple(codes)) if codes else Selection()
+    named = FixRequest(
+        path=request.paths[0], output=request.output, root=request.root, selection=selection, force=request.force
+    )
+    planned = replace(plan(named), converts=None)  # whatever the output is called
+    outcome = repair(planned)
+    if outcome.written is None:
+        raise RefusedError(
+            f"{request.paths[0]}: nothing in it can be rewritten, because torch refuses the file as well; "
+            "ckptdoctor check says why."
+        )
+    return _report(request, given, planned.expected, root, outcome.written)
+
+
+def _copied(request: ConvertRequest, given: Inputs) -> ConvertReport:
+    """The archive is one already: the same bytes under another name."""
+    original = given.checkpoints[0]
+
+    def verify(path: str) -> None:
+        found = difference(original, formats.open_checkpoint(path))
+        if found is not None:
+            raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
+
+    size = given.sources[0].size
+    written = publish(
+        Recipe(given.file, (Copy(0, size),)),
+        request.output,
+        force=request.force,
+        verify=verify,
+        identity=given.identity,
+    )
+    return _report(request, given, original, (), written)
+
+
+def _report(
+    request: ConvertRequest, given: Inputs, contents: Checkpoint, root: KeyPath, written: Written
+) -> ConvertReport:
+    models = [each for each in weights(contents) if each.role is Role.MODEL]
+    return ConvertReport(
+        sources=request.paths,
+        output=request.output,
+        source_format=given.format,
+        format=TORCH_ZIP,
+        files=((os.path.basename(request.output), written.nbytes),),
+        tensors=len(contents.tensors),
+        nbytes=sum(each.nbytes for each in contents.tensors),
+        identical=len(contents.tensors),
+        remade=0,
+        left_out=tuple(outside(given.tree, root)),
+        root=root,
+        weights=models[0].path if len(models) == 1 else None,
+        replaces_original=request.replaces,
+        seconds=written.seconds,
+    )

@@ -1,0 +1,1 @@
+"""What is different between two checkpoints: headers, contents beside the tensors, values."""

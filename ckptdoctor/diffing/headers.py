@@ -1,0 +1,204 @@
+"""Holds two checkpoints against each other by their headers: which tensors and other contents are in both, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Protocol
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, Tensor, addresses, show_path
+from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.differences import Difference, Pair, Section, Side, Single
+from ckptdoctor.diffing.names import Renaming, renaming
+from ckptdoctor.diffing.others import other_differences
+from ckptdoctor.diffing.request import DiffRequest
+from ckptdoctor.diffing.sections import Counterparts, counterparts
+from ckptdoctor.diffing.summary import summary
+from ckptdoctor.diffing.ties import ties
+from ckptdoctor.engine.events import Event
+from ckptdoctor.engine.roots import find_root
+from ckptdoctor.engine.watching import Going, told, watched
+
+Step = Callable[[Difference, Sequence[int]], None]  # hears what is known so far
+Watch = Callable[[Event], None]
+
+
+class Measure(Protocol):
+    """Compares the values as well."""
+
+    def __call__(
+        self, found: Difference, a: Source, b: Source, going: Going, step: Step | None = None, /
+    ) -> Difference:
+        """What the headers tell, with what the values do; ``a`` and ``b`` are where the bytes of both are."""
+
+
+def diff(request: DiffRequest, measure: Measure | None = None, watch: Watch | None = None) -> Difference:
+    """How two checkpoints differ: by their headers, and by their values where ``measure`` compares those.
+
+    ``watch`` is told how far that is, and Ctrl-C ends it at once, with what is known by then. Raises UsageError when
+    there is no such root, and what ``formats.open_checkpoint`` does.
+    """
+    start = perf_counter()
+    with formats.opened(request.a) as (one, first), formats.opened(request.b) as (other, second):
+        root_b = request.root if request.root_b is None else request.root_b
+        a = _side(request.a, formats.read(one, first), request.root)
+        b = _side(request.b, formats.read(other, second), root_b)
+        found = replace(held_against(a, b), rtol=request.rtol, atol=request.atol)
+        if measure is not None:
+            found = _measured(found, one, other, measure, watch)
+        found = replace(found, ties=ties(found.pairs, found.removed, found.added))
+    return replace(found, summary=summary(found), seconds=perf_counter() - start)
+
+
+def _measured(found: Difference, a: Source, b: Source, measure: Measure, watch: Watch | None) -> Difference:
+    if watch is None:
+        return replace(measure(found, a, b, lambda done: True), compared=True)
+    from ckptdoctor.values.differences import total_bytes
+
+    known = [found]
+
+    def work(going: Going) -> Difference:
+        return measure(found, a, b, going, lambda sofar, new: known.append(sofar))
+
+    steps = watched(work, "values", total_bytes(found))
+    with closing(steps):
+        state = told(steps, watch)
+    if state.result is not None and state.complete:
+        return replace(state.result, compared=True)
+    return replace(known[-1], interrupted=state.reading)
+
+
+def _side(path: str, checkpoint: Checkpoint, root: str | None) -> Side:
+    return Side(addresses.shown(path), checkpoint, find_root(checkpoint.tree, root) if root is not None else ())
+
+
+@collector_paused()
+def held_against(a: Side, b: Side) -> Difference:
+    """How two checkpoints differ by their headers."""
+    matched = counterparts(a, b)
+    here, there = _Names(a, matched, 0), _Names(b, matched, 1)
+    mine, its = here.tensors(), there.tensors()
+    renamings = list(_renamings(a, b, matched, mine, its))
+    names = {old: new for each in renamings for old, new in each.pairs.items()}
+    unsure = {old for each in renamings for old in each.unsure}
+    pairs, removed, found = [], [], set()
+    lost_here, lost_there = here.lost(), there.lost()
+    for address, tensor in mine.items():
+        goal = address if address in its else names.get(address)
+        if goal is None:
+            lost = address in lost_there
+            removed.append(Single(here.name(address), tensor, here.holds_weights(address), lost))
+            continue
+        found.add(goal)
+        name = here.name(address)
+        name_b = name if goal == address else here.name(goal)
+        weights = here.holds_weights(address)
+        pairs.append(Pair(name, name_b, tensor, its[goal], weights, address not in unsure))
+    added = [
+        Single(there.name(address), tensor, there.holds_weights(address), address in lost_here)
+        for address, tensor in its.items()
+        if address not in found
+    ]
+    return Difference(
+        a=a,
+        b=b,
+        pairs=tuple(pairs),
+        removed=tuple(removed),
+        added=tuple(added),
+        others=tuple(other_differences(a, b, matched, renamed=bool(names))),
+        sections=tuple([Section(one.role, one.path, other.path) for one, other in matched.pairs]),
+        steps=tuple(dict.fromkeys([step for each in renamings for step in each.steps])),
+        notes=tuple(_notes(a, b)),
+    )
+
+
+def _renamings(
+    a: Side, b: Side, matched: Counterparts, mine: dict[Address, Tensor], its: dict[Address, Tensor]
+) -> Iterator[Renaming[Address]]:
+    """For each pair of state dicts that are weights: the names that only one has, brought together."""
+    for index, (one, other) in enumerate(matched.pairs):
+        if one.role not in WEIGHTS or other.role not in WEIGHTS:
+            continue
+        left = [tensor for key, tensor in _direct(mine, index) if (index, (key,)) not in its]
+        wanted = [tensor for key, tensor in _direct(its, index) if (index, (key,)) not in mine]
+        if left and wanted:
+            found = renaming(a.checkpoint, replace(one, tensors=tuple(left)), b.checkpoint, other, wanted)
+            yield Renaming(
+                {(index, (old,)): (index, (new,)) for old, new in found.pairs.items()},
+                frozenset([(index, (old,)) for old in found.unsure]),
+                found.steps,
+            )
+
+
+def _direct(tensors: dict[Address, Tensor], section: int) -> list[tuple[str, Tensor]]:
+    """The direct entries of a section under text keys."""
+    return [
+        (path[0], tensor)
+        for (index, path), tensor in tensors.items()
+        if index == section and len(path) == 1 and isinstance(path[0], str)
+    ]
+
+
+# the number of a pair of state dicts (-1: outside of all) and the path in it, which is the same for counterparts
+Address = tuple[int, KeyPath]
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """The addresses of the tensors of one side, and what people call them."""
+
+    side: Side
+    matched: Counterparts
+    index: int
+
+    def tensors(self) -> dict[Address, Tensor]:
+        """Every tensor in the part that is compared, in file order."""
+        tensors = self.side.checkpoint.tensors
+        return {address: tensors[index] for index, address in self._addresses([each.path for each in tensors])}
+
+    def lost(self) -> set[Address]:
+        """The addresses of tensors that an index puts in files that were not read."""
+        unread = self.side.unread
+        return {address for _, address in self._addresses([path for note in unread for path in note.keys])}
+
+    def _addresses(self, paths: Sequence[KeyPath]) -> Iterator[tuple[int, Address]]:
+        """The address of each path in the part that is compared, with its number."""
+        roots = {pair[self.index].path: number for number, pair in enumerate(self.matched.pairs)}
+        depths = sorted({len(path) for path in roots}, reverse=True)
+        skip = len(self.side.root)
+        for index, path in enumerate(paths):
+            if path[:skip] != self.side.root:
+                continue
+            for depth in depths:
+                number = roots.get(path[:depth])
+                if number is not None and depth < len(path):
+                    yield index, (number, path[depth:])
+                    break
+            else:
+                yield index, (-1, path[skip:])
+
+    def name(self, address: Address) -> str:
+        """The key in the first set of weights; elsewhere the path, which begins as it does in A."""
+        number, path = address
+        if number == -1:
+            return show_path(path)
+        if number == self.matched.main:
+            return show_path(path)
+        where = self.matched.pairs[number][0].path[len(self.side.root) if self.index == 0 else 0 :]
+        return show_path((*where, *path))
+
+    def holds_weights(self, address: Address) -> bool:
+        """Whether it is a model's weight."""
+        return address[0] != -1 and self.matched.pairs[address[0]][0].role in WEIGHTS
+
+
+def _notes(a: Side, b: Side) -> Iterator[str]:
+    """What of either file was not looked at."""
+    for name, side in (("A", a), ("B", b)):
+        for note in side.checkpoint.notes:
+            if note.kind is NoteKind.NOT_EXAMINED:
+                yield f"{name}: {note.message}"

@@ -1,0 +1,168 @@
+"""Finds every known message in a text, and which of them is the root of the others.
+
+Each message is looked for by words that it always has, and only then by a bounded pattern: the time grows with the
+length of the text, whatever stands in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+
+from ckptdoctor.explain import (
+    adapters,
+    copying,
+    cut_short,
+    devices,
+    distributed,
+    files,
+    first_bytes,
+    huggingface,
+    optimizer,
+    safetensors,
+    serving,
+    structure,
+    unpickling,
+    zip_archive,
+)
+from ckptdoctor.explain.load_error import load_error
+from ckptdoctor.explain.load_state_dict import causes
+from ckptdoctor.explain.message import Hit, Message, Way, Weight
+from ckptdoctor.explain.text import Text, squeeze
+
+FAMILIES = {
+    "first_bytes": first_bytes.MESSAGES,
+    "zip_archive": zip_archive.MESSAGES,
+    "safetensors": safetensors.MESSAGES,
+    "unpickling": unpickling.MESSAGES,
+    "devices": devices.MESSAGES,
+    "distributed": distributed.MESSAGES,
+    "optimizer": optimizer.MESSAGES,
+    "copying": copying.MESSAGES,
+    "cut_short": cut_short.MESSAGES,
+    "adapters": adapters.MESSAGES,
+    "structure": structure.MESSAGES,
+    "serving": serving.MESSAGES,
+    "huggingface": huggingface.MESSAGES,
+    "files": files.MESSAGES,
+}
+MESSAGES = tuple(message for family in FAMILIES.values() for message in family)
+
+_TRIES = 1000  # places of one message that are looked at: ranks and retries repeat it
+_MOST = 8  # causes that are explained
+_NEAR = 4000  # squeezed characters on either side that count as near
+_RAISE = 60  # squeezed characters before a message in which a line of source says that it raises it
+# a traceback shows source around the line that failed, and messages in it that were never said
+_IN_SOURCE = re.compile(r"raise[\w.]{1,50}\(f?[\"']$")
+_TRACEBACK = "Traceback(mostrecentcalllast)"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a message stands, before anything is made of it: texts may hold very many."""
+
+    message: Message
+    says: str
+    start: int
+    end: int
+    groups: dict[str, str]
+    weight: Weight
+
+
+def recognise(text: Text) -> list[Hit]:
+    """Every cause that the text names (at most eight), the root first; [] when it has no message that is known.
+
+    Python prints chained exceptions in the order in which they arose, so among messages that name a cause the first
+    is the root, be it of the second ("direct cause") or what the second happened upon ("during handling"). What only
+    warns, or tells of an outcome, comes after those that name a cause.
+    """
+    found: list[_Place | Hit] = [*_places(text)]
+    error = load_error(text)
+    if error is not None:
+        found += causes(error, text)
+    return [_hit(text, each) if isinstance(each, _Place) else each for each in _ordered(found)]
+
+
+def _ordered(found: list[_Place | Hit]) -> list[_Place | Hit]:
+    """One for each rule, by how much they tell and then by their place."""
+    found.sort(key=lambda each: (_weight(each), each.start if isinstance(each, _Place) else each.offset))
+    if found and _weight(found[0]) is not Weight.ECHO:
+        found = [each for each in found if _weight(each) is not Weight.ECHO]
+    chosen: dict[str, _Place | Hit] = {}
+    for each in found:
+        noun = each.message if isinstance(each, _Place) else each
+        chosen.setdefault(noun.code or noun.meaning, each)
+    return list(chosen.values())[:_MOST]
+
+
+def _weight(each: _Place | Hit) -> Weight:
+    return each.weight
+
+
+def _places(text: Text) -> Iterator[_Place]:
+    """The first place of every wording; of several messages at one place the first of the tables is meant."""
+    taken: set[int] = set()
+    for message in MESSAGES:
+        for says in message.says:
+            place = _first(message, (each for each in _wherever(text, message, says) if each.start not in taken))
+            if place is not None:
+                taken.add(place.start)
+                yield place
+
+
+def _first(message: Message, places: Iterator[_Place]) -> _Place | None:
+    """The first place where it was said; where none is, the first in a line of source."""
+    first = next(places, None)
+    if first is None or first.weight is message.weight:
+        return first
+    return next((each for each in places if each.weight is message.weight), first)
+
+
+def _wherever(text: Text, message: Message, says: str) -> Iterator[_Place]:
+    pattern, wanted = _compiled(message.then), squeeze(says)
+    start = -1
+    for _ in range(_TRIES):
+        start = text.squeezed.find(wanted, start + 1)
+        if start < 0:
+            return
+        found = pattern.match(text.squeezed, start + len(wanted))
+        if found is not None and message.holds is not None and not message.holds(found.groupdict()):
+            continue
+        if found is not None and _belongs(text, message, start):
+            source = _IN_SOURCE.search(text.squeezed, max(start - _RAISE, 0), start) is not None
+            weight = Weight.ECHO if source else message.weight
+            yield _Place(message, says, start, found.end(), found.groupdict(), weight)
+
+
+def _hit(text: Text, place: _Place) -> Hit:
+    message, groups = place.message, place.groups
+    ways = tuple([Way(way.label, _filled(way.command, groups)) for way in message.ways])
+    meaning = _filled(message.meaning, groups)
+    return Hit(message.code, _words(text, place), meaning, ways, place.start, message.also, message.weight)
+
+
+def _filled(template: str, groups: dict[str, str]) -> str:
+    return template.format_map(groups) if groups else template
+
+
+def _words(text: Text, place: _Place) -> str:
+    """The message as it stands there; where a line was broken inside a word, its known part as it is known."""
+    words = text.original(place.start, place.end)
+    rest = place.start + len(squeeze(place.says))
+    return words if place.says in words else f"{place.says} {text.original(rest, place.end)}".strip()
+
+
+def _belongs(text: Text, message: Message, start: int) -> bool:
+    """Whether the words that must stand near do."""
+    wanted = message.near or (message.among if _TRACEBACK in text.squeezed else ())
+    if not wanted:
+        return True
+    around = text.squeezed[max(start - _NEAR, 0) : start + _NEAR]
+    return any(squeeze(word) in around for word in wanted)
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)

@@ -1,0 +1,1 @@
+"""Heals damaged tensors with those of another copy."""

@@ -1,0 +1,136 @@
+"""Which storages can be healed of what the other copy has, and why others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor, show_path
+from ckptdoctor.differences import Pair
+from ckptdoctor.edits.grafts import Left
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.integrity import Damage
+from ckptdoctor.grafting.damage import Health, storages_of
+from ckptdoctor.grafting.recipe import Healed, heal
+from ckptdoctor.grafting.storages import Views, unlike
+from ckptdoctor.values.alike import big_endian
+
+
+@dataclass(slots=True)
+class Choice:
+    """The tensors that are ``wanted`` (each with its trouble), what they become, and ``why`` the others stay."""
+
+    mine: tuple[Checkpoint, Source, Health]
+    its: tuple[Checkpoint, Health]
+    partners: Mapping[KeyPath, Pair]
+    wanted: Mapping[KeyPath, str]
+    made: dict[str, Healed] = field(default_factory=dict)
+    why: dict[KeyPath, str] = field(default_factory=dict)
+
+    def choose(self) -> None:
+        """Work out what every wanted tensor becomes."""
+        self._refuse_without_donor()
+        users: dict[str, list[KeyPath]] = {}
+        storages: dict[str, Storage] = {}
+        for tensor in self._tensors():
+            for storage in storages_of(tensor):
+                users.setdefault(storage.key, []).append(tensor.path)
+                storages[storage.key] = storage
+        views = self._views(storages)
+        for key, paths in users.items():
+            try:
+                self.made[key] = self._healed(storages[key], paths, views)
+            except RefusedError as error:
+                self.why.update({path: error.message for path in paths if path not in self.why})
+        self._give_up(users)
+
+    @property
+    def left(self) -> tuple[Left, ...]:
+        """What stays as it is."""
+        return tuple([Left(path, trouble, self.why[path]) for path, trouble in self.wanted.items() if path in self.why])
+
+    def healed(self) -> Iterator[tuple[Tensor, tuple[Healed, ...]]]:
+        """The tensors that become others, with their storages."""
+        for tensor in self._tensors():
+            if tensor.path not in self.why:
+                yield tensor, tuple([self.made[storage.key] for storage in storages_of(tensor)])
+
+    def _tensors(self) -> list[Tensor]:
+        return [tensor for tensor in self.mine[0].tensors if tensor.path in self.wanted]
+
+    def _refuse_without_donor(self) -> None:
+        broken = self.its[1].troubles.keys() - self.its[1].not_finite
+        for tensor in self._tensors():
+            pair = self.partners.get(tensor.path)
+            if pair is None:
+                self.why[tensor.path] = "the other copy has no such tensor"
+            elif (reason := unlike(tensor, pair.b)) is not None:
+                self.why[tensor.path] = reason
+            elif pair.b.path in broken:
+                self.why[tensor.path] = f"the other copy's own {self.its[1].troubles[pair.b.path]}"
+            elif not any(True for _ in storages_of(tensor)):
+                self.why[tensor.path] = "it has no bytes of its own"
+
+    def _views(self, storages: Mapping[str, Storage]) -> Views:
+        """What is shown of these storages."""
+        views = Views((big_endian(self.mine[0]), big_endian(self.its[0])))
+        for tensor in self.mine[0].tensors:
+            if not any(storage.key in storages for storage in storages_of(tensor)):
+                continue
+            pair = self.partners.get(tensor.path)
+            views.add(tensor, None if pair is None else pair.b)
+        return views
+
+    def _healed(self, storage: Storage, paths: list[KeyPath], views: Views) -> Healed:
+        extent = storage.extent
+        if extent is None or (extent.length != storage.nbytes and not storage.compressed):
+            raise RefusedError("its bytes are not all in the file: see ckptdoctor salvage and ckptdoctor merge")
+        if storage.compressed:
+            raise RefusedError("it is compressed in the archive, so that nothing can be put in its place")
+        damage = self.mine[2].damage.get(storage.key)
+        patches = views.whole(storage) if damage is not None else views.some(storage, paths)
+        made = heal(self.mine[1], storage, patches, damage)
+        for path in paths:
+            pair = self.partners.get(path)
+            if pair is not None and pair.b.path in self.its[1].not_finite and not made.fits:
+                raise RefusedError(f"{show_path(pair.b.path)} {self.its[1].troubles[pair.b.path]} there, too")
+        return made
+
+    def _give_up(self, users: Mapping[str, list[KeyPath]]) -> None:
+        """A tensor is healed whole or not at all, and so is all that lies in its storages."""
+        stays = True
+        while stays:
+            stays = False
+            for key, paths in users.items():
+                refused = next((path for path in paths if path in self.why), None)
+                if refused is not None and (key in self.made or any(path not in self.why for path in paths)):
+                    self.made.pop(key, None)
+                    reason = f"{show_path(refused)}, which lies in the same bytes, cannot be healed"
+                    self.why.update({path: reason for path in paths if path not in self.why})
+                    stays = True
+
+
+def with_others(
+    checkpoint: Checkpoint, damage: Mapping[str, Damage], wanted: Mapping[KeyPath, str]
+) -> dict[KeyPath, str]:
+    """What is wanted, and what changes with it: tensors that are one with it, and all of a damaged storage."""
+    places: dict[object, KeyPath] = {}
+    for tensor in checkpoint.tensors:
+        if tensor.path in wanted:
+            places.update(dict.fromkeys(_places(tensor, damage), tensor.path))
+    found: dict[KeyPath, str] = {}
+    for tensor in checkpoint.tensors:
+        if tensor.path in wanted:
+            found[tensor.path] = wanted[tensor.path]
+        elif (other := next((places[each] for each in _places(tensor, damage) if each in places), None)) is not None:
+            found[tensor.path] = f"shares its bytes with {show_path(other)}"
+    return found
+
+
+def _places(tensor: Tensor, damage: Mapping[str, Damage]) -> Iterator[object]:
+    """What tensors that change together have in common."""
+    storage = tensor.storage
+    if storage is not None:
+        yield storage.key if storage.key in damage else (storage.key, tensor.offset, tensor.shape, tensor.stride)
+    for part in tensor.parts:
+        yield from _places(part, damage)

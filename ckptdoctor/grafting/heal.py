@@ -1,0 +1,309 @@
+"""Puts tensors of another copy in the place of damaged ones; every other byte of the file stays as it is.
+
+The damaged file keeps the checksum of what was saved. Bytes of the other copy that fit it are the ones that were lost,
+and need no other proof. Where there is no checksum, the two files must agree in every other tensor to pass for copies
+of one save; what comes of two different ones is a mixture, and needs consent.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from shlex import quote
+from time import perf_counter
+from typing import Union
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_path
+from ckptdoctor.checkpoint.unread import told_of
+from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.differences import ABSENT, Difference, Pair, Side
+from ckptdoctor.diffing.headers import held_against
+from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
+from ckptdoctor.engine.events import Progress
+from ckptdoctor.engine.matching import named_paths
+from ckptdoctor.engine.request import require_local
+from ckptdoctor.engine.roots import find_root
+from ckptdoctor.engine.watching import Going
+from ckptdoctor.errors import DamagedError, RefusedError, UsageError
+from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.unwrapping import unwrapped_path
+from ckptdoctor.grafting.choice import Choice, with_others
+from ckptdoctor.grafting.damage import Health, examined, storages_of, watched_work
+from ckptdoctor.grafting.recipe import Healed, recipe_of
+from ckptdoctor.grafting.request import GraftRequest, output_of
+from ckptdoctor.values.alike import alike
+from ckptdoctor.writing.target import resolve
+
+_NAMED = 3  # tensors that a message names
+_FEW = 10  # as the part of all: fewer that differ may be damaged, and are no sign of another training step
+_WRITTEN = ("torch zip", "torch legacy", "safetensors")
+Event = Union[Progress, GraftReport]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """One of the two files, open."""
+
+    path: str
+    source: Source
+    container: Container
+    checkpoint: Checkpoint
+    root: KeyPath
+
+    @property
+    def side(self) -> Side:
+        """What of it is held against the other."""
+        return Side(self.path, self.checkpoint, self.root)
+
+
+def graft(request: GraftRequest) -> GraftReport:
+    """Write the damaged file anew with tensors of the other copy; says what was done.
+
+    The output is verified before it gets its name, and the original is never touched. Raises UnreadableError,
+    NotACheckpointError, DamagedError, UsageError, RefusedError for what would be a mixture or a guess, and WriteError.
+    """
+    steps = grafting(request)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: GraftReport = end.value
+            return found
+
+
+def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
+    """The same step by step: how far it is, what will be done before it is, and in the end what was."""
+    started = perf_counter()
+    for path in (request.path, request.donor):
+        require_local(path)
+    with ExitStack() as stack:
+        mine, its = _damaged(stack, request), _donor(stack, request)
+        found = held_against(mine.side, its.side)
+        partners = {pair.a.path: pair for pair in found.pairs if pair.sure}
+        here = yield from examined(mine.checkpoint, mine.source)
+        here = yield from _without_doubts(here, partners, mine, its)
+        wanted = with_others(mine.checkpoint, here.damage, dict(_wanted(request, mine, here)))
+        there = yield from examined(
+            its.checkpoint, its.source, [partners[path].b for path in wanted if path in partners]
+        )
+        likeness = yield from _likeness(found, mine, its, {*here.troubles, *wanted}, there)
+        choice = Choice((mine.checkpoint, mine.source, here), (its.checkpoint, there), partners, wanted)
+        choice.choose()
+        report = _report(request, (mine, its), here, choice, likeness)
+        _insist(request, report, choice)
+        recipe = recipe_of(mine.source, choice.made.values())
+        report = replace(report, new_bytes=_replaced(choice.made))
+        if request.dry or report.output is None:
+            yield report
+            return report
+        resolve(report.output, os.stat(mine.source.file), force=request.force)
+        yield report
+        from ckptdoctor.grafting.writing import write
+
+        donors = [(tensor, partners[tensor.path].b) for tensor, _ in choice.healed()]
+        opened = (mine.checkpoint, mine.source), (its.checkpoint, its.source)
+        report = write(recipe, report, *opened, tuple(choice.made.values()), donors, request.force)
+        return replace(report, seconds=perf_counter() - started)
+
+
+def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
+    """The file that is to be healed, which must be one whose bytes can be changed in their places."""
+    path = request.path
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is a folder: name the file in it that is damaged. --from may be a folder.")
+    source, container = stack.enter_context(formats.opened(path))
+    try:
+        checkpoint = formats.read(source, container)
+    except DamagedError as error:
+        raise RefusedError("\n".join([error.message, *_two_commands(request)])) from error
+    require_own_values(checkpoint)
+    if checkpoint.format not in _WRITTEN:
+        known = f"{', '.join(_WRITTEN[:-1])} and {_WRITTEN[-1]}"
+        raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be healed in their places.")
+    return _Opened(path, source, container, checkpoint, _root(checkpoint, request.root))
+
+
+def _two_commands(request: GraftRequest) -> Iterator[str]:
+    """What does it for a file whose headers are not whole."""
+    path, donor, output = request.path, request.donor, output_of(request, None)
+    stem, suffix = os.path.splitext(path)
+    part = f"{stem}.part{suffix}"
+    yield (
+        "A graft changes bytes in their places, and so needs a file whose headers are whole. For a state dict two "
+        "commands do it: they save what is whole, and add what only the other copy has, if all that both have is equal."
+    )
+    yield f"  ckptdoctor salvage {quote(path)} -o {quote(part)}"
+    yield f"  ckptdoctor merge {quote(part)} {quote(donor)} -o {quote(output)}"
+
+
+def _donor(stack: ExitStack, request: GraftRequest) -> _Opened:
+    source, container = stack.enter_context(formats.opened(request.donor))
+    checkpoint = formats.read(source, container)
+    require_own_values(checkpoint)
+    return _Opened(request.donor, source, container, checkpoint, _root(checkpoint, request.from_root))
+
+
+def _root(checkpoint: Checkpoint, root: str | None) -> KeyPath:
+    return () if root is None else find_root(checkpoint.tree, root)
+
+
+def _wanted(request: GraftRequest, mine: _Opened, here: Health) -> Iterator[tuple[KeyPath, str]]:
+    """The tensors that are to be healed, each with what is wrong with it: those named, or all that are damaged."""
+    if request.keys:
+        named = {path for pattern in request.keys for path in named_paths(mine.checkpoint, "--key", pattern, mine.root)}
+    for tensor in mine.checkpoint.tensors:
+        path = tensor.path
+        if not request.keys:
+            chosen = path in here.troubles and path[: len(mine.root)] == mine.root
+        else:
+            chosen = any(path[:end] in named for end in range(len(path) + 1))
+        if chosen:
+            yield path, here.troubles.get(path, "was named")
+
+
+def _without_doubts(
+    here: Health, partners: Mapping[KeyPath, Pair], mine: _Opened, its: _Opened
+) -> Generator[Progress, None, Health]:
+    """The same without runs of zeros that no checksum speaks of, where the other copy has them: they are meant."""
+    doubted = {key for key, damage in here.damage.items() if damage.computed is None}
+    asked = [
+        partners[tensor.path]
+        for tensor in mine.checkpoint.tensors
+        if tensor.path in partners and any(storage.key in doubted for storage in storages_of(tensor))
+    ]
+    if not asked:
+        return here
+    same = yield from _compared(asked, mine, its)
+    differ = {
+        storage.key for pair, each in zip(asked, same, strict=True) if not each for storage in storages_of(pair.a)
+    }
+    meant = {storage.key for pair in asked for storage in storages_of(pair.a)} & doubted - differ
+    damage = {key: each for key, each in here.damage.items() if key not in meant}
+    sound = {pair.a.path for pair in asked if all(storage.key not in damage for storage in storages_of(pair.a))}
+    troubles = {path: each for path, each in here.troubles.items() if path not in sound - here.not_finite}
+    return replace(here, damage=damage, troubles=troubles)
+
+
+def _compared(pairs: Sequence[Pair], mine: _Opened, its: _Opened) -> Generator[Progress, None, list[bool | None]]:
+    def work(going: Going) -> list[bool | None]:
+        opened = (mine.checkpoint, mine.source), (its.checkpoint, its.source)
+        return alike([(pair.a, pair.b) for pair in pairs], *opened, going)
+
+    return (yield from watched_work(work, "both copies", sum([pair.a.nbytes + pair.b.nbytes for pair in pairs])))
+
+
+def _likeness(
+    found: Difference, mine: _Opened, its: _Opened, sick: set[KeyPath], there: Health
+) -> Generator[Progress, None, Likeness]:
+    """How far the two agree in what is healthy in both."""
+    pairs = [
+        pair for pair in found.pairs if pair.sure and pair.a.path not in sick and pair.b.path not in there.troubles
+    ]
+
+    same = yield from _compared(pairs, mine, its)
+    told = list(zip(pairs, same, strict=True))
+    unlike = tuple([pair.a.path for pair, each in told if each is False])
+    others = sum(each.a is not ABSENT and each.b is not ABSENT for each in found.others)
+    return Likeness(sum(each is True for each in same), unlike, others, len(found.removed))
+
+
+def _report(
+    request: GraftRequest, both: tuple[_Opened, _Opened], here: Health, choice: Choice, likeness: Likeness
+) -> GraftReport:
+    mine, its = both
+    grafted = tuple(_grafts(choice, likeness))
+    output = output_of(request, unwrapped_path(mine.container)) if grafted else None
+    return GraftReport(
+        path=request.path,
+        donor=request.donor,
+        output=output,
+        format=mine.checkpoint.format,
+        tensors=len(mine.checkpoint.tensors),
+        grafted=grafted,
+        left=choice.left,
+        beside=len(here.troubles.keys() - choice.wanted.keys()),
+        likeness=likeness,
+        unexamined="; ".join([each for each in (here.unexamined, _unread(its)) if each]),
+        unsummed=here.unsummed > 0,
+        replaces_original=output is not None and os.path.realpath(output) == os.path.realpath(request.path),
+    )
+
+
+def _unread(its: _Opened) -> str:
+    """Which files of the other copy are missing or damaged; "" where it is whole."""
+    unread = its.side.unread
+    return f"{its.path}: {told_of(its.checkpoint, unread)}" if unread else ""
+
+
+def _grafts(choice: Choice, likeness: Likeness) -> Iterator[Graft]:
+    for tensor, storages in choice.healed():
+        pair = choice.partners[tensor.path]
+        yield Graft(
+            tensor.path,
+            tensor.dtype.name,
+            tensor.shape,
+            tensor.nbytes,
+            choice.wanted[tensor.path],
+            _ground(storages, likeness),
+            pair.b.path if pair.b.path != tensor.path else None,
+        )
+
+
+def _ground(storages: tuple[Healed, ...], likeness: Likeness) -> Ground:
+    if all(each.fits for each in storages):
+        return Ground.CHECKSUM
+    if likeness.alike and not any(each.denied for each in storages):
+        return Ground.COPIES
+    return Ground.CONSENT
+
+
+def _replaced(made: Mapping[str, Healed]) -> int:
+    return sum(patch.nbytes for each in made.values() for patch in each.patches)
+
+
+def _insist(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
+    """Raises RefusedError where nothing can be done, and for what needs a consent that was not given."""
+    stays = [f"  {show_path(each.path)} {each.trouble}, and {each.why}" for each in report.left]
+    if report.left and (request.keys or not report.grafted):
+        what = "what was named" if request.keys else "what is damaged"
+        more = [f"  and {len(stays) - _NAMED:,} more"] if len(stays) > _NAMED else []
+        seen = [f"not examined: {report.unexamined}"] if report.unexamined else []
+        raise RefusedError("\n".join([f"{request.donor} cannot stand for {what}:", *stays[:_NAMED], *more, *seen]))
+    if not report.mixture or request.unsafe:
+        return
+    denied = any(each.denied for each in choice.made.values())
+    raise RefusedError("\n".join([*_against(request, report, denied), _CONSENT]))
+
+
+def _as_what(likeness: Likeness, one_file: bool) -> str:
+    """What it speaks of that so many differ: few may be damaged as well."""
+    if one_file:
+        return ""
+    few = len(likeness.unlike) * _FEW <= likeness.compared
+    return "; if that is damage too, name it with --key" if few else ", as those of another training step do"
+
+
+_CONSENT = "The result would be a mixture. Take a copy of the same save, or say --unsafe-fixes if a mixture is meant."
+
+
+def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterator[str]:
+    """What speaks against two copies of one save."""
+    likeness, first = report.likeness, next(each for each in report.grafted if each.ground is Ground.CONSENT)
+    one_file = os.path.realpath(request.path) == os.path.realpath(request.donor)
+    copy = (
+        f"{request.from_root} is no copy of {request.root}" if one_file else f"{request.donor} is no copy of that save"
+    )
+    if likeness.unlike:
+        names = ", ".join(map(show_path, likeness.unlike[:_NAMED]))
+        more = ", …" if len(likeness.unlike) > _NAMED else ""
+        yield (
+            f"{copy}: of the {plural(likeness.compared, 'other tensor')} that both have, {len(likeness.unlike):,} "
+            f"differ{'s' if len(likeness.unlike) == 1 else ''} ({names}{more}){_as_what(likeness, one_file)}."
+        )
+    elif not likeness.equal:
+        yield f"Nothing shows that {request.donor} is a copy of that save: there is no other tensor that both have."
+    if denied:
+        yield f"What it has for {show_path(first.path)} does not fit the checksum of what was saved."

@@ -1,0 +1,81 @@
+"""How a file is written with some of its storages replaced: new bytes and checksums in their places, nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import Source, Storage
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.integrity import Damage
+from ckptdoctor.formats.compose.checksums import Bytes
+from ckptdoctor.grafting.storages import Patch
+from ckptdoctor.writing import Copy, Literal, Recipe, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """A storage with its new bytes. ``crc32`` is their checksum, None where the container has none of it.
+
+    ``fits``: it is the checksum that the file states, or the bytes are the ones that are there (and the checksum was
+    damaged); both mean that they are what was saved. ``denied``: the file states another one of damaged bytes.
+    """
+
+    storage: Storage
+    patches: tuple[Patch, ...]
+    crc32: int | None
+    fits: bool
+    denied: bool
+
+
+def heal(source: Source, storage: Storage, patches: Sequence[Patch], damage: Damage | None) -> Healed:
+    """What the storage becomes. Reads all of its bytes where it has a checksum."""
+    stated = storage.crc32
+    if stated is None:
+        return Healed(storage, tuple(patches), None, False, False)
+    with Bytes() as files:
+        crc = files.checksum(list(_whole(source, storage, patches)))
+    fits = crc == stated or (damage is not None and crc == damage.computed)
+    return Healed(storage, tuple(patches), crc, fits, damage is not None and not fits)
+
+
+def recipe_of(source: Source, healed: Iterable[Healed]) -> Recipe:
+    """How to write the file. Raises RefusedError where bytes that are replaced belong to two records."""
+    patches: list[tuple[int, tuple[Segment, ...]]] = []
+    checksums: dict[str, int] = {}
+    for each in healed:
+        assert each.storage.extent is not None
+        patches += [(each.storage.extent.offset + patch.start, patch.data) for patch in each.patches]
+        if each.crc32 is not None and each.crc32 != each.storage.crc32:
+            checksums[each.storage.key] = each.crc32
+    if checksums:
+        from ckptdoctor.formats.torch_zip.checksums import restated
+
+        patches += [(at, (Literal(data),)) for at, data in restated(source, checksums)]
+    return Recipe(source.file, tuple(_segments(source, patches)))
+
+
+def _segments(source: Source, patches: Iterable[tuple[int, tuple[Segment, ...]]]) -> Iterator[Segment]:
+    at = 0
+    for start, data in sorted(patches, key=lambda patch: patch[0]):
+        if start < at:
+            raise RefusedError(f"Two records of the file share byte {start:,}, so that neither can be replaced.")
+        if start > at:
+            yield Copy(at, start - at)
+        yield from data
+        at = start + sum(each.length for each in data)
+    if at < source.size:
+        yield Copy(at, source.size - at)
+
+
+def _whole(source: Source, storage: Storage, patches: Iterable[Patch]) -> Iterator[Segment]:
+    """All of a storage after the patches."""
+    assert storage.extent is not None
+    first, at = storage.extent.offset, 0
+    for patch in patches:
+        if patch.start > at:
+            yield Copy(first + at, patch.start - at, source.file)
+        yield from patch.data
+        at = patch.start + patch.nbytes
+    if at < storage.nbytes:
+        yield Copy(first + at, storage.nbytes - at, source.file)

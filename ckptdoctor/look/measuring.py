@@ -1,0 +1,75 @@
+"""Reads every value of a checkpoint, or of a part of it, to be shown in numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from fnmatch import translate
+from importlib.util import find_spec
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
+from ckptdoctor.engine.events import Event
+from ckptdoctor.engine.watching import told, watched
+from ckptdoctor.errors import UsageError
+from ckptdoctor.facts.values import Values
+from ckptdoctor.look.contents import Part, part_of
+
+Watch = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """The values of the tensors of a part; of some of them only where it was ``interrupted``."""
+
+    part: Part
+    values: Values
+    interrupted: bool = False
+
+
+def measured(
+    path: str,
+    root: str | None = None,
+    only: Iterable[str] = (),
+    watch: Watch = lambda event: None,
+    text: str = "",
+) -> Measurement:
+    """The values of all tensors below ``root`` whose key path or key matches one of the patterns ``only`` (none: all).
+
+    Of these only what the filter ``text`` keeps. ``watch`` is told how far it is. Ctrl-C ends it with what is known by
+    then. Raises what ``formats.read`` does, and UsageError where there is nothing to read, or no torch to read it with.
+    """
+    if find_spec("torch") is None:
+        raise UsageError("Values are read with torch, and it is not installed: pip install torch")
+    with formats.opened(path) as (source, container):
+        checkpoint = formats.read(source, container)
+        part = part_of(checkpoint, root)
+        part = replace(part, checkpoint=chosen(part.checkpoint, tuple(only)))
+        if text:
+            from ckptdoctor.look.filtered import filtered
+
+            part = filtered(part, checkpoint, text, path)
+        from ckptdoctor.values.examine import examine_values, total_bytes
+
+        work = watched(
+            lambda going: examine_values(part.checkpoint, source, going), "values", total_bytes(part.checkpoint)
+        )
+        found = told(work, watch)
+    values = found.result if found.result is not None else Values(part.checkpoint, {}, complete=False)
+    return Measurement(part, values, not (found.complete and values.complete))
+
+
+def chosen(checkpoint: Checkpoint, patterns: tuple[str, ...]) -> Checkpoint:
+    """The checkpoint with the tensors that match. Raises UsageError for a pattern that matches none."""
+    if not patterns:
+        return checkpoint
+    kept: set[int] = set()
+    for pattern in patterns:
+        matches = re.compile(translate(pattern)).match
+        found = [id(each) for each in checkpoint.tensors if matches(show_path(each.path)) or matches(each.key)]
+        if not found:
+            raise UsageError(f"--only {pattern} matches no tensor. The keys are listed by: ckptdoctor show --keys")
+        kept.update(found)
+    tensors: tuple[Tensor, ...] = tuple([each for each in checkpoint.tensors if id(each) in kept])
+    return replace(checkpoint, tensors=tensors)

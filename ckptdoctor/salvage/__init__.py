@@ -1,0 +1,1 @@
+"""Saves what is whole of a broken checkpoint."""

@@ -1,0 +1,194 @@
+"""Saves what is whole of a broken checkpoint: every tensor whose bytes are all there, with the tree around them.
+
+Nothing is guessed or filled in. A tensor is recovered where all bytes of its storage are in the file and match the
+checksum, if there is one; without a checksum, runs of zeros that interrupted downloads leave make it doubtful, and
+doubtful is lost. What is lost goes from the dicts that held it, so that ``load_state_dict`` names it as missing; in
+lists, whose places mean something, None stands for it. An optimizer's state of one parameter stays whole or goes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at, progress
+from ckptdoctor.checkpoint.progress import Phase
+from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
+from ckptdoctor.edits.steps import Step
+from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.engine.events import Progress
+from ckptdoctor.engine.request import FixRequest, require_local
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.integrity import examine_integrity
+from ckptdoctor.facts.zero_tail import zero_tail
+from ckptdoctor.findings import LostTensor, SalvageReport
+
+if TYPE_CHECKING:
+    from ckptdoctor.engine.plan import Plan
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Salvage:
+    """What will be written, and what is said of it."""
+
+    plan: Plan
+    report: SalvageReport
+
+
+def salvage(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:
+    """Write what is whole of the checkpoint at ``path`` to ``output`` (None: beside it, ``name.salvaged.ext``).
+
+    Of a folder of shards it makes a folder. The output is verified before it gets its name; the original is never
+    touched. Raises UnreadableError and NotACheckpointError for a file that is none, DamagedError where its headers are
+    lost, RefusedError where no tensor is whole, and WriteError when the output could not be written.
+    """
+    if os.path.isdir(path):
+        from ckptdoctor.salvage.folder import salvage_folder
+
+        return salvage_folder(path, output, force=force)
+    planned = plan_salvage(path, output or beside(path), force=force)
+    from ckptdoctor.engine.repair import repair
+
+    repair(planned.plan)
+    return planned.report
+
+
+def beside(path: str) -> str:
+    """The name of what is saved where none is given."""
+    stem, own = os.path.splitext(path)
+    return f"{stem}.salvaged{own}"
+
+
+def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | None = None) -> Salvage:
+    """What is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does.
+
+    ``watch`` is told how far reading is; what that raises ends it.
+    """
+    require_local(path)
+    with formats.opened(path) as (source, container):
+        original = formats.salvage(source, container)
+        require_own_values(original)
+        state = _State(original, source, watch)
+        lost = [tensor for tensor in original.tensors if state.share(tensor) < 1]
+        if original.tensors and len(lost) == len(original.tensors):
+            none = "its only tensor is not" if len(lost) == 1 else f"none of its {len(lost):,} tensors is"
+            raise RefusedError(f"{path}: {none} whole, so there is nothing to save.")
+        edits = (*_without(original, lost), *_cut(original, state))
+        expected = apply(original, edits)
+        recipe = formats.rewrite(source, original, edits)
+    steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
+    from ckptdoctor.engine.plan import Plan
+
+    plan = Plan(FixRequest(path, output, force=force), output, original, expected, steps, recipe)
+    return Salvage(plan, _report(plan, lost, state))
+
+
+def _told(watch: Watch | None, reading: Phase) -> Callable[[int], bool]:
+    """What reading tells: the bytes of the whole file, of which not all hold values."""
+
+    def going(done: int) -> bool:
+        if watch is not None:
+            watch(Progress(reading.what, done, max(done, reading.total)))
+        return True
+
+    return going
+
+
+class _State:
+    """How much of each storage is there."""
+
+    def __init__(self, checkpoint: Checkpoint, source: Source, watch: Watch | None = None) -> None:
+        with progress.phase("storages", checkpoint.size) as reading:
+            integrity = examine_integrity(checkpoint, source, _told(watch, reading))
+        self._damaged = {
+            each.storage.key: "has holes of zero bytes" if each.computed is None else "does not match its checksum"
+            for each in integrity.damage
+        }
+        self._zeros = zero_tail(source)
+
+    def share(self, tensor: Tensor) -> float:
+        """The share of its bytes that is there and not known to be wrong: 1 for a tensor that is whole."""
+        own = [] if tensor.storage is None else [self._of_storage(tensor.storage)]
+        return min([*own, *map(self.share, tensor.parts)], default=1.0)
+
+    def _of_storage(self, storage: Storage) -> float:
+        extent = storage.extent
+        if not storage.nbytes:
+            return 1.0
+        if extent is None:
+            return 0.0
+        if storage.compressed:
+            return 0.0 if storage.key in self._damaged else 1.0
+        there = min(1.0, extent.length / storage.nbytes)
+        if storage.crc32 is None and self._zeros is not None and extent.offset + extent.length > self._zeros:
+            return min(there, max(0, self._zeros - extent.offset) / storage.nbytes)
+        return min(there, 0.0) if storage.key in self._damaged else there
+
+    def damage(self, tensor: Tensor) -> str:
+        """What is known to be wrong with its bytes, as far as they are there; "" where nothing is."""
+        own = "" if tensor.storage is None else self._damaged.get(tensor.storage.key, "")
+        return own or next(filter(None, map(self.damage, tensor.parts)), "")
+
+    def verified(self, tensor: Tensor) -> bool:
+        """Whether a checksum vouches for it."""
+        own = tensor.storage is None or not tensor.storage.nbytes or tensor.storage.crc32 is not None
+        return own and all(map(self.verified, tensor.parts))
+
+
+def _without(checkpoint: Checkpoint, lost: Iterable[Tensor]) -> Iterator[Edit]:
+    """The edits that take the lost tensors out."""
+    roots = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
+    paths = dict.fromkeys(_goes(checkpoint, tensor.path, roots) for tensor in lost)
+    whole = [path for path in paths if not any(path[:size] in paths for size in range(len(path)))]
+    drops = []
+    for path in whole:
+        if isinstance(at(checkpoint.tree, path[:-1]), Mapping):
+            drops.append(path)
+        else:
+            yield Replace(path, None)
+    if drops:
+        yield Drop(tuple(drops))
+
+
+def _goes(checkpoint: Checkpoint, path: KeyPath, optimizers: Iterable[KeyPath]) -> KeyPath:
+    """What must go with the tensor at ``path``: itself, or the state that an optimizer keeps for one parameter."""
+    for root in optimizers:
+        if path[: len(root)] == root and path[len(root) : len(root) + 1] == ("state",) and len(path) > len(root) + 2:
+            return path[: len(root) + 2]
+    return path
+
+
+def _cut(checkpoint: Checkpoint, state: _State) -> Iterator[Edit]:
+    """Cut off what follows the last tensor of a safetensors file, which safetensors refuses."""
+    if checkpoint.format != "safetensors":
+        return
+    ends = [storage.extent.offset + storage.nbytes for storage in checkpoint.storages if storage.extent is not None]
+    if ends and max(ends) < checkpoint.size:
+        yield Truncate(max(ends))
+
+
+def _report(plan: Plan, lost: list[Tensor], state: _State) -> SalvageReport:
+    kept = plan.expected.tensors
+    there, gone = {tensor.path for tensor in kept}, {tensor.path for tensor in lost}
+    useless = [tensor for tensor in plan.original.tensors if tensor.path not in there and tensor.path not in gone]
+    return SalvageReport(
+        path=plan.request.path,
+        output=plan.output,
+        format=plan.original.format,
+        recovered=len(kept),
+        recovered_bytes=sum(tensor.nbytes for tensor in kept),
+        verified=sum(map(state.verified, kept)),
+        lost=tuple([_lost(each, state) for each in (*lost, *useless)]),
+        left_out=tuple([edit.path for edit in plan.edits if isinstance(edit, Replace)]),
+    )
+
+
+def _lost(tensor: Tensor, state: _State) -> LostTensor:
+    share = state.share(tensor)
+    return LostTensor(tensor.path, tensor.dtype.name, tensor.shape, tensor.nbytes, share, state.damage(tensor))

@@ -1,0 +1,178 @@
+"""A reference learnt from the text of an error of ``load_state_dict``: what the model said that it misses.
+
+The error names the keys that do not fit; all others of the file do. Shapes of missing keys are not in it: a missing
+key gets the shape of the unexpected key that ends alike, and is left out where there is none, or no telling which.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
+from ckptdoctor.checkpoint.expectation import is_extra_state
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.errors import UsageError
+from ckptdoctor.explain.confirm import names_at_top
+from ckptdoctor.explain.formats import changes
+from ckptdoctor.explain.load_error import LoadError, load_error
+from ckptdoctor.explain.pairs import cut_pairs, name_pairs
+from ckptdoctor.explain.reading import is_text, read_text
+from ckptdoctor.explain.text import cleaned
+from ckptdoctor.target import Expected, Reference
+
+# torch.nn.modules.batchnorm._NormBase: a layer with running stats counts its batches, since torch 0.4.1
+_STAT, _COUNTER = "running_mean", "num_batches_tracked"
+
+# how to name the target on the command line where the text does not tell enough of it
+_INSTEAD = "--model MODULE:CLASS"
+
+_TAIL = 2  # last tokens that two keys must share at least, unless one is the whole end of the other
+_DEEPEST = 16  # tokens from the end of a key that are compared
+
+
+@dataclass(frozen=True, slots=True)
+class FromError:
+    """The reference, which of its shapes were taken from another key (missing → unexpected), and what was left out."""
+
+    reference: Reference
+    guessed: dict[str, str]
+    left_out: tuple[str, ...]
+    complete: bool
+
+
+def from_error(text: str, source: str = "the error") -> LoadError:
+    """What the text of an error says does not fit. Raises UsageError when it is no error of ``load_state_dict``."""
+    error = load_error(cleaned(text))
+    if error is None:
+        raise UsageError(f"{source} has no error of load_state_dict in it: no missing or unexpected keys are named.")
+    return error
+
+
+def read_error(source: str) -> LoadError:
+    """The error in a file, on standard input for "-", or in ``source`` itself where that is a text.
+
+    Raises UnreadableError or UsageError.
+    """
+    if is_text(source):
+        return from_error(source, "the text given with --error")
+    return replace(from_error(read_text(source), "standard input" if source == "-" else source), file=source)
+
+
+def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the model of the error") -> FromError:
+    """What the model expects, as far as the error and the checkpoint tell. Raises UsageError without weights."""
+    state_dict = _meant(error, checkpoint)
+    if _whole_file(error, checkpoint, state_dict):
+        return _of_whole_file(error, state_dict, source)
+    here = {tensor.key: tensor for tensor in state_dict.tensors}
+    # torch.nn.utils.spectral_norm asks files without versions for the plain weight as well, which its models lack
+    asked = set(error.missing)
+    error = replace(error, missing=tuple([key for key in error.missing if f"{key}_orig" not in asked]))
+    other = {*error.unexpected, *[each.key for each in error.mismatched]}
+    expected = {key: Expected(tensor.shape) for key, tensor in here.items() if key not in other}
+    expected |= {each.key: Expected(each.model) for each in error.mismatched}
+    guessed: dict[str, str] = {}
+    unexpected = set(error.unexpected)
+    ends = _Ends([tensor for key, tensor in here.items() if key in unexpected])
+    partners = _partners(error)
+    for key in dict.fromkeys((*error.missing, *partners)):
+        tensor = here.get(partners[key]) if key in partners else ends.like(key)
+        if tensor is not None and key not in expected:
+            guessed[key] = tensor.key
+            expected[key] = Expected(tensor.shape)
+        elif key.rpartition(".")[2] == _COUNTER:
+            expected[key] = Expected(())
+    expected |= dict.fromkeys(_unasked(guessed, here), Expected(()))
+    # what is no tensor, and yet not refused, the program does not mind
+    extra = {*filter(is_extra_state, here), *state_dict.others}.difference(error.unexpected)
+    return _told(error, Reference(source, expected, state_dict.path, extra=frozenset(extra)), guessed)
+
+
+def _partners(error: LoadError) -> dict[str, str]:
+    """Missing keys that are unexpected ones under another name, where the names allow no other reading."""
+    cut = cut_pairs(error.missing, error.unexpected) if error.unexpected else None
+    if cut is not None:
+        return cut.pairs  # of several that fell together each has the shape of what is left: only one does, but which?
+    found = [*name_pairs(error.missing, error.unexpected)]
+    found += [change.keys for change in changes(error.missing, error.unexpected)]
+    return {key: partner for each in found if each.certain for key, partner in each.pairs.items()}
+
+
+def _told(error: LoadError, reference: Reference, guessed: dict[str, str]) -> FromError:
+    """What was found out, and what was not; the extra state of modules has no shape that could be told."""
+    extra = reference.extra.union(filter(is_extra_state, error.missing))
+    left_out = tuple([key for key in error.missing if key not in reference.tensors and key not in extra])
+    enough = error.file and error.complete and not left_out
+    option = f"--error {shlex.quote(error.file)}" if enough else _INSTEAD
+    return FromError(replace(reference, option=option, extra=extra), guessed, left_out, error.complete)
+
+
+def _unasked(guessed: dict[str, str], here: Mapping[str, Tensor]) -> Iterator[str]:
+    """Counters of norm layers, which torch leaves out of its error where ``_metadata`` does not say that they exist."""
+    for key, ours in guessed.items():
+        if key.endswith(_STAT) and ours.endswith(_STAT) and ours[: -len(_STAT)] + _COUNTER in here:
+            yield key[: -len(_STAT)] + _COUNTER
+
+
+def _whole_file(error: LoadError, checkpoint: Checkpoint, state_dict: StateDict) -> bool:
+    """Whether the file was loaded whole, and the state dict lies deeper: its own keys are not what is unexpected."""
+    top = names_at_top(checkpoint)
+    return bool(state_dict.path) and bool(top.intersection(error.unexpected)) and not _named(error) & {*state_dict.keys}
+
+
+def _of_whole_file(error: LoadError, state_dict: StateDict, source: str) -> FromError:
+    """Of a file loaded whole nothing fits: the model is what is missing, as far as the state dict has it."""
+    ends = _Ends(list(state_dict.tensors))
+    found = {key: tensor for key in error.missing if (tensor := ends.like(key)) is not None}
+    expected = {key: Expected(tensor.shape) for key, tensor in found.items()}
+    guessed = {key: tensor.key for key, tensor in found.items()}
+    expected |= dict.fromkeys(_unasked(guessed, {tensor.key: tensor for tensor in state_dict.tensors}), Expected(()))
+    return _told(error, Reference(source, expected), guessed)
+
+
+def reference_from_error(checkpoint: Checkpoint, text: str, source: str = "the model of the error") -> Reference:
+    """What the model of an error text expects of this checkpoint; see ``as_reference``."""
+    return as_reference(from_error(text), checkpoint, source).reference
+
+
+def _meant(error: LoadError, checkpoint: Checkpoint) -> StateDict:
+    """The state dict that was loaded: the one with most of the keys that the error names."""
+    named = _named(error)
+    candidates = weights_among(checkpoint.state_dicts)
+    if not candidates:
+        raise UsageError(f"{checkpoint.path} holds no weights that the error could be about.")
+    return max(candidates, key=lambda each: (len(named.intersection(each.keys)), len(each.tensors)))
+
+
+def _named(error: LoadError) -> set[str]:
+    """The keys that the error says the file has."""
+    return {*error.unexpected, *[each.key for each in error.mismatched]}
+
+
+class _Ends:
+    """Tensors by the ends of their keys, to find the one whose key ends like another."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        self._by_end: dict[str, list[Tensor]] = {}
+        for tensor in tensors:
+            for end in _ends_of(tensor.key):
+                self._by_end.setdefault(end, []).append(tensor)
+
+    def like(self, key: str) -> Tensor | None:
+        """The only tensor with the longest end in common, or one of several of the same shape; None for none."""
+        for end in _ends_of(key):
+            found = self._by_end.get(end, [])
+            whole = [each for each in found if end in (key, each.key)]
+            if not whole and end.count(".") + 1 < _TAIL:
+                return None
+            if found:
+                chosen = whole or found
+                return chosen[0] if len({each.shape for each in chosen}) == 1 else None
+        return None
+
+
+def _ends_of(key: str) -> list[str]:
+    """``a.b.c``, ``b.c``, ``c``: the longest first; of a very deep key the last sixteen."""
+    tokens = key.split(".")
+    return [".".join(tokens[start:]) for start in range(max(len(tokens) - _DEEPEST, 0), len(tokens))]

@@ -58,10 +58,11 @@ TWO = (
     "merge F T -o out.pt",
 )
 
-# what differs from run to run: how long it took
+# what differs from run to run: how long it took, and when
 _PASSING = (
     (re.compile(r"\b\d+(\.\d+)? (ms|s)\b"), "<time>"),
     (re.compile(r'"seconds": [\d.e-]+'), '"seconds": <time>'),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"), "<moment>"),
 )
 
 

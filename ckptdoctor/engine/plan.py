@@ -417,9 +417,8 @@ def _cure(draft: _Draft, container: Container, rules: tuple[Rule, ...], unsafe: 
         alone = [each for each in wanted if of_index(each[1].edits)]
         if draft.index is not None or alone:  # the index changes, and no shard does
             wanted = alone
-            found = [possible(each, container) for each in found]
         if not wanted:
-            return found
+            return [possible(each, container) for each in found]
         for finding, fix in independent(wanted):
             if (finding.code, fix.edits) in cured:
                 raise RuntimeError(f"{finding.code} finds the same again after its own cure ({fix.title})")

@@ -170,7 +170,7 @@ def test_the_shards_stay_as_they_are(tmp_path):
     assert [step.label for step in outcome.plan.steps] == ["X804"]
     assert [finding.code for finding in outcome.proof.findings] == ["N401", "M970"][: len(outcome.proof.findings)]
     assert all(finding.fix is None for finding in outcome.proof.findings)
-    with pytest.raises(RefusedError, match=r"folder of several files.*“ckptdoctor convert .*f model\.safetensors”"):
+    with pytest.raises(RefusedError, match=r"folder of several files.*“ckptdoctor convert .*f f\.safetensors”"):
         fixed(path, strip_module=True)
 
 

@@ -23,8 +23,14 @@ def refusal(checkpoint: Checkpoint) -> RefusedError:
     kind = "a folder of several files" if len(files) > 1 else f"a folder ({checkpoint.format})"
     return RefusedError(
         f"{path} is {kind}, which is not repaired in place: "
-        f"make one file of it first, with “ckptdoctor convert {quote(path)} model.safetensors”."
+        f"make one file of it first, with “ckptdoctor convert {quote(path)} {quote(_single(checkpoint))}”."
     )
+
+
+def _single(checkpoint: Checkpoint) -> str:
+    """A name for the one file: safetensors where that can hold everything."""
+    stem = os.path.basename(checkpoint.path.rstrip("/")).strip(".") or "model"
+    return f"{stem}.safetensors" if all(len(each.path) == 1 for each in checkpoint.tensors) else f"{stem}.pt"
 
 
 def _files(tensor: Tensor) -> Iterator[str]:

@@ -172,7 +172,7 @@ def test_repairs_are_refused(one):
     """The refusal names the command that makes one file of it."""
     with formats.opened(one) as (source, container):
         checkpoint = formats.read(source, container)
-        with pytest.raises(RefusedError, match=f"ckptdoctor convert {one} model.safetensors"):
+        with pytest.raises(RefusedError, match=f"ckptdoctor convert {one} {one.name}.pt"):
             formats.format_named(container.format).rewrite(source, checkpoint, ())
 
 

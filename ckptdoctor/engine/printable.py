@@ -64,9 +64,11 @@ def keeping(
     if not any(losses):
         return found
     local = comparison is not None and not addresses.is_address(path)
-    drafted = comparison is not None and local and _is_drafted(path, comparison.reference, root)
-    command = _drafting(comparison.reference, root, shown) if comparison is not None and drafted else ""
     passed = comparison is not None and _passes_over(comparison)
+    # of a file that fits but for what is left over nothing has to be tried: that takes twice as long as all the rest
+    named = comparison is not None and local and bool(comparison.reference.option)
+    drafted = comparison is not None and named and (passed or _is_drafted(path, comparison.reference, root))
+    command = _drafting(comparison.reference, root, shown) if comparison is not None and drafted else ""
     return [
         each if not loss else replace(each, fix=None, **_decided(each, loss, command, passed))
         for each, loss in zip(found, losses, strict=True)
@@ -123,8 +125,6 @@ def _is_drafted(path: str, reference: Reference, root: KeyPath | None) -> bool:
     from ckptdoctor.engine.plan import plan
     from ckptdoctor.engine.request import FixRequest, draft_path
 
-    if not reference.option:
-        return False
     where = show_path(root) if root else None
     try:
         plan(FixRequest(path, root=where, auto=True, reference=reference, write_map=draft_path(path)))

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+# what this tree says is written down, and not what may be installed: so the path comes before the imports
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from tools.pages import commands, links, messages, rules  # noqa: E402

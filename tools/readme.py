@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 ROOT = Path(__file__).resolve().parent.parent
+# what this tree says is written down, and not what may be installed: so the path comes before the imports
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
 from ckptdoctor.cli.exit_status import ExitStatus  # noqa: E402

@@ -96,6 +96,9 @@ def _turn(item):
 
 def pytest_collection_modifyitems(config, items):
     """Put what one worker does alone, and long rooms, first; what is asked at scale in whole may take its time."""
+    for item in items:
+        if real.mark in item.iter_markers("xdist_group"):
+            item.add_marker(pytest.mark.slow)
     items.sort(key=_turn)
     if config.getoption("--whole"):
         for item in items:

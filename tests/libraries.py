@@ -1,6 +1,7 @@
 """Libraries that a few tests are about, and which take seconds and gigabytes: imported when a test first uses one.
 
-One worker runs all tests that do (the mark ``real``), so that the others never import them.
+One worker runs all tests that do (the mark ``real``), so that the others never import them; and all of them are slow,
+so that the first run needs none of it installed.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ class Library:
     def __getattr__(self, attribute: str) -> Any:
         if attribute.startswith("_"):  # pytest looks at what a module holds, to find fixtures
             raise AttributeError(attribute)
-        return getattr(pytest.importorskip(self.name, exc_type=ImportError), attribute)
+        how = f"{self.name} is not installed: pip install -c constraints.txt -e '.[slow]'"
+        return getattr(pytest.importorskip(self.name, exc_type=ImportError, reason=how), attribute)
 
 
 accelerate = Library("accelerate")
+huggingface_hub = Library("huggingface_hub")
 lightning = Library("lightning")
 peft = Library("peft")
 transformers = Library("transformers")

@@ -23,6 +23,8 @@ STATE = {f"layers.{index:04}.weight": torch.full((10_000,), float(index)) for in
 @pytest.fixture(scope="module")
 def s3(tmp_path_factory):
     """The server, with 40 MB of 1,000 tensors in either format; a function that tells what it was asked for."""
+    for name in ("moto", "flask", "s3fs"):
+        pytest.importorskip(name, reason=f"{name} is not installed: pip install -c constraints.txt -e '.[slow]'")
     folder = tmp_path_factory.mktemp("s3")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -65,6 +67,7 @@ def _upload(folder):
     system.chmod("weights/run/a.safetensors", "public-read")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
 def test_headers_take_few_requests(name, s3):
     """The size and the parts that hold headers: at most 6 requests, and less than 2 % of 40 MB."""
@@ -75,12 +78,14 @@ def test_headers_take_few_requests(name, s3):
     assert s3().count("HTTP/1.1") - before <= 6 and report.bytes_read < 800_000
 
 
+@pytest.mark.slow
 def test_values_are_loaded(s3):
     """As they were saved."""
     loaded = ckptdoctor.load("s3://weights/run/a.safetensors")
     assert all(torch.equal(loaded[key], tensor) for key, tensor in STATE.items())
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_told(s3):
     """A file, a bucket; of a folder, which files could be meant."""
     assert "s3://weights/none.pt is not there" in ckptdoctor.check("s3://weights/none.pt").error
@@ -89,6 +94,7 @@ def test_what_is_not_there_is_told(s3):
     assert "is a folder" in error and "s3://weights/run/a.pt or s3://weights/run/a.safetensors" in error
 
 
+@pytest.mark.slow
 def test_public_files_need_no_credentials(s3, monkeypatch):
     """Without any the file is asked for as anybody may."""
     import s3fs

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -9,6 +12,7 @@ import ckptdoctor
 from ckptdoctor.brief import in_full
 from ckptdoctor.remote.downloading import command
 from ckptdoctor.remote.hub import Place, taken_apart
+from tests.libraries import huggingface_hub
 from tests.remote.server import serving
 
 
@@ -31,15 +35,14 @@ def test_addresses_are_taken_apart(address, place):
     assert taken_apart(address) == place
 
 
+@pytest.mark.slow
 def test_addresses_mean_what_huggingface_hub_takes_them_for():
     """Its own file system resolves them alike; whether repositories exist is not asked."""
     from unittest import mock
 
-    from huggingface_hub import HfFileSystem
-
-    system = HfFileSystem(token=False)
+    system = huggingface_hub.HfFileSystem(token=False)
     for address in ["hf://org/net@v1.0/a.pt", "hf://org/net@refs/pr/3/a.pt", "hf://datasets/org/data/b/a.pt"]:
-        with mock.patch.object(HfFileSystem, "_repo_and_revision_exist", return_value=(True, None)):
+        with mock.patch.object(huggingface_hub.HfFileSystem, "_repo_and_revision_exist", return_value=(True, None)):
             theirs = system.resolve_path(address)
         ours = taken_apart(address)
         assert (theirs.repo_id, theirs.path_in_repo) == (ours.repository, ours.file)
@@ -68,7 +71,7 @@ def test_a_file_of_the_hub_takes_few_requests(data, monkeypatch):
 
 def test_what_the_hub_refuses_is_told_with_what_may_help(monkeypatch):
     """Without a token, how to give one."""
-    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(get_token=lambda: None))
     with serving(statuses=[401]) as hub:
         monkeypatch.setenv("HF_ENDPOINT", hub.address)
         error = ckptdoctor.check("hf://org/net/m.pt").error

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import huggingface_hub
 import pytest
 import safetensors.torch
 import torch
@@ -20,7 +19,7 @@ from ckptdoctor.target import hub_cache
 from ckptdoctor.target.config import from_config
 from ckptdoctor.target.like import from_checkpoint
 from ckptdoctor.target.model import from_model
-from tests.libraries import real, transformers
+from tests.libraries import huggingface_hub, real, transformers
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -67,6 +66,7 @@ def config():
     return net.config.to_json_string().encode(), net
 
 
+@pytest.mark.slow
 def test_the_place_is_the_one_that_the_library_finds(cache):
     """The oracle: ``try_to_load_from_cache`` gives the same file."""
     hub = cache("org/net", {"config.json": b"{}"})
@@ -132,6 +132,7 @@ def test_what_is_not_in_the_cache_has_the_command_that_brings_it(cache, capsys):
         from_checkpoint("org/net@v1.0")
 
 
+@pytest.mark.slow
 def test_the_printed_command_brings_what_is_asked_for(cache):
     """The Hub's own command line takes its words, and knows that it is offline here."""
     with pytest.raises(UsageError) as caught:

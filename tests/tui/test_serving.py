@@ -29,7 +29,7 @@ SWITCHES = (
 @pytest.fixture
 def served(library):
     """A process that serves a file at a free port; its address. Interrupted, it ends at once, and without a word."""
-    pytest.importorskip("textual_serve", reason="textual-serve is not installed: pip install -e '.[test]'")
+    pytest.importorskip("textual_serve", reason="textual-serve is not installed: see CONTRIBUTING.md")
     arguments = (sys.executable, "-m", "ckptdoctor", "browse", "resnet.pt", "--serve", "--port", "0")
     process = subprocess.Popen(arguments, cwd=library, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     said = process.stdout.readline()
@@ -43,7 +43,7 @@ def served(library):
 @pytest.fixture
 def chromium(tmp_path):
     """A browser with a profile of its own, that logs every request and every frame of a socket."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[test]'")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: see CONTRIBUTING.md")
     if not (CHROMIUM and DRIVER):
         pytest.skip("no chromium here: apt-get install chromium chromium-driver")
     options = webdriver.ChromeOptions()
@@ -128,6 +128,7 @@ def asked(url, **headers):
             return error.code
 
 
+@pytest.mark.slow
 def test_pages_of_other_sites_get_no_answer(served):
     """Neither by a request that says where it comes from, nor by a name that leads here."""
     upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
@@ -171,6 +172,7 @@ def test_without_textual_serve(monkeypatch, capfd):
     assert "pip install 'ckptdoctor[web]'" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("textual_serve") is None, reason="textual-serve is not installed")
 @pytest.mark.parametrize(
     ("arguments", "sentence"),

@@ -15,6 +15,7 @@ from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.formats.compose import safetensors, shards
 from ckptdoctor.formats.compose.safetensors import Entry
 from ckptdoctor.writing import publish
+from tests.libraries import huggingface_hub
 
 DTYPES = (
     *("float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "complex64"),
@@ -77,12 +78,12 @@ def test_shards_hold_as_much_as_they_may():
     assert sum(len(shard.entries) for shard in split) == 6
 
 
+@pytest.mark.slow
 def test_shards_are_those_of_huggingface_hub():
     """The same tensors lie together."""
-    hub = pytest.importorskip("huggingface_hub")
     found = of_sizes(4, 4, 3, 20, 2, 8, 1, 9, 10, 11)
     state = {entry.name: torch.zeros(entry.nbytes, dtype=torch.uint8) for entry in found}
-    wanted = hub.split_torch_state_dict_into_shards(state, max_shard_size=10)
+    wanted = huggingface_hub.split_torch_state_dict_into_shards(state, max_shard_size=10)
     split = shards.split(found, 10)
     got = {shard.name: [entry.name for entry in shard.entries] for shard in split}
     assert sorted(got.values()) == sorted(wanted.filename_to_tensors.values())

@@ -25,7 +25,7 @@ SWITCHES = (
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """A browser with a profile of its own, that logs its console and every request."""
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: pip install -e '.[test]'")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed: see CONTRIBUTING.md")
     from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()

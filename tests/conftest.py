@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import signal
 import tempfile
+import time
 
 # selenium brings trio, which imports hypothesis where a warning of it would be an error
 import hypothesis
@@ -45,6 +47,9 @@ FIRST = ("tests/trainer/", "tests/tui/", "tests/test_samples.py", "tests/cli/", 
 # which of the libraries that only marked tests import this process has by now
 SEEN = pytest.StashKey[set[str]]()
 
+# when this process began with its tests
+BEGUN = pytest.StashKey[float]()
+
 
 def pytest_addoption(parser):
     """How much of what is asked at scale is asked, and from which seed."""
@@ -52,6 +57,9 @@ def pytest_addoption(parser):
     group.addoption("--whole", action="store_true", help="ask all that is asked at scale, however long it takes")
     group.addoption("--seed", type=int, default=1, help="where random choices of tests at scale begin")
     group.addoption("--sample-seconds", type=float, default=10.0, help="without --whole: how long each may ask")
+    group.addoption(
+        "--for", type=float, dest="at_most", help="ask in the order of the seed, and begin none after seconds"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -81,6 +89,7 @@ def pytest_configure(config):
 
 def pytest_sessionstart(session):
     """Hear the signals that a shell lets its background jobs ignore, as their children would: tests send them."""
+    session.config.stash[BEGUN] = time.monotonic()
     for name in ("SIGINT", "SIGHUP", "SIGTERM"):
         number = getattr(signal, name, None)  # Windows has no SIGHUP
         if number is not None and signal.getsignal(number) is signal.SIG_IGN:
@@ -99,7 +108,13 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if real.mark in item.iter_markers("xdist_group"):
             item.add_marker(pytest.mark.slow)
-    items.sort(key=_turn)
+    if config.getoption("at_most") is not None:
+        files = sorted({item.location[0] for item in items})
+        random.Random(config.getoption("--seed")).shuffle(files)
+        turn = {file: at for at, file in enumerate(files)}
+        items.sort(key=lambda item: (real.mark not in item.iter_markers("xdist_group"), turn[item.location[0]]))
+    else:
+        items.sort(key=_turn)
     if config.getoption("--whole"):
         for item in items:
             if "scale" in item.fixturenames:
@@ -121,6 +136,14 @@ def pytest_make_collect_report(collector):
         report.outcome = "failed"
         report.longrepr = f"{collector.nodeid} imports {', '.join(sorted(new))} by being collected; let its tests do it"
     return report
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Of a sample that was given so much time, what was not reached is skipped, and counted."""
+    at_most = item.config.getoption("at_most")
+    if at_most is not None and time.monotonic() - item.config.stash[BEGUN] > at_most:
+        pytest.skip(f"not reached in {at_most:g} s")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -160,3 +183,7 @@ def pytest_terminal_summary(terminalreporter, config):
     option = config.getoption
     how = "whole" if option("--whole") else f"as samples of {option('--sample-seconds'):g} s (--whole runs them whole)"
     terminalreporter.write_line(f"tests at scale ran {how}, with --seed {option('--seed')}")
+    if option("at_most") is not None:
+        skipped = terminalreporter.stats.get("skipped", [])
+        left = sum("not reached in" in str(report.longrepr) for report in skipped)
+        terminalreporter.write_line(f"{left} tests were not reached in {option('at_most'):g} s: other seeds ask others")

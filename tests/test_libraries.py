@@ -1,4 +1,4 @@
-"""What holds the test run to its time: libraries of gigabytes are imported late, and by one worker only."""
+"""What holds the test run to its time: libraries come late and by one worker only, and slow tests can be sampled."""
 
 from __future__ import annotations
 
@@ -14,13 +14,26 @@ from tests.libraries import Library
 ROOT = Path(__file__).parent.parent
 
 
-def said(folder, test):
+def said(folder, test, *more):
     """The exit status and the words of a test run under the rules of this one, where diffusers is an empty module."""
     (folder / "diffusers.py").write_text("")
     (folder / "test_it.py").write_text(test)
-    options = ("-n", "0", "-q", "-c", os.devnull, "--rootdir", ".", "-p", "no:cacheprovider", "-p", "tests.conftest")
+    options = (
+        "-n",
+        "0",
+        "-q",
+        "-c",
+        os.devnull,
+        "--rootdir",
+        ".",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.conftest",
+        *more,
+    )
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(folder)])}
-    command = [sys.executable, "-m", "pytest", *options, "test_it.py"]
+    command = [sys.executable, "-m", "pytest", *options, "."]
     done = subprocess.run(command, cwd=folder, env=paths, capture_output=True, text=True)
     return done.returncode, done.stdout
 
@@ -39,6 +52,36 @@ def test_only_a_test_with_the_mark_imports_one(tmp_path, marked):
     status, out = said(tmp_path, f"from tests.libraries import real\n\n{mark}def test_it(): import diffusers\n")
     assert status == (pytest.ExitCode.OK if marked else pytest.ExitCode.TESTS_FAILED)
     assert ("imports diffusers: mark it" in out) is not marked
+
+
+def test_what_needs_one_is_slow(tmp_path):
+    """The first run has none of them installed."""
+    test = "from tests.libraries import real\n\n@real\ndef test_it(): pass\n\ndef test_other(): pass\n"
+    assert "1 passed, 1 deselected" in said(tmp_path, test, "-m", "not slow", "-W", "ignore")[1]
+
+
+def test_a_sample_that_has_no_time_begins_nothing(tmp_path):
+    """What it leaves is counted; with time it leaves nothing."""
+    test = "def test_it(): pass\n\ndef test_other(): pass\n"
+    assert "2 tests were not reached in 0 s" in said(tmp_path, test, "--for", "0")[1]
+    out = said(tmp_path, test, "--for", "60")[1]
+    assert "0 tests were not reached in 60 s" in out and "2 passed" in out
+
+
+def test_the_seed_of_a_sample_is_its_order(tmp_path):
+    """The same seed asks the same files first, others ask others; a file stays together."""
+    for name in "abcdef":
+        (tmp_path / f"test_{name}.py").write_text("def test_1(): pass\n\ndef test_2(): pass\n")
+
+    def order(seed):
+        out = said(tmp_path, "", "--for", "60", "--seed", seed, "--collect-only")[1]
+        return [line for line in out.splitlines() if "::" in line]
+
+    assert order("3") == order("3") != order("4")
+    assert sorted(order("3")) == sorted(order("4"))
+    assert [line.partition("::")[0] for line in order("3")[::2]] == [
+        line.partition("::")[0] for line in order("3")[1::2]
+    ]
 
 
 def test_what_is_not_installed_skips_the_test_that_asks():

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from typing import Union
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.differences import Difference
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.grafts import GraftReport
-from ckptdoctor.engine.crash import asking_for_torch
 from ckptdoctor.findings import FileReport, RepairReport
 
 Path = Union[str, "os.PathLike[str]"]

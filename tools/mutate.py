@@ -40,7 +40,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("tests/edits/test_elements.py", "tests/rules/quantization/test_torch.py", *_COMPUTED),
         *_DOORS,
     ),
-    "ckptdoctor/engine/matching.py": ("tests/grafting/test_heal.py", "tests/engine/test_plan_request.py", *_DOORS),
+    "ckptdoctor/checkpoint/patterns.py": ("tests/grafting/test_heal.py", "tests/engine/test_plan_request.py", *_DOORS),
     "ckptdoctor/writing/*.py": ("tests/writing", "tests/engine/test_repair.py"),
     "ckptdoctor/pickles/encode.py": ("tests/pickles", "tests/engine/test_repair.py"),
     "ckptdoctor/edits/*.py": (

@@ -15,7 +15,7 @@ from ckptdoctor.cli.console import complain, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.lazy import LazyGroup
 from ckptdoctor.cli.options import SHORT_HELP
-from ckptdoctor.engine.crash import one_line, wants_trace
+from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.errors import CkptDoctorError
 
 # Contents are trees of small immutable objects without cycles: at its usual pace (700 new objects) the garbage

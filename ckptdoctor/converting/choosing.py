@@ -21,8 +21,10 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.checkpoint.reshaping import tensors_in
+from ckptdoctor.checkpoint.roots import beside
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.aliasing import shared
 from ckptdoctor.facts.whole_modules import outermost_modules
@@ -30,7 +32,6 @@ from ckptdoctor.formats.compose import pickling
 from ckptdoctor.formats.compose.safetensors import Entry, code_of
 from ckptdoctor.formats.compose.strided import refusal
 from ckptdoctor.formats.compose.ties import owners
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 
 _LISTED = 10  # what is refused is named one by one up to here
 _METADATA = "_metadata"
@@ -63,12 +64,12 @@ def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool, source_format
     Raises RefusedError where it takes a choice, with the choices.
     """
     node = at(tree, root)
-    left_out = list(outside(tree, root)) if wanted and root else []
+    left_out = list(beside(tree, root)) if wanted and root else []
     if isinstance(node, Tensor):
         return _alone(node, root, left_out)
     if not flatten and source_format in _PROGRAMS:
-        node, beside = _of_program(node)
-        left_out += beside
+        node, attributes = _of_program(node)
+        left_out += attributes
     if flatten:
         named = [(_flat_name(tensor.path[len(root) :]), tensor) for tensor in tensors_in(node)]
         if not named:
@@ -160,18 +161,6 @@ def _plain_way(node: Node, path: KeyPath) -> bool:
             return False
         node = at(node, (part,))
     return isinstance(node, Mapping)
-
-
-def outside(tree: Node, root: KeyPath) -> Iterator[str]:
-    """What lies beside the root, in a few words each."""
-    node = tree
-    for depth, part in enumerate(root):
-        for own, child in children(node):
-            if own != part:
-                count = sum(1 for _ in tensors_in(child))
-                told = f" ({count:,} tensors)" if count > 1 else " (a tensor)" if count else ""
-                yield f"{show_path((*root[:depth], own))}{told}"
-        node = at(node, (part,))
 
 
 # ---- what is no tensor

@@ -6,11 +6,11 @@ from dataclasses import replace
 from time import perf_counter
 
 from ckptdoctor.checkpoint import ROOT, KeyPath
+from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.converting.inputs import Inputs, inputs
 from ckptdoctor.converting.request import DCP, SHARDED, TORCH_ZIP, ConvertRequest
 from ckptdoctor.converting.twins import twins
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.engine.roots import find_root
 
 # what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
 _LOSSLESS = ("torch zip", "torch legacy")

@@ -11,21 +11,22 @@ from functools import partial
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Role, Storage, Tensor, at, show_path, walk
 from ckptdoctor.checkpoint import Mapping as Entries
+from ckptdoctor.checkpoint.reshaping import mapped, moved, tensors_in
+from ckptdoctor.checkpoint.roots import beside
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.converting.choosing import doubled, insist_on_torch, outside, restored
+from ckptdoctor.converting.choosing import doubled, insist_on_torch, restored
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.proof import Origins, Tally, insist_on_bytes
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.engine.comparing import difference
-from ckptdoctor.engine.reshaping import mapped, moved, tensors_in
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.formats.compose import dcp
 from ckptdoctor.formats.compose.dcp_flat import Flat, Steps
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.directories.overlay import Overlay
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.writing import Literal, Part, Recipe
 
 _FORMAT = ("format", "pt")
@@ -60,7 +61,7 @@ def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRepo
         doubled=doubled(tensors),
         sidecar=os.path.join(request.output, _EXTRA) if texts else None,
         kept=tuple([f"{key} of the metadata" for key in texts]),
-        left_out=(*outside(given.tree, root), *_left_out(node, made.apart)),
+        left_out=(*beside(given.tree, root), *_left_out(node, made.apart)),
         root=root,
         weights=models[0].path if len(models) == 1 else None,
         replaces_original=request.replaces,

@@ -25,11 +25,11 @@ from ckptdoctor.checkpoint import (
     progress,
     show_part,
 )
+from ckptdoctor.checkpoint.reshaping import move_tensor
+from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.unread import UNREAD, concerns
 from ckptdoctor.converting.missing_shards import absent
 from ckptdoctor.converting.proof import same_values
-from ckptdoctor.engine.reshaping import move_tensor
-from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values

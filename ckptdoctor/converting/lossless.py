@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role
-from ckptdoctor.converting.choosing import outside
+from ckptdoctor.checkpoint.roots import beside
+from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import TORCH_ZIP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
@@ -16,7 +17,6 @@ from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.weights import weights
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.writing import Copy, Recipe, Written, publish
@@ -68,7 +68,7 @@ def _copied(request: ConvertRequest, given: Inputs) -> ConvertReport:
 def _report(
     request: ConvertRequest, given: Inputs, contents: Checkpoint, root: KeyPath, written: Written
 ) -> ConvertReport:
-    models = [each for each in weights(contents) if each.role is Role.MODEL]
+    models = [each for each in weights_among(contents.state_dicts) if each.role is Role.MODEL]
     return ConvertReport(
         sources=request.paths,
         output=request.output,
@@ -79,7 +79,7 @@ def _report(
         nbytes=sum(each.nbytes for each in contents.tensors),
         identical=len(contents.tensors),
         remade=0,
-        left_out=tuple(outside(given.tree, root)),
+        left_out=tuple(beside(given.tree, root)),
         root=root,
         weights=models[0].path if len(models) == 1 else None,
         replaces_original=request.replaces,

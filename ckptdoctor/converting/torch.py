@@ -8,19 +8,20 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Node, Role, Storage, Tensor, at
+from ckptdoctor.checkpoint.reshaping import mapped, moved, tensors_in
+from ckptdoctor.checkpoint.roots import beside
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.converting.choosing import insist_on_torch, outside, restored
+from ckptdoctor.converting.choosing import insist_on_torch, restored
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.proof import Origins, as_they_lie, insist_on_stored
 from ckptdoctor.converting.request import TORCH_ZIP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.engine.comparing import difference
-from ckptdoctor.engine.reshaping import mapped, moved, tensors_in
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.formats.compose import torch_zip
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.compose.torch_zip import Storages
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 
 _FORMAT = ("format", "pt")
@@ -57,7 +58,7 @@ def to_torch(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
         restored=back,
         sidecar=extra[0].output if extra else None,
         kept=tuple([f"{key} of the metadata" for key in texts]),
-        left_out=tuple(outside(given.tree, root)),
+        left_out=tuple(beside(given.tree, root)),
         root=root,
         weights=models[0].path if len(models) == 1 else None,
         replaces_original=request.replaces,

@@ -11,6 +11,7 @@ from typing import Protocol
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, Tensor, addresses, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.differences import Difference, Pair, Section, Side, Single
 from ckptdoctor.diffing.names import Renaming, renaming
@@ -20,7 +21,6 @@ from ckptdoctor.diffing.sections import Counterparts, counterparts
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.diffing.ties import ties
 from ckptdoctor.engine.events import Event
-from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.watching import Going, told, watched
 
 Step = Callable[[Difference, Sequence[int]], None]  # hears what is known so far

@@ -10,6 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, at, show_path
+from ckptdoctor.checkpoint.plain_nodes import node_of
+from ckptdoctor.checkpoint.rebuilding import with_tree
+from ckptdoctor.checkpoint.reshaping import changed_at, mapped, missing, moved
 from ckptdoctor.edits import (
     Cast,
     Clone,
@@ -45,11 +48,8 @@ from ckptdoctor.engine.casting import cast
 from ckptdoctor.engine.densifying import densify
 from ckptdoctor.engine.flattening import flatten
 from ckptdoctor.engine.moving import move_to_cpu
-from ckptdoctor.engine.plain_nodes import node_of
-from ckptdoctor.engine.rebuilding import with_tree
 from ckptdoctor.engine.removing import without
 from ckptdoctor.engine.repickling import repickle
-from ckptdoctor.engine.reshaping import changed_at, mapped, missing, moved
 from ckptdoctor.engine.unwrapping import unwrap
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.header_notes import metadata_notes

@@ -18,6 +18,8 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.rebuilding import with_tree
+from ckptdoctor.checkpoint.reshaping import changed_at, mapped, missing
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose, elements
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
@@ -34,8 +36,6 @@ from ckptdoctor.edits.tensors import (
     storage_name,
     with_new,
 )
-from ckptdoctor.engine.rebuilding import with_tree
-from ckptdoctor.engine.reshaping import changed_at, mapped, missing
 from ckptdoctor.errors import RefusedError
 
 _VERBS = {

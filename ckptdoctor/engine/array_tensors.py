@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, show_path
+from ckptdoctor.checkpoint.rebuilding import with_tree
+from ckptdoctor.checkpoint.reshaping import missing
 from ckptdoctor.edits import MakeTensors
 from ckptdoctor.edits.elements import View
-from ckptdoctor.engine.rebuilding import with_tree
-from ckptdoctor.engine.reshaping import missing
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.array_tensors import Held, held_values, tensor_of
 

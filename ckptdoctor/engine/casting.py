@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.rebuilding import with_tree
+from ckptdoctor.checkpoint.reshaping import mapped, missing
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Cast
 from ckptdoctor.edits.casts import converted, insist_on_castable
@@ -15,8 +17,6 @@ from ckptdoctor.edits.elements import Elements, View, nbytes
 from ckptdoctor.edits.tensors import storage_name
 from ckptdoctor.engine.arranging import view_of
 from ckptdoctor.engine.compacting import views
-from ckptdoctor.engine.rebuilding import with_tree
-from ckptdoctor.engine.reshaping import mapped, missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
+from ckptdoctor.checkpoint.rebuilding import with_tree
+from ckptdoctor.checkpoint.reshaping import mapped
 from ckptdoctor.checkpoint.tensor import storage_span
 from ckptdoctor.edits import Clone, Compact, MakeContiguous
 from ckptdoctor.edits.elements import View
 from ckptdoctor.engine.arranging import made_tensor, view_of
-from ckptdoctor.engine.rebuilding import with_tree
-from ckptdoctor.engine.reshaping import mapped
 from ckptdoctor.errors import RefusedError
 
 Piece = tuple[int, int]  # first byte of a storage, and how many from there

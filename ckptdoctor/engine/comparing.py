@@ -20,8 +20,8 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
+from ckptdoctor.checkpoint.reshaping import nodes_below
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.engine.reshaping import nodes_below
 
 # what must agree of two tensors, with the word for it; storages and parts are compared on their own
 _OF_TENSORS = (

@@ -11,11 +11,11 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.coverage import CureStep
+from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.engine.cures import of_index, outside
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
 from ckptdoctor.engine.printable import keeping, printable, towards
-from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import SOURCES, Settings
 from ckptdoctor.engine.targets import read_reference

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import addresses
-from ckptdoctor.engine.crash import one_line, wants_trace
+from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.engine.diagnose import chosen_rules, diagnose
 from ckptdoctor.engine.events import Event, Finished
 from ckptdoctor.engine.paths import STANDARD_INPUT, expand, spooled

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, show_path
+from ckptdoctor.checkpoint.rebuilding import storages_of, with_tree
+from ckptdoctor.checkpoint.reshaping import changed_at, missing, move_tensor, tensors_in
 from ckptdoctor.edits import Flatten
-from ckptdoctor.engine.rebuilding import storages_of, with_tree
-from ckptdoctor.engine.reshaping import changed_at, missing, move_tensor, tensors_in
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.whole_modules import UnknownStateError, detached
 

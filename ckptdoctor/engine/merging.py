@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.computing import LOW_RANK, SCALED, TURNED
 from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.engine.adapter_files import Donor, donor_in, donor_of, read_wanted
-from ckptdoctor.engine.weights import weights
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import BASE_LAYER, LEAD, adapter_in, base_name
 from ckptdoctor.facts.adapters_scaling import IA3, Strength
@@ -32,7 +32,7 @@ def merge_edits(checkpoint: Checkpoint, text: str) -> list[Edit]:
     Raises UsageError for text that makes no sense, and RefusedError where the sum is not known to be the right one.
     """
     wanted = read_wanted(text)
-    inside = next((each for each in weights(checkpoint) if _is_wrapped(each)), None)
+    inside = next((each for each in weights_among(checkpoint.state_dicts) if _is_wrapped(each)), None)
     if inside is not None:
         donor = donor_in(checkpoint, inside, wanted)
         computed = list(_computed(inside, donor, checkpoint, inside=True))
@@ -53,7 +53,7 @@ def _is_wrapped(state_dict: StateDict) -> bool:
 def _base(checkpoint: Checkpoint, donor: Donor) -> StateDict:
     """The one state dict that has all layers of the adapter. Raises RefusedError, with what would help."""
     layers = [module.removeprefix(LEAD) for module in donor.modules]
-    found = weights(checkpoint)
+    found = weights_among(checkpoint.state_dicts)
     whole = [each for each in found if all(f"{layer}.weight" in _tensors(each) for layer in layers)]
     if len(whole) == 1:
         return whole[0]

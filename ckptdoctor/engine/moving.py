@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, DType, Node, Storage, Tensor
+from ckptdoctor.checkpoint.rebuilding import names_in, with_tree
+from ckptdoctor.checkpoint.reshaping import mapped
 from ckptdoctor.edits import MoveToCpu
 from ckptdoctor.edits.elements import View
-from ckptdoctor.engine.rebuilding import names_in, with_tree
-from ckptdoctor.engine.reshaping import mapped
 from ckptdoctor.facts import devices, rebuilding
 
 

@@ -11,11 +11,11 @@ from math import prod
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.keypath import KeyPath
+from ckptdoctor.checkpoint.roots import find_root
+from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Drop, Edit, Rename, Reshape, TakeRoot, Transpose
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.engine.roots import find_root
-from ckptdoctor.engine.weights import weights
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 
@@ -150,7 +150,7 @@ def turn_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
     """Transpose what the map says, and give values another order. Raises RefusedError for what has not that form."""
     found: list[Edit] = list(_form_edits(checkpoint, name_map.forms))
     wanted = set(name_map.turned)
-    for state_dict in weights(checkpoint) if wanted else ():
+    for state_dict in weights_among(checkpoint.state_dicts) if wanted else ():
         for tensor in state_dict.tensors:
             if tensor.key in wanted and len(tensor.shape) != 2:
                 raise RefusedError(f"--map would transpose {tensor.key}, which is no matrix: {list(tensor.shape)}.")
@@ -160,7 +160,8 @@ def turn_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
 
 def _form_edits(checkpoint: Checkpoint, forms: dict[str, Form]) -> Iterator[Edit]:
     """One kind of edit after another: those of one kind are carried out together."""
-    held = [each for state_dict in weights(checkpoint) if forms for each in state_dict.tensors if each.key in forms]
+    sets = weights_among(checkpoint.state_dicts) if forms else []
+    held = [each for state_dict in sets for each in state_dict.tensors if each.key in forms]
     for tensor in held:
         if not forms[tensor.key].fits(tensor.shape):
             raise RefusedError(f"--map would give {tensor.key} {list(tensor.shape)} an order that it cannot have.")
@@ -175,7 +176,7 @@ def name_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
     parts = {each for each in name_map.dropped if _BELOW in each}
     paths = [each.path for each in checkpoint.tensors if show_path(each.path) in parts] if parts else []
     found: list[Edit] = [Drop(tuple(paths))] if paths else []
-    for state_dict in weights(checkpoint):
+    for state_dict in weights_among(checkpoint.state_dicts):
         keys = names.keys_of(state_dict)
         known = [key for key in keys if key in name_map.names or key in name_map.dropped]
         if 2 * len(known) < len(name_map.names):
@@ -200,4 +201,4 @@ def name_edits(checkpoint: Checkpoint, name_map: NameMap) -> list[Edit]:
 
 def _known(checkpoint: Checkpoint, name_map: NameMap) -> bool:
     """Whether the map speaks of keys that are here, though it changes none of them."""
-    return any(key in name_map.names for state_dict in weights(checkpoint) for key in state_dict.keys)
+    return any(key in name_map.names for state_dict in weights_among(checkpoint.state_dicts) for key in state_dict.keys)

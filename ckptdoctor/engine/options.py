@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from shlex import join, quote
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, at
+from ckptdoctor.checkpoint.patterns import dropped_paths, kept_paths
+from ckptdoctor.checkpoint.roots import find_root
+from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, TakeRoot
-from ckptdoctor.engine.matching import dropped_paths, kept_paths
 from ckptdoctor.engine.moving import moved_tensors
 from ckptdoctor.engine.name_map import name_edits, root_edits, turn_edits
 from ckptdoctor.engine.request import FixRequest, Substitution
-from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.sharing import clone_edits, tie_edits
 from ckptdoctor.engine.slimming import slim_edits
-from ckptdoctor.engine.weights import weights
 from ckptdoctor.engine.weights_only import weights_only_edits
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
@@ -159,7 +159,7 @@ def _some(edits: list[Edit]) -> list[Edit]:
 
 def _weights(checkpoint: Checkpoint) -> Iterator[tuple[StateDict, list[str]]]:
     """The state dicts whose keys name parameters, with the keys that do (not "epoch" beside them)."""
-    for state_dict in weights(checkpoint):
+    for state_dict in weights_among(checkpoint.state_dicts):
         parameters = [key for key in state_dict.others if "." in key or key.endswith("_extra_state")]
         yield state_dict, [*state_dict.keys, *parameters]
 

@@ -9,8 +9,8 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.converting.choosing import outside as outside_of
 from ckptdoctor.converting.request import asked_for
 from ckptdoctor.edits import (
     Cast,
@@ -275,8 +275,8 @@ class _Draft:
 def _loses(checkpoint: Checkpoint, edits: tuple[Edit, ...]) -> bool:
     """Whether something that the file holds is not in it afterwards: a loss, though it was asked for."""
     roots = [edit.path for edit in edits if isinstance(edit, TakeRoot)]
-    beside = any(True for path in roots for _ in outside_of(checkpoint.tree, path))
-    return beside or any(isinstance(edit, (Compute, Drop)) for edit in edits)
+    left_out = any(True for path in roots for _ in beside(checkpoint.tree, path))
+    return left_out or any(isinstance(edit, (Compute, Drop)) for edit in edits)
 
 
 def _cast(draft: _Draft, dtype: str) -> None:

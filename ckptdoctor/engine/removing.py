@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Sequence, show_part, show_path
-from ckptdoctor.engine.reshaping import changed_at, moved
+from ckptdoctor.checkpoint.reshaping import changed_at, moved
 from ckptdoctor.errors import RefusedError
 
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping as Table
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
+from ckptdoctor.checkpoint.rebuilding import with_tree
+from ckptdoctor.checkpoint.reshaping import changed_at, missing, moved
 from ckptdoctor.edits import Rename, RenameModules
 from ckptdoctor.edits.renaming import named_after, renamed_modules
-from ckptdoctor.engine.rebuilding import with_tree
-from ckptdoctor.engine.reshaping import changed_at, missing, moved
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.optimizers import called_by_name
 

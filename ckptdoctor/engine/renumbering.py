@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, show_path
+from ckptdoctor.checkpoint.rebuilding import with_tree
+from ckptdoctor.checkpoint.reshaping import changed_at, missing, moved
 from ckptdoctor.edits import Renumber, Reorder
-from ckptdoctor.engine.rebuilding import with_tree
-from ckptdoctor.engine.reshaping import changed_at, missing, moved
 from ckptdoctor.errors import RefusedError
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Role
+from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.engine.diagnose import check
@@ -17,7 +18,6 @@ from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.verify import verify
 from ckptdoctor.engine.verify_index import verify_index
-from ckptdoctor.engine.weights import weights
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.findings import Loader, NextStep, Proof, RepairReport
 from ckptdoctor.late import dataclass
@@ -133,7 +133,7 @@ def _replaces(plan: Plan) -> bool:
 
 def preview(plan: Plan) -> RepairReport:
     """What is said of a plan that has not been carried out."""
-    models = [each for each in weights(plan.expected) if each.role is Role.MODEL]
+    models = [each for each in weights_among(plan.expected.state_dicts) if each.role is Role.MODEL]
     return RepairReport(
         path=plan.request.path,
         output=plan.output,

@@ -19,8 +19,8 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_part,
 )
+from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.edits import Repickle
-from ckptdoctor.engine.rebuilding import with_tree
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.old_strings import BYTES, array_values, of_python_2
 from ckptdoctor.facts.protocols import with_default_protocol

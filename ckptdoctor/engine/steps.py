@@ -19,6 +19,7 @@ from ckptdoctor.checkpoint import (
     show_path,
     walk,
 )
+from ckptdoctor.checkpoint.reshaping import tensors_in
 from ckptdoctor.edits import (
     Cast,
     Clone,
@@ -52,7 +53,6 @@ from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.engine.arranging_steps import arranging_changes
 from ckptdoctor.engine.moving import moved_tensors
 from ckptdoctor.engine.optimizer_steps import follows, left_behind, named_otherwise
-from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.facts.devices import CPU
 from ckptdoctor.facts.protocols import pickle_protocol
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Tensor, show_path
+from ckptdoctor.checkpoint.rebuilding import with_tree
+from ckptdoctor.checkpoint.reshaping import mapped
 from ckptdoctor.edits import Unwrap
-from ckptdoctor.engine.rebuilding import with_tree
-from ckptdoctor.engine.reshaping import mapped
 from ckptdoctor.errors import RefusedError
 
 

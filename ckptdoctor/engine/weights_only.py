@@ -11,10 +11,10 @@ import glob
 import shlex
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Special, at, show_path
+from ckptdoctor.checkpoint.patterns import dropped_paths
+from ckptdoctor.checkpoint.reshaping import tensors_in
 from ckptdoctor.edits import Convert, Edit, MoveToCpu, Repickle
-from ckptdoctor.engine.matching import dropped_paths
 from ckptdoctor.engine.moving import moved_tensors
-from ckptdoctor.engine.reshaping import tensors_in
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_globals, outermost
 from ckptdoctor.facts.converting import conversion

@@ -17,15 +17,15 @@ from typing import Union
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_path
+from ckptdoctor.checkpoint.patterns import named_paths
+from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.unread import told_of
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.diffing.headers import held_against
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.engine.events import Progress
-from ckptdoctor.engine.matching import named_paths
 from ckptdoctor.engine.request import require_local
-from ckptdoctor.engine.roots import find_root
 from ckptdoctor.engine.watching import Going
 from ckptdoctor.errors import DamagedError, RefusedError, UsageError
 from ckptdoctor.facts.incomplete import require_own_values

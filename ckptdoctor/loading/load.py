@@ -28,7 +28,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.engine.crash import asking_for_torch
+from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.formats import opened, read

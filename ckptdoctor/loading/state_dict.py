@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import ROOT, KeyPath, Mapping, Tensor, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.unread import told_of, unread_files
+from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.renaming import renamed_modules
-from ckptdoctor.engine.crash import asking_for_torch
 from ckptdoctor.engine.diagnose import findings_of
-from ckptdoctor.engine.roots import find_root
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Alignment, Comparison, compare, hold
 from ckptdoctor.facts.incomplete import require_own_values

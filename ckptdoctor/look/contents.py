@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Storage, Tensor, at
-from ckptdoctor.engine.roots import find_root
+from ckptdoctor.checkpoint.roots import find_root
 
 
 @dataclass(frozen=True, slots=True)

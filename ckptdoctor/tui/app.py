@@ -13,7 +13,7 @@ from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
 from textual.theme import ThemeProvider
 
-from ckptdoctor.engine.crash import one_line, wants_trace
+from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.commands import BrowserCommands

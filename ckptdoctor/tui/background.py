@@ -8,7 +8,7 @@ from typing import TypeVar
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
-from ckptdoctor.engine.crash import one_line, wants_trace
+from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.tui.messages import Computed
 

@@ -27,6 +27,7 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.edits import (
     Compact,
     Drop,
@@ -44,7 +45,6 @@ from ckptdoctor.edits import (
 from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.comparing import difference
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.writing import publish
 from tests.engine.checkpoints import save, training
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.engine.matching import dropped_paths
+from ckptdoctor.checkpoint.patterns import dropped_paths
 from ckptdoctor.facts import norms
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.dropping import drop_patterns

@@ -12,11 +12,11 @@ import torch
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Role, Sequence, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.findings import Finding
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.rules.examples import Odict, T
 from ckptdoctor.rules.framework import Rule
 

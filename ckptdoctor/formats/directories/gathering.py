@@ -21,11 +21,11 @@ from ckptdoctor.checkpoint import (
     Storage,
     Tensor,
 )
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.formats.directories.grafting import Graft
 from ckptdoctor.formats.directories.unreadable import why, why_closed
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 
 
 class Gathering:

@@ -6,11 +6,11 @@ The constants are an attribute of that dict. Where an archive holds several mode
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Mapping, Node, Part, Source, Special
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.formats.archives import Archive, insisted, order_notes
 from ckptdoctor.formats.asides import of_records
 from ckptdoctor.formats.exported.places import Place, places_of
 from ckptdoctor.formats.exported.weights import Listed
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 
 _JSON = ".json"
 _ORDERED = "collections.OrderedDict"

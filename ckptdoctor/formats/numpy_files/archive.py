@@ -21,13 +21,13 @@ from ckptdoctor.checkpoint import (
     Storage,
     Tensor,
 )
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.archives import Archive, archive_of, insisted, is_whole, stored
 from ckptdoctor.formats.numpy_files.header import PREFIX, Header, header_size, parse
 from ckptdoctor.formats.numpy_files.pickled import MOST_PICKLED, named_in_record
 from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, OTHER_ORDER, left_out, opaque, reason, tensor
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Record, shown
 from ckptdoctor.formats.unrepairable import refused

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import GlobalName, Note, NoteKind
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_objects.contents import Contents, StorageTable
 from ckptdoctor.formats.torch_objects.lookups import named
 from ckptdoctor.formats.torch_objects.makers import REACHING
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.storages import Registry
 from ckptdoctor.formats.torch_objects.sweep import nodes, storage_references
 from ckptdoctor.formats.torch_objects.tensors import INNER_READS, TensorReader

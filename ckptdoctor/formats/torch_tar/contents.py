@@ -16,9 +16,9 @@ from ckptdoctor.checkpoint import (
     Tensor,
     show_path,
 )
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_objects.interpret import changed_elsewhere, read_unseen
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT, Registry, storage_key
 from ckptdoctor.formats.torch_objects.sweep import storage_references
 from ckptdoctor.formats.torch_objects.tensors import INNER_READS, TensorReader

@@ -22,11 +22,11 @@ from ckptdoctor.checkpoint import (
     Special,
     Tensor,
 )
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.archives import Archive, RecordStorages, insisted, order_notes
 from ckptdoctor.formats.asides import behind, of_records, of_texts
 from ckptdoctor.formats.torch_objects import Contents, interpret
-from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_zip.record import shown
 from ckptdoctor.formats.torchscript.classes import Classes
 from ckptdoctor.formats.torchscript.module import State, state_of

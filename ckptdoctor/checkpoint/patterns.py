@@ -19,7 +19,7 @@ from ckptdoctor.checkpoint import (
     show_part,
     show_path,
 )
-from ckptdoctor.engine.weights import weights
+from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import RefusedError
 
 _SHOWN = 4  # names offered in a message
@@ -81,7 +81,7 @@ def _beside(tree: Node, parents: set[KeyPath]) -> Iterator[KeyPath]:
 def _matches(checkpoint: Checkpoint, pattern: str) -> Iterator[tuple[KeyPath, bool]]:
     """(path, it is a key of a model's state dict that matches on its own) of the outermost matches, in file order."""
     fits = re.compile(translate(pattern)).match
-    state_dicts = {each.path for each in weights(checkpoint)}
+    state_dicts = {each.path for each in weights_among(checkpoint.state_dicts)}
     stack: list[tuple[KeyPath, str, Node]] = [((), "", checkpoint.tree)]
     while stack:
         path, shown, node = stack.pop()
@@ -120,7 +120,7 @@ def _nothing(option: str, pattern: str, checkpoint: Checkpoint) -> RefusedError:
     names: dict[str, None] = {}
     for part, _ in _entries(checkpoint.tree):
         names[show_part(part)] = None
-    for state_dict in weights(checkpoint):
+    for state_dict in weights_among(checkpoint.state_dicts):
         names.update(dict.fromkeys(state_dict.keys[:_COMPARED]))
     near = sorted(names, key=lambda each: -SequenceMatcher(None, pattern, each).quick_ratio())[:_SHOWN]
     offer = f"; the nearest names are {', '.join(near)}" if near else f"; {show_path(())} is empty"

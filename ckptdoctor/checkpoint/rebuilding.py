@@ -18,7 +18,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
     at,
 )
-from ckptdoctor.engine.reshaping import nodes_below, tensors_in
+from ckptdoctor.checkpoint.reshaping import nodes_below, tensors_in
 
 _FLAT = "safetensors"  # the one format whose whole contents are one state dict, whatever its keys look like
 
@@ -57,7 +57,7 @@ def _storages(checkpoint: Checkpoint, tensors: tuple[Tensor, ...]) -> tuple[Stor
 
 def _state_dicts(checkpoint: Checkpoint, tree: Node) -> tuple[StateDict, ...]:
     if checkpoint.format != _FLAT:
-        from ckptdoctor.formats.torch_objects.state_dicts import find_state_dicts
+        from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 
         return find_state_dicts(tree)
     return tuple([_refreshed(each, tree) for each in checkpoint.state_dicts])

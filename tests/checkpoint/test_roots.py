@@ -1,7 +1,7 @@
 import pytest
 
 from ckptdoctor.checkpoint import ROOT, Mapping, Sequence
-from ckptdoctor.engine.roots import find_root
+from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.errors import UsageError
 
 TREE = Mapping(

@@ -1,8 +1,11 @@
-"""Finds the part of a checkpoint that a person names: ``state_dict``, ``models/0/net``."""
+"""Finds the part of a checkpoint that a person names, ``models/0/net``, and tells what lies beside it."""
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import ROOT, KeyPath, Node, children, show_part
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at, children, show_part, show_path
+from ckptdoctor.checkpoint.reshaping import tensors_in
 from ckptdoctor.errors import UsageError
 
 _SHOWN = 8  # how many names a message offers before it breaks off
@@ -36,3 +39,15 @@ def _descend(node: Node, text: str) -> KeyPath | None:
 
 def _begins(text: str, name: str) -> bool:
     return text == name or text.startswith(f"{name}/")
+
+
+def beside(tree: Node, root: KeyPath) -> Iterator[str]:
+    """What lies beside the root, in a few words each."""
+    node = tree
+    for depth, part in enumerate(root):
+        for own, child in children(node):
+            if own != part:
+                count = sum(1 for _ in tensors_in(child))
+                told = f" ({count:,} tensors)" if count > 1 else " (a tensor)" if count else ""
+                yield f"{show_path((*root[:depth], own))}{told}"
+        node = at(node, (part,))

@@ -22,7 +22,7 @@ LAW = {
     "crash": set(),
     "errors": set(),
     "late": set(),
-    "edits": set(),
+    "edits": {"facts"},
     "findings": {"edits"},
     "differences": set(),
     "pickles": set(),

@@ -44,7 +44,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "ckptdoctor/writing/*.py": ("tests/writing", "tests/engine/test_repair.py"),
     "ckptdoctor/pickles/encode.py": ("tests/pickles", "tests/engine/test_repair.py"),
     "ckptdoctor/edits/*.py": (
-        *("tests/edits", "tests/engine/test_apply_edits.py", "tests/engine/test_merging.py"),
+        *("tests/edits", "tests/edits/applied/test_apply_edits.py", "tests/engine/test_merging.py"),
         *("tests/engine/test_optimizers_by_name.py", *_COMPUTED, *_DOORS),
     ),
 }

@@ -30,7 +30,7 @@ from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.unread import UNREAD, concerns
 from ckptdoctor.converting.missing_shards import absent
 from ckptdoctor.converting.proof import same_values
-from ckptdoctor.engine.unwrapping import unwrapped
+from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.facts.sharding import whole_dtensors

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind, Source
 from ckptdoctor.edits import MoveToCpu
-from ckptdoctor.engine.apply_edits import apply
-from ckptdoctor.engine.moving import moved_tensors
+from ckptdoctor.edits.applied.apply_edits import apply
+from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.engine.weights_only import weights_only_edits
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.blocked_globals import blocked_globals

@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint.patterns import dropped_paths, kept_paths
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, TakeRoot
-from ckptdoctor.engine.moving import moved_tensors
+from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.engine.name_map import name_edits, root_edits, turn_edits
 from ckptdoctor.engine.request import FixRequest, Substitution
 from ckptdoctor.engine.sharing import clone_edits, tie_edits

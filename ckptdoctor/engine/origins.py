@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Cast, Clone, Compact, Densify, Edit, MakeContiguous, MakeTensors, MoveToCpu
+from ckptdoctor.edits.applied.arranging import made_storages
+from ckptdoctor.edits.applied.array_tensors import held_arrays
+from ckptdoctor.edits.applied.casting import cast_storages
+from ckptdoctor.edits.applied.compacting import Piece, contiguous_views, kept_pieces, narrowed
+from ckptdoctor.edits.applied.densifying import dense_storages
+from ckptdoctor.edits.applied.moving import held_values
 from ckptdoctor.edits.elements import Elements, View, nbytes, of_ranges, reshaped
 from ckptdoctor.edits.tensors import TENSOR_EDITS
-from ckptdoctor.engine.arranging import made_storages
-from ckptdoctor.engine.array_tensors import held_arrays
-from ckptdoctor.engine.casting import cast_storages
-from ckptdoctor.engine.compacting import Piece, contiguous_views, kept_pieces, narrowed
-from ckptdoctor.engine.densifying import dense_storages
-from ckptdoctor.engine.moving import held_values
 from ckptdoctor.errors import RefusedError
 
 

@@ -27,15 +27,15 @@ from ckptdoctor.edits import (
     Truncate,
     WriteIndex,
 )
+from ckptdoctor.edits.applied.apply_edits import apply
+from ckptdoctor.edits.applied.compacting import Piece
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
-from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.attention import attention_edits
 from ckptdoctor.engine.casts import dtype_edits, loss_change, lost, values_cures
 from ckptdoctor.engine.chain import next_link
-from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
 from ckptdoctor.engine.diagnose import findings_of, possible
 from ckptdoctor.engine.finishing import Attempt

@@ -47,11 +47,11 @@ from ckptdoctor.edits import (
     Unwrap,
     WriteIndex,
 )
+from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.engine.arranging_steps import arranging_changes
-from ckptdoctor.engine.moving import moved_tensors
 from ckptdoctor.engine.optimizer_steps import follows, left_behind, named_otherwise
 from ckptdoctor.facts.devices import CPU
 from ckptdoctor.facts.protocols import pickle_protocol

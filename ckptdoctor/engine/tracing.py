@@ -6,8 +6,8 @@ from bisect import bisect_right
 from itertools import accumulate
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Storage, progress
+from ckptdoctor.edits.applied.compacting import Piece
 from ckptdoctor.edits.elements import Elements, is_computed, views
-from ckptdoctor.engine.compacting import Piece
 from ckptdoctor.engine.comparing import storage_pairs
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.proving import insist_on_elements

@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Special, at, sho
 from ckptdoctor.checkpoint.patterns import dropped_paths
 from ckptdoctor.checkpoint.reshaping import tensors_in
 from ckptdoctor.edits import Convert, Edit, MoveToCpu, Repickle
-from ckptdoctor.engine.moving import moved_tensors
+from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_globals, outermost
 from ckptdoctor.facts.converting import conversion

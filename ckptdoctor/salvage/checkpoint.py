@@ -17,8 +17,8 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at, progress
 from ckptdoctor.checkpoint.progress import Phase
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.events import Progress
 from ckptdoctor.engine.request import FixRequest, require_local
 from ckptdoctor.errors import RefusedError

@@ -11,7 +11,7 @@ import torch
 
 from ckptdoctor import formats
 from ckptdoctor.edits import Rename
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.engine.plan import Plan, plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Opaque, Sequence, Special, walk
 from ckptdoctor.edits import Replace
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.facts.gathering import FEW, gathered
 
 OBJECT = Opaque("numpy.x")

@@ -31,7 +31,7 @@ from ckptdoctor.edits import (
     TakeRoot,
     Truncate,
 )
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.writing.recipe import Copy
 from tests.formats.safetensors.forge import accepted, entry, file, raw, rewritten

@@ -14,7 +14,7 @@ import torch
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Special
 from ckptdoctor.edits import Convert, Drop, Rename, Repickle
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.engine.comparing import difference
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.writing import publish

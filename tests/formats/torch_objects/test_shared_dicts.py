@@ -23,7 +23,7 @@ from ckptdoctor.edits import (
     Retag,
     TakeRoot,
 )
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.engine.comparing import difference
 from ckptdoctor.writing import publish
 from tests.commands import run

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.naming.derived_buffer import derived_buffer
 from ckptdoctor.rules.reference.missing_keys import missing_keys

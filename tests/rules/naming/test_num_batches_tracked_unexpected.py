@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.naming.num_batches_tracked_unexpected import num_batches_tracked_unexpected
 from ckptdoctor.rules.naming.unexpected_running_stats import unexpected_running_stats

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ckptdoctor.edits import Rename, Safety
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.findings import Finding
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.framework import Rule

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.facts.alignment import compare
 from ckptdoctor.findings import Finding
 from ckptdoctor.rules.examples import Odict, T

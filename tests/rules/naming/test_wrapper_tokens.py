@@ -11,7 +11,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Rename, Safety
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.framework import Rule

@@ -12,11 +12,11 @@ from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import mapped, missing
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Cast
+from ckptdoctor.edits.applied.arranging import view_of
+from ckptdoctor.edits.applied.compacting import views
 from ckptdoctor.edits.casts import converted, insist_on_castable
 from ckptdoctor.edits.elements import Elements, View, nbytes
 from ckptdoctor.edits.tensors import storage_name
-from ckptdoctor.engine.arranging import view_of
-from ckptdoctor.engine.compacting import views
 
 
 @dataclass(frozen=True, slots=True)

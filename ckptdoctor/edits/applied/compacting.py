@@ -10,8 +10,8 @@ from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import mapped
 from ckptdoctor.checkpoint.tensor import storage_span
 from ckptdoctor.edits import Clone, Compact, MakeContiguous
+from ckptdoctor.edits.applied.arranging import made_tensor, view_of
 from ckptdoctor.edits.elements import View
-from ckptdoctor.engine.arranging import made_tensor, view_of
 from ckptdoctor.errors import RefusedError
 
 Piece = tuple[int, int]  # first byte of a storage, and how many from there

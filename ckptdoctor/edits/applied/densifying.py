@@ -9,11 +9,11 @@ from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, show
 from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import mapped
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits.applied.arranging import view_of
 from ckptdoctor.edits.elements import Elements, Scattered, View, nbytes, views
 from ckptdoctor.edits.kinds import Densify
 from ckptdoctor.edits.sparse import can_be_dense, scattered
 from ckptdoctor.edits.tensors import storage_name
-from ckptdoctor.engine.arranging import view_of
 from ckptdoctor.errors import RefusedError
 
 _SPARSE = "torch._utils._rebuild_sparse_tensor"

@@ -40,17 +40,17 @@ from ckptdoctor.edits import (
     Unwrap,
     WriteIndex,
 )
+from ckptdoctor.edits.applied import compacting, renaming, renumbering
+from ckptdoctor.edits.applied.arranging import arrange
+from ckptdoctor.edits.applied.array_tensors import make_tensors
+from ckptdoctor.edits.applied.casting import cast
+from ckptdoctor.edits.applied.densifying import densify
+from ckptdoctor.edits.applied.flattening import flatten
+from ckptdoctor.edits.applied.moving import move_to_cpu
+from ckptdoctor.edits.applied.removing import without
+from ckptdoctor.edits.applied.repickling import repickle
+from ckptdoctor.edits.applied.unwrapping import unwrap
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
-from ckptdoctor.engine import compacting, renaming, renumbering
-from ckptdoctor.engine.arranging import arrange
-from ckptdoctor.engine.array_tensors import make_tensors
-from ckptdoctor.engine.casting import cast
-from ckptdoctor.engine.densifying import densify
-from ckptdoctor.engine.flattening import flatten
-from ckptdoctor.engine.moving import move_to_cpu
-from ckptdoctor.engine.removing import without
-from ckptdoctor.engine.repickling import repickle
-from ckptdoctor.engine.unwrapping import unwrap
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.header_notes import metadata_notes
 

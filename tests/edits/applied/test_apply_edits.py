@@ -42,7 +42,7 @@ from ckptdoctor.edits import (
     TakeRoot,
     Truncate,
 )
-from ckptdoctor.engine.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.engine.comparing import difference
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.writing import publish

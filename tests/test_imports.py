@@ -32,6 +32,7 @@ LAW = {
     "filters": {"findings"},
     "casting": set(),
     "computing": {"edits", "casting"},
+    "prove": {"computing", "casting", "edits", "findings", "formats", "writing"},
     "formats": {"pickles", "writing", "edits", "remote", "casting", "computing"},
     "remote": set(),
     "target": {"formats", "explain"},
@@ -40,12 +41,12 @@ LAW = {
     "trainer": {"loading"},
     "rules": {"facts", "findings", "edits"},
     "engine": {"formats", "remote", "facts", "target", "rules", "findings", "edits", "writing"}
-    | {"differences", "values", "casting", "computing", "converting", "diffing"},
+    | {"differences", "values", "casting", "converting", "diffing", "prove"},
     # one capability each, on top of the engine
     "diffing": {"engine", "facts", "formats", "differences", "values"},
-    "converting": {"engine", "facts", "formats", "edits", "writing"},
+    "converting": {"engine", "prove", "facts", "formats", "edits", "writing"},
     "salvage": {"engine", "facts", "formats", "edits", "writing", "findings", "converting"},
-    "grafting": {"engine", "facts", "formats", "edits", "writing", "values", "differences", "diffing"},
+    "grafting": {"engine", "prove", "facts", "formats", "edits", "writing", "values", "differences", "diffing"},
     "look": {"engine", "facts", "formats", "values", "filters", "findings"},
     "report": {"findings", "edits", "explain", "differences", "facts"},
     "tui": {"engine", "report", "findings", "edits", "differences", "filters", "diffing", "look", "salvage"},

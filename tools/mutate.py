@@ -25,19 +25,18 @@ from xml.etree import ElementTree
 
 ROOT = Path(__file__).resolve().parent.parent
 
-_COMPUTED = tuple(
-    f"tests/engine/test_{name}.py"
-    for name in ("casting", "densifying", "dequantizing", "filling_in", "fusing_norms", "splitting", "transposing")
+_COMPUTED = (
+    *(f"tests/edits/applied/test_{name}.py" for name in ("casting", "densifying")),
+    *(f"tests/engine/test_{name}.py" for name in ("dequantizing", "filling_in", "fusing_norms", "splitting")),
+    "tests/engine/test_transposing.py",
 )
 _DOORS = ("tests/engine/test_verify.py", "tests/engine/test_repair.py", "tests/rules/test_laws.py")
 
 # the rooms that write and prove, and the tests that have to notice what is changed there
 ROOMS: dict[str, tuple[str, ...]] = {
     "ckptdoctor/engine/verify*.py": ("tests/engine/test_index.py", *_DOORS),
-    "ckptdoctor/engine/tracing.py": ("tests/engine/test_transposing.py", *_DOORS),
-    "ckptdoctor/engine/comparing.py": ("tests/engine/test_comparing.py", *_DOORS),
-    "ckptdoctor/engine/proving*.py": (
-        *("tests/edits/test_elements.py", "tests/rules/quantization/test_torch.py", *_COMPUTED),
+    "ckptdoctor/prove/*.py": (
+        *("tests/prove", "tests/edits/test_elements.py", "tests/rules/quantization/test_torch.py", *_COMPUTED),
         *_DOORS,
     ),
     "ckptdoctor/checkpoint/patterns.py": ("tests/grafting/test_heal.py", "tests/engine/test_plan_request.py", *_DOORS),

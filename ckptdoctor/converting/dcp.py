@@ -21,12 +21,12 @@ from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.proof import Origins, Tally, insist_on_bytes
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.engine.comparing import difference
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.formats.compose import dcp
 from ckptdoctor.formats.compose.dcp_flat import Flat, Steps
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.directories.overlay import Overlay
+from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import Literal, Part, Recipe
 
 _FORMAT = ("format", "pt")
@@ -147,7 +147,7 @@ def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, origins: Ori
             written = formats.read(folder, formats.examine(folder))
     except CkptDoctorError as error:
         raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
-    found = next((note.message for note in written.notes), None) or difference(wanted.contents, written)
+    found = next((note.message for note in written.notes), None) or first_difference(wanted.contents, written)
     if found is not None:
         raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
     tally = Tally()

@@ -12,13 +12,13 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import TORCH_ZIP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.engine.comparing import difference
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.facts.sharding import whole_dtensors
+from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import Copy, Recipe, Written, publish
 
 # the rules whose cures make an archive of a legacy file, and plain tensors of DTensors
@@ -50,7 +50,7 @@ def _copied(request: ConvertRequest, given: Inputs) -> ConvertReport:
     original = given.checkpoints[0]
 
     def verify(path: str) -> None:
-        found = difference(original, formats.open_checkpoint(path))
+        found = first_difference(original, formats.open_checkpoint(path))
         if found is not None:
             raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
 

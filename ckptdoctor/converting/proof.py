@@ -15,11 +15,11 @@ from zlib import crc32
 
 from ckptdoctor.checkpoint import Extent, FileSource, Storage, Tensor, progress
 from ckptdoctor.edits.elements import Elements
-from ckptdoctor.engine.proving import insist_on_elements
 from ckptdoctor.errors import DamagedError, WriteError
 from ckptdoctor.formats.compose.checksums import Bytes, Data, batches
 from ckptdoctor.formats.compose.reading import Place, inflated
 from ckptdoctor.formats.compose.strided import elements, segments, turn_of
+from ckptdoctor.prove.elements import insist_on_elements
 from ckptdoctor.writing import Copy, Generated, Literal, Recipe, Segment
 
 _WORKERS = 2

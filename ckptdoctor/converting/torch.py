@@ -17,11 +17,11 @@ from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.proof import Origins, as_they_lie, insist_on_stored
 from ckptdoctor.converting.request import TORCH_ZIP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.engine.comparing import difference
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.formats.compose import torch_zip
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.compose.torch_zip import Storages
+from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 
 _FORMAT = ("format", "pt")
@@ -107,7 +107,7 @@ def _proven(path: str, expected: Checkpoint, storages: Storages, recipe: Recipe)
         written = formats.open_checkpoint(path)
     except CkptDoctorError as error:
         raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
-    found = difference(expected, written)
+    found = first_difference(expected, written)
     if found is not None:
         raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
     origins = Origins(recipe)

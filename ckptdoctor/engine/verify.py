@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container
-from ckptdoctor.engine.comparing import difference
 from ckptdoctor.engine.cures import container_findings
 from ckptdoctor.engine.diagnose import findings_of, worst_first
 from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.plan import Plan
-from ckptdoctor.engine.tracing import trace
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.globals import is_allowed, modern
 from ckptdoctor.findings import Finding, Proof
+from ckptdoctor.prove.origins import trace
+from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.rules.registry import all_rules
 
 
@@ -25,11 +25,12 @@ def verify(path: str, plan: Plan) -> Proof:
         container, written, refusal = _reopened(path)
     except CkptDoctorError as error:
         raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
-    found = difference(plan.expected, written)
+    found = first_difference(plan.expected, written)
     if found is not None:
         raise WriteError(f"The output is not what was planned, and was thrown away: {found}.")
     _insist_on_no_new_names(plan.original, written)
-    proof = trace(plan, written)
+    assert plan.recipe is not None
+    proof = trace(plan.original, plan.expected, written, plan.recipe, plan.pieces, plan.remade)
     findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
     _insist_on_cured(plan, findings)
     after = next_step(path, written, findings, refusal)

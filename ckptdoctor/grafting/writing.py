@@ -8,10 +8,10 @@ from dataclasses import replace
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.edits.grafts import GraftReport
-from ckptdoctor.engine.comparing import difference
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.grafting.recipe import Healed
+from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.values.alike import alike
 from ckptdoctor.writing import Recipe, publish
 
@@ -55,7 +55,7 @@ def _wrong(
     donors: Sequence[tuple[Tensor, Tensor]],
 ) -> str | None:
     """What of the output is not what it should be; all that was not grafted was compared when it was copied."""
-    found = difference(original, written[0])
+    found = first_difference(original, written[0])
     if found is not None:
         return found
     if {note.kind for note in written[0].notes} - {note.kind for note in original.notes}:

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Extent
 from ckptdoctor.edits.elements import Elements, Joined, Reshaped, View, joined, narrowed, nbytes, permuted, reshaped
-from ckptdoctor.engine.proving import insist_on_elements
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.formats.elements import chunks
+from ckptdoctor.prove.elements import insist_on_elements
 
 WIDTHS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 

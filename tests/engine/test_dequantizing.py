@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from ckptdoctor.edits.kinds import Dequantize
-from ckptdoctor.engine.proving_quantization import insist_on_dequantized
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.formats.codes import numbers
+from ckptdoctor.prove.quantization import insist_on_dequantized
 from tests.engine.applying import repaired
 from tests.engine.arranging import FORMATS, edited, loaded, written
 

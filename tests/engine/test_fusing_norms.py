@@ -15,8 +15,8 @@ from ckptdoctor.cli.main import run
 from ckptdoctor.edits import Fuse, Rename
 from ckptdoctor.edits.kinds import FuseNorm
 from ckptdoctor.edits.norms import weight_dims
-from ckptdoctor.engine.proving_norms import insist_on_weights
 from ckptdoctor.errors import RefusedError, WriteError
+from ckptdoctor.prove.norms import insist_on_weights
 from tests.engine.applying import repaired
 from tests.engine.arranging import FORMATS, edited, loaded, same, written
 

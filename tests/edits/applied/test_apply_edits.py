@@ -43,8 +43,8 @@ from ckptdoctor.edits import (
     Truncate,
 )
 from ckptdoctor.edits.applied.apply_edits import apply
-from ckptdoctor.engine.comparing import difference
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import publish
 from tests.engine.checkpoints import save, training
 
@@ -289,7 +289,7 @@ def test_the_nouns_and_the_bytes_agree(tmp_path: Path, edits: list, legacy: bool
     """Two implementations that know nothing of each other come to the same contents."""
     path = save(varied(), tmp_path / "varied.pt", legacy)
     expected, written = rewritten(path, edits, tmp_path / "out.pt")
-    assert difference(expected, written) is None
+    assert first_difference(expected, written) is None
 
 
 def test_a_flattened_object_is_a_state_dict_of_what_was_chosen():
@@ -329,6 +329,6 @@ def test_random_renames_and_their_inverse_give_the_same_file(tmp_path: Path, dat
     there = Rename(("state_dict",), pairs)
     back = Rename(("state_dict",), tuple([(new, old) for old, new in pairs]))
     expected, written = rewritten(path, [there], tmp_path / "there.pt")
-    assert difference(expected, written) is None
+    assert first_difference(expected, written) is None
     rewritten(tmp_path / "there.pt", [back], tmp_path / "back.pt")
     assert (tmp_path / "back.pt").read_bytes() == path.read_bytes()

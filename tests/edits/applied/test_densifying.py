@@ -9,11 +9,11 @@ import torch
 
 from ckptdoctor.edits.elements import Scattered, View
 from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.proving_sparse import insist_on_scattered
 from ckptdoctor.engine.repair import repair
 from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import RefusedError, WriteError
+from ckptdoctor.prove.sparse import insist_on_scattered
 from tests.rules.examined import found, loads
 
 

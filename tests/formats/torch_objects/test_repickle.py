@@ -15,8 +15,8 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Special
 from ckptdoctor.edits import Convert, Drop, Rename, Repickle
 from ckptdoctor.edits.applied.apply_edits import apply
-from ckptdoctor.engine.comparing import difference
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import publish
 from tests.formats.torch_legacy.test_python2 import PYTHON2
 
@@ -30,7 +30,7 @@ def repickled(path: Path, *edits: Any) -> Path:
         expected = apply(checkpoint, edits)
         publish(formats.rewrite(source, checkpoint, edits), str(out))
     with formats.opened(str(out)) as (source, container):
-        assert difference(expected, formats.read(source, container)) is None
+        assert first_difference(expected, formats.read(source, container)) is None
     return out
 
 

@@ -24,7 +24,7 @@ from ckptdoctor.edits import (
     TakeRoot,
 )
 from ckptdoctor.edits.applied.apply_edits import apply
-from ckptdoctor.engine.comparing import difference
+from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import publish
 from tests.commands import run
 
@@ -74,7 +74,7 @@ def edited(folder: Path, edits: list[Edit], value: object, zipped: bool = True, 
     with formats.opened(path) as (source, container):
         checkpoint = formats.read(source, container)
         publish(formats.rewrite(source, checkpoint, edits), str(output))
-    assert difference(apply(checkpoint, edits), formats.open_checkpoint(output)) is None
+    assert first_difference(apply(checkpoint, edits), formats.open_checkpoint(output)) is None
     return torch.load(output, map_location="cpu", weights_only=protocol == 2)
 
 

@@ -6,7 +6,7 @@ that its elements must have got.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -14,6 +14,7 @@ from math import prod
 from typing import Literal, Union
 
 from ckptdoctor.checkpoint import Extent, FileSource, progress
+from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.elements import (
     Calculated,
@@ -28,12 +29,11 @@ from ckptdoctor.edits.elements import (
     View,
     nbytes,
 )
-from ckptdoctor.engine.proving_casts import insist_on_cast
-from ckptdoctor.engine.proving_norms import insist_on_weights
-from ckptdoctor.engine.proving_quantization import insist_on_dequantized
-from ckptdoctor.engine.proving_sparse import insist_on_scattered
 from ckptdoctor.errors import WriteError
 from ckptdoctor.formats.elements import chunks
+from ckptdoctor.prove.norms import insist_on_weights
+from ckptdoctor.prove.quantization import insist_on_dequantized
+from ckptdoctor.prove.sparse import insist_on_scattered
 
 _BLOCK = 8 << 20  # bytes of a tile
 _SPARSE = 4  # so many times more than what is wanted of a window may be read with it
@@ -111,7 +111,7 @@ def _insist_on_computed(
 
         insist_on_calculated(weights, lambda part, size: chunks(part, original, min(_BLOCK, size)), target.read)
     elif isinstance(weights, Converted):
-        insist_on_cast(weights, pieces, target.read)
+        _insist_on_cast(weights, pieces, target.read)
     elif isinstance(weights, Scattered):
         insist_on_scattered(weights, pieces, target.read)
     else:
@@ -255,3 +255,21 @@ class _Lines:
         else:
             found = memoryview(self._data.read(self._base + first * self._unit, reach * self._unit)).cast(self._code)
         return (found[:: self._step] if self._step else found[:1]).tobytes() * (1 if self._step else self._count)
+
+
+def _insist_on_cast(
+    numbers: Converted, pieces: Callable[[Elements], Iterator[bytes]], read: Callable[[int, int], bytes]
+) -> None:
+    """Raises WriteError unless ``read`` gives the bytes of the numbers; ``pieces`` gives those of what was cast."""
+    from ckptdoctor.casting.cast import in_pieces, one_thread
+    from ckptdoctor.casting.proof import is_cast
+
+    width, at = BY_NAME[numbers.kind].bits // 8, 0
+    with one_thread(prod(numbers.shape)):
+        for given in in_pieces(pieces(numbers.parts[0]), width):
+            length = len(given) // width * numbers.width
+            if not is_cast(given, read(at, length), numbers.kind, numbers.dtype):
+                raise WriteError(
+                    f"A number of the output is not the nearest one that {numbers.dtype} has; it was thrown away."
+                )
+            at += length

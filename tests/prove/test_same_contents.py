@@ -16,8 +16,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ckptdoctor.engine.comparing import difference
 from ckptdoctor.formats import open_checkpoint
+from ckptdoctor.prove.same_contents import first_difference
 from tests.builders import saving_tags, tagged
 from tests.engine.checkpoints import training
 
@@ -100,10 +100,10 @@ def test_one_difference_is_found(tmp_path: Path, name: str):
     """It is said with its place; the other way round it is found, too."""
     one, other, words = PAIRS[name]
     wanted, got = (open_checkpoint(saved(value, tmp_path / f"{at}.pt")) for at, value in enumerate((one, other)))
-    found = difference(wanted, got)
+    found = first_difference(wanted, got)
     assert found is not None and found.startswith("at state/here/0/deep")
     assert re.search(words, found)
-    assert difference(got, wanted) is not None
+    assert first_difference(got, wanted) is not None
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -111,13 +111,13 @@ def test_the_same_is_the_same(tmp_path: Path, name: str):
     """Saved twice, nothing differs, whatever it is."""
     for value in PAIRS[name][:2]:
         wanted, got = (open_checkpoint(saved(value, tmp_path / f"{at}.pt")) for at in range(2))
-        assert difference(wanted, got) is None
+        assert first_difference(wanted, got) is None
 
 
 def test_no_number_is_itself(tmp_path: Path):
     """NaN in a file is the same as NaN in another."""
     wanted, got = (open_checkpoint(saved(NAN, tmp_path / f"{at}.pt")) for at in range(2))
-    assert difference(wanted, got) is None
+    assert first_difference(wanted, got) is None
 
 
 def test_what_lies_around_the_tree(tmp_path: Path):
@@ -129,8 +129,8 @@ def test_what_lies_around_the_tree(tmp_path: Path):
     a, old, one, two = (
         open_checkpoint(str(tmp_path / name)) for name in ("a.pt", "old.pt", "one.safetensors", "two.safetensors")
     )
-    assert difference(a, old) == f"it is a {old.format} file instead of {a.format}"
-    assert difference(one, two) == "its metadata differs"
+    assert first_difference(a, old) == f"it is a {old.format} file instead of {a.format}"
+    assert first_difference(one, two) == "its metadata differs"
 
 
 def test_a_whole_training_checkpoint(tmp_path: Path):
@@ -138,5 +138,5 @@ def test_a_whole_training_checkpoint(tmp_path: Path):
     for name, contents in (("a", training()), ("b", training()), ("c", training("module"))):
         torch.save(contents, tmp_path / name)
     a, b, c = (open_checkpoint(str(tmp_path / name)) for name in "abc")
-    assert difference(a, b) is None
-    assert difference(a, c) is not None
+    assert first_difference(a, b) is None
+    assert first_difference(a, c) is not None

@@ -30,7 +30,7 @@ _OF_TENSORS = (
 )
 
 
-def difference(wanted: Checkpoint, got: Checkpoint) -> str | None:
+def first_difference(wanted: Checkpoint, got: Checkpoint) -> str | None:
     """The first difference between two checkpoints in words, None where there is none.
 
     Storages may have other keys, as long as the same tensors share them. What lies around the contents (names of

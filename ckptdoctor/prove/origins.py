@@ -3,31 +3,40 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from itertools import accumulate
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Storage, progress
 from ckptdoctor.edits.applied.compacting import Piece
 from ckptdoctor.edits.elements import Elements, is_computed, views
-from ckptdoctor.engine.comparing import storage_pairs
-from ckptdoctor.engine.plan import Plan
-from ckptdoctor.engine.proving import insist_on_elements
 from ckptdoctor.errors import WriteError
 from ckptdoctor.findings import Proof
+from ckptdoctor.prove.elements import insist_on_elements
+from ckptdoctor.prove.same_contents import storage_pairs
 from ckptdoctor.writing import Copy, Recipe
 
 
-def trace(plan: Plan, written: Checkpoint) -> Proof:
+def trace(
+    original: Checkpoint,
+    wanted: Checkpoint,
+    written: Checkpoint,
+    recipe: Recipe,
+    pieces: Mapping[str, tuple[Piece, ...]],
+    remade: Mapping[str, Elements],
+) -> Proof:
     """Follow every storage of ``written`` back to the original.
+
+    ``recipe`` says from where it was copied, ``pieces`` to which byte ranges of the original a storage (by key)
+    shrinks, and ``remade`` what new storages (by key in ``wanted``) hold.
 
     The copied ranges themselves have been compared byte for byte when they were written. Storages that no tensor views
     and that got another key are counted, but not as proven. Raises WriteError, with the storage, when its bytes come
     from anywhere else than they must.
     """
-    assert plan.recipe is not None
-    origins = _Origins(plan.recipe)
-    originals = {storage.key: storage for storage in plan.original.storages}
-    by_place = {each.extent.offset: each for each in plan.original.storages if each.extent is not None}
-    pairs = storage_pairs(plan.expected, written)
+    origins = _Origins(recipe)
+    originals = {storage.key: storage for storage in original.storages}
+    by_place = {each.extent.offset: each for each in original.storages if each.extent is not None}
+    pairs = storage_pairs(wanted, written)
     counts = dict.fromkeys(("identical", "shrunk", "remade", "inflated", "computed"), 0)
     for storage in written.storages:
         if storage.key not in pairs and storage.extent is not None and storage.extent.length:
@@ -42,14 +51,14 @@ def trace(plan: Plan, written: Checkpoint) -> Proof:
         if old is not None and old.compressed:
             counts["inflated"] += 1
         elif old is None:
-            made = plan.remade.get(key)
+            made = remade.get(key)
             kind = "computed" if made is not None and is_computed(made) else "remade"
             counts[kind] += _is_remade(made, originals, storage)
         elif storage.extent is not None and old.extent is not None:
-            pieces = plan.pieces.get(key, ((0, old.extent.length),))
-            _insist(origins, storage, old, pieces)
+            kept = pieces.get(key, ((0, old.extent.length),))
+            _insist(origins, storage, old, kept)
             progress.advance(storage.extent.length)
-            counts["identical" if pieces == ((0, old.extent.length),) else "shrunk"] += 1
+            counts["identical" if kept == ((0, old.extent.length),) else "shrunk"] += 1
     return Proof(
         storages=len(written.storages),
         identical=counts["identical"],

@@ -95,8 +95,8 @@ def fix(
     findings are applied. ``renames`` are written ``REGEX=REPL``. Raises UsageError, UnreadableError,
     NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError; then nothing has changed.
     """
+    from ckptdoctor.converting.repaired import carry_out
     from ckptdoctor.engine.plan import plan
-    from ckptdoctor.engine.repair import repair
     from ckptdoctor.engine.request import FixRequest, cast_target, substitution
     from ckptdoctor.engine.selection import Selection
 
@@ -121,7 +121,7 @@ def fix(
         unsafe=unsafe,
         force=force,
     )
-    return repair(plan(request)).report
+    return carry_out(plan(request)).report
 
 
 @asking_for_torch()

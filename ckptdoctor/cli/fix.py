@@ -166,10 +166,11 @@ def read_map(path: str | None, reverse: bool) -> NameMap | None:
 
 
 def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
+    from ckptdoctor.converting.repaired import carry_out
     from ckptdoctor.engine import map_file, name_map
     from ckptdoctor.engine.fitting import UnfitError
     from ckptdoctor.engine.plan import plan
-    from ckptdoctor.engine.repair import preview, repair
+    from ckptdoctor.engine.repair import preview
 
     try:
         planned = plan(request)
@@ -180,7 +181,7 @@ def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
         raise
     if request.write_map is not None:
         map_file.require_room(request.write_map)
-    report = preview(planned) if diff else repair(planned).report
+    report = preview(planned) if diff else carry_out(planned).report
     if request.write_map is not None:
         map_file.write(request.write_map, name_map.of_steps(planned.steps))
     return report

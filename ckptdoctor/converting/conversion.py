@@ -8,9 +8,10 @@ from time import perf_counter
 from ckptdoctor.checkpoint import ROOT, KeyPath
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.converting.inputs import Inputs, inputs
-from ckptdoctor.converting.request import DCP, SHARDED, TORCH_ZIP, ConvertRequest
+from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.converting.twins import twins
 from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.formats.outputs import SHARDED, TORCH_ZIP
 
 # what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
 _LOSSLESS = ("torch zip", "torch legacy")

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.request import TORCH_ZIP, ConvertRequest
+from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.engine.plan import plan
 from ckptdoctor.engine.repair import repair
@@ -18,6 +18,7 @@ from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.facts.sharding import whole_dtensors
+from ckptdoctor.formats.outputs import TORCH_ZIP
 from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import Copy, Recipe, Written, publish
 

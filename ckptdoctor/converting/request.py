@@ -7,15 +7,12 @@ import re
 from dataclasses import dataclass
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.formats.outputs import SAFETENSORS, SHARDED, SINGLE, TORCH, TORCH_ZIP
 
 DEFAULT_SHARD = 5 * 10**9
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
-TORCH = (".pt", ".pth", ".ckpt", ".bin")
-SAFETENSORS = (".safetensors", ".sft")
 
-TORCH_ZIP, SINGLE, SHARDED = "torch zip", "safetensors", "sharded safetensors"
 DCP = "torch distributed checkpoint"
-_OF_TORCH = (TORCH_ZIP, "torch legacy")
 KINDS = ("torch", "safetensors", "dcp")
 
 
@@ -78,21 +75,6 @@ class ConvertRequest:
     def replaces(self) -> bool:
         """Whether the output takes the place of what was read."""
         return os.path.realpath(self.output) in map(os.path.realpath, self.paths)
-
-
-def asked_for(output: str | None, own: str) -> str | None:
-    """The container that the name of a repair's output asks for, where that is not the kind of ``own``; None without.
-
-    A folder that is there takes a file of the original's name, and a suffix that says nothing leaves the container.
-    """
-    if output is None or os.path.isdir(output):
-        return None
-    if output.endswith(("/", os.sep)):
-        return SHARDED
-    suffix = os.path.splitext(output)[1].lower()
-    if suffix in SAFETENSORS:
-        return None if own == SINGLE else SINGLE
-    return TORCH_ZIP if suffix in TORCH and own not in _OF_TORCH else None
 
 
 def size_of(text: str) -> int:

@@ -15,12 +15,13 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.choosing import insist_on_torch, restored
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.proof import Origins, as_they_lie, insist_on_stored
-from ckptdoctor.converting.request import TORCH_ZIP, ConvertRequest
+from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.formats.compose import torch_zip
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.compose.torch_zip import Storages
+from ckptdoctor.formats.outputs import TORCH_ZIP
 from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from ckptdoctor.checkpoint import Container
+from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.edits import (
     Cast,
     Clone,
     Compact,
     Convert,
     Densify,
+    Drop,
     Edit,
     Fix,
     MakeContiguous,
     MakeTensors,
     MoveToCpu,
+    Rename,
+    RenameModules,
+    Reorder,
     Retag,
     Safety,
     SetMetadata,
@@ -30,6 +34,9 @@ from ckptdoctor.findings import Finding
 from ckptdoctor.rules.framework import Rule
 
 Cure = tuple[Finding, Fix]
+
+# edits that only name and leave out: what they drop goes into nothing else
+_NAMING = (Drop, Rename, RenameModules, Reorder)
 
 
 def container_findings(container: Container, rules: Iterable[Rule]) -> list[Finding]:
@@ -81,3 +88,13 @@ def _touched(edit: Edit) -> Iterator[str]:
         yield "paths"
         if isinstance(edit, (Cast, Clone, Compact, Densify, MakeContiguous, MakeTensors, Unwrap, *TENSOR_EDITS)):
             yield "storages"
+
+
+def lost_by(edits: Sequence[Edit], checkpoint: Checkpoint) -> list[str]:
+    """The weights that edits leave out and that are nowhere else; what goes into another tensor is not lost."""
+    going = [path for each in edits if isinstance(each, Drop) for path in each.paths]
+    if not going or not all(isinstance(each, _NAMING) for each in edits):
+        return []
+    from ckptdoctor.facts.only_copies import only_copies
+
+    return [tensor.key for tensor in only_copies(checkpoint, going)]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import replace
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
-from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.coverage import CureStep
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.engine.cures import of_index, outside
+from ckptdoctor.diagnose.findings import apply_rules, attainable, compared, concerned_by, possible, worst_first
 from ckptdoctor.engine.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
 from ckptdoctor.engine.printable import keeping, printable, towards
 from ckptdoctor.engine.selection import Selection
@@ -21,8 +20,8 @@ from ckptdoctor.engine.settings import SOURCES, Settings
 from ckptdoctor.engine.targets import read_reference
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
 from ckptdoctor.findings import Coverage, FileReport, Finding, Reading, Severity, Skipped
-from ckptdoctor.rules.framework import Rule, subject_for
-from ckptdoctor.rules.registry import all_rules, concerned
+from ckptdoctor.rules.framework import Rule
+from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.target import Reference
 
 if TYPE_CHECKING:
@@ -65,65 +64,6 @@ def chosen_rules(settings: Settings, reference: Reference | None = None) -> tupl
     sources = any(getattr(settings, name) is not None for name in SOURCES)
     more = reference is not None or sources or settings.deep or settings.selection != Selection()
     return settings.selection.chosen(all_rules()) if more else None
-
-
-@collector_paused()
-def findings_of(
-    checkpoint: Checkpoint,
-    rules: Iterable[Rule] | None = None,
-    reference: Reference | None = None,
-    root: KeyPath | None = None,
-) -> list[Finding]:
-    """What the rules (None: all) find in a checkpoint, worst first, without reading any file.
-
-    With a reference, the rules that can compare do. ``root`` is where the state dict that matters was said to be.
-    """
-    comparison = _compared(checkpoint, reference, root)
-    return worst_first(_apply(all_rules() if rules is None else rules, (comparison, checkpoint)))
-
-
-@collector_paused()
-def _compared(checkpoint: Checkpoint, reference: Reference | None, root: KeyPath | None) -> Comparison | None:
-    if reference is None:
-        return None
-    from ckptdoctor.facts.alignment import compare
-
-    return compare(checkpoint, reference, root)
-
-
-def _apply(rules: Iterable[Rule], subjects: Sequence[object]) -> Iterator[Finding]:
-    """The findings of each rule over the first of the subjects that it reads; None is read by no rule."""
-    for rule in rules:
-        subject = subject_for(rule, subjects)
-        if subject is not None:
-            yield from rule.run(subject)
-
-
-def _concerned(subjects: Iterable[object]) -> Iterator[Rule]:
-    """The rules that a container or a checkpoint among these concerns."""
-    for subject in subjects:
-        if isinstance(subject, (Container, Checkpoint)):
-            yield from concerned(subject)
-
-
-def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Findings by severity, then by code; those of one rule stay in their order."""
-    return sorted(findings, key=lambda finding: (-finding.severity.rank, finding.code))
-
-
-def possible(finding: Finding, container: Container) -> Finding:
-    """The finding without a repair that a container which is only read cannot have."""
-    if finding.fix is None or formats.is_written(container.format):
-        return finding
-    edits = finding.fix.edits
-    return finding if outside(edits) or of_index(edits) else replace(finding, fix=None)
-
-
-def attainable(coverage: Coverage, path: str, container: Container) -> Coverage:
-    """The coverage without the option of a command that would be refused: of what is only read, or not here."""
-    if formats.is_written(container.format) and not addresses.is_address(path):
-        return coverage
-    return replace(coverage, option="")
 
 
 class _Examination:
@@ -261,7 +201,7 @@ class _Examination:
     def _judge(self, checkpoint: Checkpoint, root: KeyPath | None) -> Iterator[Event]:
         if self.settings.error is not None:
             yield from self._take_at_its_word(self.settings.error, checkpoint)
-        comparison = _compared(checkpoint, self.reference, root)
+        comparison = compared(checkpoint, self.reference, root)
         if comparison is not None:
             self.coverage = comparison.coverage
             comparison = self.comparison = self._unpickled(comparison, root)
@@ -274,7 +214,7 @@ class _Examination:
         from ckptdoctor.facts.whole_modules import with_modules
 
         checkpoint = with_modules(comparison.checkpoint)
-        rebuilt = _compared(checkpoint, self.reference, root) if checkpoint is not comparison.checkpoint else None
+        rebuilt = compared(checkpoint, self.reference, root) if checkpoint is not comparison.checkpoint else None
         if rebuilt is None or rebuilt.state_dict in comparison.checkpoint.state_dicts:
             return comparison
         fit = rebuilt.coverage
@@ -297,8 +237,8 @@ class _Examination:
             )
 
     def _run(self, *subjects: object) -> Iterator[Event]:
-        rules = _concerned(subjects) if self.rules is None else self.rules
-        for finding in map(self._possible, _apply(rules, subjects)):
+        rules = concerned_by(subjects) if self.rules is None else self.rules
+        for finding in map(self._possible, apply_rules(rules, subjects)):
             if finding not in self.findings:
                 self.findings.append(finding)
                 yield Found(finding)

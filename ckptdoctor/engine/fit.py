@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.roots import find_root
-from ckptdoctor.engine.diagnose import attainable, findings_of, possible
+from ckptdoctor.diagnose.findings import attainable, findings_of, possible
 from ckptdoctor.engine.offers import Offer, offers
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.facts.alignment import Alignment, Comparison, compare

@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.wording import plural
-from ckptdoctor.converting.request import asked_for
+from ckptdoctor.diagnose.findings import findings_of, possible
 from ckptdoctor.edits import (
     Cast,
     Drop,
@@ -36,15 +36,13 @@ from ckptdoctor.edits.tensors import runs
 from ckptdoctor.engine.attention import attention_edits
 from ckptdoctor.engine.casts import dtype_edits, loss_change, lost, values_cures
 from ckptdoctor.engine.chain import next_link
-from ckptdoctor.engine.cures import container_findings, cures, independent, of_index, outside
-from ckptdoctor.engine.diagnose import findings_of, possible
+from ckptdoctor.engine.cures import container_findings, cures, independent, lost_by, of_index, outside
 from ckptdoctor.engine.finishing import Attempt
 from ckptdoctor.engine.fitting import UnfitError, answered, one_choice, rearranged, require_fit, spare_parts
 from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.options import wishes
 from ckptdoctor.engine.origins import Origins
 from ckptdoctor.engine.others import require_no_others
-from ckptdoctor.engine.printable import lost_by
 from ckptdoctor.engine.remapping import in_its_place, remap_edits
 from ckptdoctor.engine.request import EXPERT_LAYOUTS, FixRequest, index_path, output_path, require_local
 from ckptdoctor.engine.sharing import insist_on_twins
@@ -58,6 +56,7 @@ from ckptdoctor.facts.nested_parts import parts_for
 from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.facts.weight_norms import orthogonals
 from ckptdoctor.findings import Finding, NextStep, Severity
+from ckptdoctor.formats.outputs import asked_for
 from ckptdoctor.late import dataclass
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules

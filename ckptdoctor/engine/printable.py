@@ -7,14 +7,15 @@ weights is not brought to its target by a rename.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, addresses, show_path
 from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.edits import Drop, Edit, Rename, RenameModules, Reorder, Safety
+from ckptdoctor.edits import Safety
+from ckptdoctor.engine.cures import lost_by
 from ckptdoctor.engine.paths import STANDARD_INPUT
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import Coverage, Finding, Severity
@@ -27,8 +28,6 @@ _IN_DOUBT = ("P213",)  # readers disagree on what the pickle holds, so that noth
 _LAYOUT = ("M971", "M978")  # of no account in a file of which values are missing
 _TRAINED = ("L906",)  # its repair leaves out what was trained: it can be asked for, and is no advice
 _AUTO = "--auto"
-# edits that only name and leave out: what they drop goes into nothing else
-_NAMING = (Drop, Rename, RenameModules, Reorder)
 _TRY = "That alone does not make the file fit. What would, or that nothing does, is told by:"
 
 
@@ -81,16 +80,6 @@ def _loss(finding: Finding, checkpoint: Checkpoint) -> int:
     if fix is None or fix.safety is not Safety.UNSAFE:
         return 0
     return len(lost_by(fix.edits, checkpoint))
-
-
-def lost_by(edits: Sequence[Edit], checkpoint: Checkpoint) -> list[str]:
-    """The weights that edits leave out and that are nowhere else; what goes into another tensor is not lost."""
-    going = [path for each in edits if isinstance(each, Drop) for path in each.paths]
-    if not going or not all(isinstance(each, _NAMING) for each in edits):
-        return []
-    from ckptdoctor.facts.only_copies import only_copies
-
-    return [tensor.key for tensor in only_copies(checkpoint, going)]
 
 
 def _decided(finding: Finding, loss: int, command: str, passed: bool) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.diagnose.findings import findings_of, worst_first
 from ckptdoctor.engine.cures import container_findings
-from ckptdoctor.engine.diagnose import findings_of, worst_first
 from ckptdoctor.engine.loadable import next_step, weights_only_refusal
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.errors import CkptDoctorError, WriteError

@@ -8,8 +8,8 @@ from contextlib import closing
 from ckptdoctor import formats
 from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Tensor
+from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
 from ckptdoctor.engine.cures import container_findings
-from ckptdoctor.engine.diagnose import findings_of, possible, worst_first
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.sharding import against_index

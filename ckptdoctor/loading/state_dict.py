@@ -15,9 +15,9 @@ from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.crash import asking_for_torch
+from ckptdoctor.diagnose.findings import findings_of
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.renaming import renamed_modules
-from ckptdoctor.engine.diagnose import findings_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Alignment, Comparison, compare, hold
 from ckptdoctor.facts.incomplete import require_own_values

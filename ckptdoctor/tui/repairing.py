@@ -33,10 +33,10 @@ class Repairing:
         guarded(self._repair, lambda sentence: self.screen.post_message(RepairFailed(sentence)))
 
     def _repair(self) -> None:
-        from ckptdoctor.engine.repair import repair
+        from ckptdoctor.converting.repaired import carry_out
 
         try:
-            report = repair(self.plan, self._watch).report
+            report = carry_out(self.plan, self._watch).report
         except StoppedError:
             self.screen.post_message(RepairFailed("Stopped."))
         else:

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.engine.diagnose import check, diagnose, findings_of
+from ckptdoctor.diagnose.findings import findings_of
+from ckptdoctor.engine.diagnose import check, diagnose
 from ckptdoctor.engine.events import Finished, Found, LeftOut, Opened, Recognised
 from ckptdoctor.engine.selection import Selection
 from ckptdoctor.engine.settings import Settings

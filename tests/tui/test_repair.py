@@ -154,7 +154,7 @@ def test_failure_is_one_sentence(folder, monkeypatch):
     def fail(plan, watch):
         raise WriteError("There is no room for it.")
 
-    monkeypatch.setattr("ckptdoctor.engine.repair.repair", fail)
+    monkeypatch.setattr("ckptdoctor.converting.repaired.repair", fail)
     stages = (("f", "enter", "enter"), ("escape",))
     (_, said), (back, _) = walk("resnet.pt", *stages, look=lambda app: (current(app), text_of(app)), size=NARROW)
     golden("tui/repair_failed_80x24.txt", said)
@@ -181,7 +181,7 @@ def test_stopping(folder, monkeypatch):
 
     screen = None
     before = sorted(folder.iterdir())
-    monkeypatch.setattr("ckptdoctor.engine.repair.repair", slowly)
+    monkeypatch.setattr("ckptdoctor.converting.repaired.repair", slowly)
     monkeypatch.setattr("ckptdoctor.tui.screens.writing.Repairing", Stopped)
     assert "Stopped." in browse("resnet.pt", "f", "enter", "enter")
     assert sorted(folder.iterdir()) == before

@@ -16,7 +16,8 @@ from textual.widgets import ContentSwitcher
 
 from ckptdoctor.checkpoint import addresses, show_path
 from ckptdoctor.checkpoint.coverage import Coverage
-from ckptdoctor.engine.diagnose import check, worst_first
+from ckptdoctor.diagnose.findings import worst_first
+from ckptdoctor.engine.diagnose import check
 from ckptdoctor.engine.settings import Settings
 from ckptdoctor.filters.language import parse
 from ckptdoctor.filters.table import Rows

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ckptdoctor.edits.grafts import GraftReport
     from ckptdoctor.errors import CkptDoctorError
     from ckptdoctor.findings import FileReport, Finding, RepairReport, Report, Severity
+    from ckptdoctor.fit.state_dict import load_state_dict
     from ckptdoctor.loading.load import load
-    from ckptdoctor.loading.state_dict import load_state_dict
 
 __version__: str
 
@@ -79,7 +79,7 @@ _HOMES = {
     "fix": "ckptdoctor.api",
     "graft": "ckptdoctor.api",
     "load": "ckptdoctor.loading",
-    "load_state_dict": "ckptdoctor.loading.state_dict",
+    "load_state_dict": "ckptdoctor.fit.state_dict",
     "open": "ckptdoctor.api",
 }
 

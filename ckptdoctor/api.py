@@ -49,10 +49,10 @@ def check(
     Damage is a finding; ``FileReport.error`` is set for what could not be examined at all.
     Raises UsageError for a bad rule code or reference, and what is wrong with the file ``like``.
     """
-    from ckptdoctor.engine import diagnose
-    from ckptdoctor.engine.selection import Selection
-    from ckptdoctor.engine.settings import Settings
+    from ckptdoctor.diagnose.selection import Selection
+    from ckptdoctor.diagnose.settings import Settings
     from ckptdoctor.errors import UsageError
+    from ckptdoctor.examine import file as diagnose
     from ckptdoctor.target.mapping import as_reference
 
     if like is not None and reference is not None:
@@ -96,9 +96,9 @@ def fix(
     NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError; then nothing has changed.
     """
     from ckptdoctor.converting.repaired import carry_out
-    from ckptdoctor.engine.plan import plan
-    from ckptdoctor.engine.request import FixRequest, cast_target, substitution
-    from ckptdoctor.engine.selection import Selection
+    from ckptdoctor.diagnose.selection import Selection
+    from ckptdoctor.repair.plan import plan
+    from ckptdoctor.repair.request import FixRequest, cast_target, substitution
 
     request = FixRequest(
         path=os.fspath(path),

@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
-from ckptdoctor.checkpoint.wording import PRINTABLE_BITS, count
+from ckptdoctor.wording import PRINTABLE_BITS, count
 
 # a screen: 24 lines of 80 characters
 MOST_LINES = 24

@@ -42,7 +42,7 @@ hypothesis.settings.register_profile("looking further", hypothesis.settings.get_
 hypothesis.settings.load_profile("patient")
 
 # What waits for other processes, and what takes long, comes first: whatever is left to the end is short
-FIRST = ("tests/trainer/", "tests/tui/", "tests/test_samples.py", "tests/cli/", "tests/writing/", "tests/engine/")
+FIRST = ("tests/trainer/", "tests/tui/", "tests/test_samples.py", "tests/cli/", "tests/writing/", "tests/repair/")
 
 # which of the libraries that only marked tests import this process has by now
 SEEN = pytest.StashKey[set[str]]()

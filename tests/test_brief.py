@@ -18,9 +18,9 @@ from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Special
 from ckptdoctor.edits import Cast, Rename
 from ckptdoctor.edits.elements import View
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.request import FixRequest
 
 LINES, CHARACTERS = 24, 2_000
 LONG = "x" * 1_000_000
@@ -165,7 +165,7 @@ def test_every_noun_is_brief():
     """No dataclass of the nouns goes by another repr than the house's."""
     package = Path(ckptdoctor.__file__).parent
     nouns = [*package.glob("checkpoint/*.py"), *package.glob("edits/*.py")]
-    alone = ("findings.py", "differences.py", "loading/inert.py", "engine/request.py", "writing/recipe.py")
+    alone = ("findings.py", "differences.py", "loading/inert.py", "repair/request.py", "writing/recipe.py")
     for file in [*nouns, *[package / name for name in alone]]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "dataclasses":

@@ -54,10 +54,10 @@ def test_what_is_changed(source, changed):
 @pytest.mark.slow
 def test_what_no_test_notices_is_listed():
     """The mutants of a line, each with the tests that are named; nothing is changed but in a copy."""
-    name = "ckptdoctor/checkpoint/wording.py"
+    name = "ckptdoctor/wording.py"
     before = (mutate.ROOT / name).read_bytes()
     at = before.splitlines().index(b"    if number.bit_length() > PRINTABLE_BITS:") + 1
-    command = [sys.executable, "tools/mutate.py", f"{name}:{at}", "--tests", "tests/checkpoint/test_wording.py"]
+    command = [sys.executable, "tools/mutate.py", f"{name}:{at}", "--tests", "tests//test_wording.py"]
     done = subprocess.run(command, cwd=mutate.ROOT, capture_output=True, text=True)
     assert "2 of 2 mutants, --seed " in done.stdout, done.stderr
     assert done.stdout.endswith(

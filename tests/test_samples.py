@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.networks.foonet import FooNet

@@ -27,24 +27,24 @@ ROOT = Path(__file__).resolve().parent.parent
 
 _COMPUTED = (
     *(f"tests/edits/applied/test_{name}.py" for name in ("casting", "densifying")),
-    *(f"tests/engine/test_{name}.py" for name in ("dequantizing", "filling_in", "fusing_norms", "splitting")),
-    "tests/engine/test_transposing.py",
+    *(f"tests/repair/test_{name}.py" for name in ("dequantizing", "filling_in", "fusing_norms", "splitting")),
+    "tests/repair/test_transposing.py",
 )
-_DOORS = ("tests/engine/test_verify.py", "tests/engine/test_repair.py", "tests/rules/test_laws.py")
+_DOORS = ("tests/repair/test_verify.py", "tests/repair/test_repair.py", "tests/rules/test_laws.py")
 
 # the rooms that write and prove, and the tests that have to notice what is changed there
 ROOMS: dict[str, tuple[str, ...]] = {
-    "ckptdoctor/engine/verify*.py": ("tests/engine/test_index.py", *_DOORS),
+    "ckptdoctor/repair/verify*.py": ("tests/repair/test_index.py", *_DOORS),
     "ckptdoctor/prove/*.py": (
         *("tests/prove", "tests/edits/test_elements.py", "tests/rules/quantization/test_torch.py", *_COMPUTED),
         *_DOORS,
     ),
-    "ckptdoctor/checkpoint/patterns.py": ("tests/grafting/test_heal.py", "tests/engine/test_plan_request.py", *_DOORS),
-    "ckptdoctor/writing/*.py": ("tests/writing", "tests/engine/test_repair.py"),
-    "ckptdoctor/pickles/encode.py": ("tests/pickles", "tests/engine/test_repair.py"),
+    "ckptdoctor/checkpoint/patterns.py": ("tests/grafting/test_heal.py", "tests/repair/test_plan_request.py", *_DOORS),
+    "ckptdoctor/writing/*.py": ("tests/writing", "tests/repair/test_repair.py"),
+    "ckptdoctor/pickles/encode.py": ("tests/pickles", "tests/repair/test_repair.py"),
     "ckptdoctor/edits/*.py": (
-        *("tests/edits", "tests/edits/applied/test_apply_edits.py", "tests/engine/test_merging.py"),
-        *("tests/engine/test_optimizers_by_name.py", *_COMPUTED, *_DOORS),
+        *("tests/edits", "tests/edits/applied/test_apply_edits.py", "tests/repair/test_merging.py"),
+        *("tests/repair/test_optimizers_by_name.py", *_COMPUTED, *_DOORS),
     ),
 }
 

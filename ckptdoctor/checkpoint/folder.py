@@ -6,8 +6,8 @@ import os
 
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.source import FileSource, Source
-from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import HostileError, TruncatedError, UnreadableError
+from ckptdoctor.wording import system_says
 
 # names that are looked at in one folder, at most
 MOST_NAMES = 20_000

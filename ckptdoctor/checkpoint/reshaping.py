@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
     Cycle,
@@ -17,6 +17,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
 )
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.late import dataclass
 
 _CONTAINERS = (Mapping, Sequence, Opaque)
 

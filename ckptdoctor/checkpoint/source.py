@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.checkpoint.descriptors import READING, read_at
-from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import TruncatedError, UnreadableError
+from ckptdoctor.wording import system_says
 
 
 class Source(Protocol):

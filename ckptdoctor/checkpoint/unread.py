@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ckptdoctor.checkpoint.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath
 from ckptdoctor.checkpoint.notes import Note, NoteKind
-from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.wording import plural
 
 UNREAD = frozenset({NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.FILE_OUTSIDE})
 # what lists every tensor with its shape in a file of its own, so that without the others only values are missing

@@ -1,1 +1,1 @@
-"""The command line: one file per command; each parses, calls the engine, renders, and gives an exit status."""
+"""The command line: one file per command; each parses, calls what does the work, renders, and gives an exit status."""

@@ -13,9 +13,9 @@ from ckptdoctor.checkpoint import process
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, WithModel, reference_options
 from ckptdoctor.cli.served import is_served, require_serve, serve, serve_options
-from ckptdoctor.engine.paths import require_openable
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import UsageError
+from ckptdoctor.examine.paths import require_openable
 
 
 @click.command("browse", cls=WithModel, context_settings=SHORT_HELP)

@@ -13,10 +13,10 @@ from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, WithModel, codes, color, reference_options
 from ckptdoctor.cli.progress import drawn
-from ckptdoctor.engine.examine import examine_all
-from ckptdoctor.engine.paths import left_in
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.files import examine_all
+from ckptdoctor.examine.paths import left_in
 from ckptdoctor.findings import FileReport, Report, Severity
 
 
@@ -166,7 +166,7 @@ def _json(report: Report, counted: bool) -> str:
 
 def _sarif(report: Report, counted: bool) -> str:
     from ckptdoctor import __version__
-    from ckptdoctor.engine.catalogue import all_rules
+    from ckptdoctor.diagnose.catalogue import all_rules
     from ckptdoctor.report import sarif
 
     return sarif.render(report, __version__, all_rules(), counted)

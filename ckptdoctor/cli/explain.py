@@ -12,7 +12,7 @@ import click
 from ckptdoctor.cli.console import emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
-from ckptdoctor.engine.catalogue import all_rules, look_up
+from ckptdoctor.diagnose.catalogue import all_rules, look_up
 from ckptdoctor.errors import UsageError
 from ckptdoctor.explain.explanation import Explanation, Verdict, explain
 from ckptdoctor.explain.reading import is_text, read_text
@@ -87,7 +87,7 @@ def _show(explained: Explanation, style: str, color: str, source: str) -> None:
 
 def _verdict(explained: Explanation, raw: str, path: str) -> Verdict:
     """What the file says to the root of the explanation."""
-    from ckptdoctor.engine.diagnose import check
+    from ckptdoctor.examine.file import check
     from ckptdoctor.explain.confirm import confirm
     from ckptdoctor.explain.load_error import load_error
     from ckptdoctor.explain.text import cleaned

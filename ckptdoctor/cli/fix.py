@@ -12,8 +12,13 @@ from ckptdoctor.cli.console import complain, emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, WithModel, as_json, codes, color, reference_options
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
-from ckptdoctor.engine.name_map import NameMap
-from ckptdoctor.engine.request import (
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
+from ckptdoctor.examine.targets import read_reference
+from ckptdoctor.findings import RepairReport
+from ckptdoctor.repair.name_map import NameMap
+from ckptdoctor.repair.request import (
     EXPERT_LAYOUTS,
     ORTHOGONAL_MAPS,
     QKV_LAYOUTS,
@@ -21,11 +26,6 @@ from ckptdoctor.engine.request import (
     cast_target,
     substitution,
 )
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
-from ckptdoctor.engine.targets import read_reference
-from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
-from ckptdoctor.findings import RepairReport
 
 
 @click.command("fix", cls=WithModel, context_settings=SHORT_HELP)
@@ -159,7 +159,7 @@ def read_map(path: str | None, reverse: bool) -> NameMap | None:
         if reverse:
             raise UsageError("--reverse turns a map round: add --map JSON.")
         return None
-    from ckptdoctor.engine import map_file
+    from ckptdoctor.repair import map_file
 
     found = map_file.read(path)
     return found.reversed() if reverse else found
@@ -167,10 +167,10 @@ def read_map(path: str | None, reverse: bool) -> NameMap | None:
 
 def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
     from ckptdoctor.converting.repaired import carry_out
-    from ckptdoctor.engine import map_file, name_map
-    from ckptdoctor.engine.fitting import UnfitError
-    from ckptdoctor.engine.plan import plan
-    from ckptdoctor.engine.repair import preview
+    from ckptdoctor.repair import map_file, name_map
+    from ckptdoctor.repair.fitting import UnfitError
+    from ckptdoctor.repair.plan import plan
+    from ckptdoctor.repair.repair import preview
 
     try:
         planned = plan(request)

@@ -10,7 +10,7 @@ from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
-from ckptdoctor.engine.events import Progress
+from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.grafting.request import GraftRequest
 

@@ -43,9 +43,9 @@ _REFERENCES = (
 
 
 def reference_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The ways to say what a checkpoint should fit: one option for each of ``engine.settings.SOURCES``.
+    """The ways to say what a checkpoint should fit: one option for each of ``diagnose.settings.SOURCES``.
 
-    ``engine.targets.read_reference`` refuses more than one.
+    ``examine.targets.read_reference`` refuses more than one.
     """
     for option in reversed(_REFERENCES):
         command = option(command)

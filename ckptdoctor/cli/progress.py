@@ -10,7 +10,7 @@ from typing import TextIO
 
 from ckptdoctor.checkpoint import process, progress
 from ckptdoctor.cli.console import width
-from ckptdoctor.engine.events import Event, Progress
+from ckptdoctor.diagnose.events import Event, Progress
 from ckptdoctor.report.numbers import size
 
 _BAR = 24  # columns

@@ -12,10 +12,10 @@ from ckptdoctor.cli.console import complain, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, WithModel, reference_options
 from ckptdoctor.cli.progress import ProgressBar, drawn
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.diffing.headers import Measure
-from ckptdoctor.engine.reporting import Gathered, gathered, held_against, insist_on_room, write_page
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.report.gathering import Gathered, gathered, held_against, insist_on_room, write_page
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.numbers import size
 

@@ -7,7 +7,7 @@ import click
 from ckptdoctor.cli.console import emit, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json
-from ckptdoctor.engine.catalogue import all_rules
+from ckptdoctor.diagnose.catalogue import all_rules
 from ckptdoctor.report import rule_table
 
 

@@ -13,7 +13,7 @@ from ckptdoctor.cli.console import can_show, emit, narrate, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import drawn
-from ckptdoctor.engine.paths import STANDARD_INPUT, spooled
+from ckptdoctor.examine.paths import STANDARD_INPUT, spooled
 from ckptdoctor.look.contents import Part, read_part
 from ckptdoctor.look.measuring import Measurement, measured
 from ckptdoctor.report.numbers import plural

@@ -11,15 +11,15 @@ from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.formats.outputs import TORCH_ZIP
 from ckptdoctor.prove.same_contents import first_difference
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.writing import Copy, Recipe, Written, publish
 
 # the rules whose cures make an archive of a legacy file, and plain tensors of DTensors

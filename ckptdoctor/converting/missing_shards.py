@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.unread import unheld
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.directories.names import shard_sets
+from ckptdoctor.wording import plural
 
 _SETS = 20  # sets of numbered files that are looked at; whoever has more of them names no checkpoint
 _NAMED = 4  # of those that are lacking, how many are named

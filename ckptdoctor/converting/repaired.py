@@ -10,13 +10,13 @@ from dataclasses import replace
 from ckptdoctor import formats
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.events import Progress
-from ckptdoctor.engine.loadable import next_step, weights_only_refusal
-from ckptdoctor.engine.plan import Plan
-from ckptdoctor.engine.repair import Outcome, repair, replaces
+from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.errors import CkptDoctorError, WriteError
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Loader, NextStep, Proof
+from ckptdoctor.repair.loadable import next_step, weights_only_refusal
+from ckptdoctor.repair.plan import Plan
+from ckptdoctor.repair.repair import Outcome, repair, replaces
 from ckptdoctor.writing.target import Target, require_folder, resolve
 from ckptdoctor.writing.unfinished import temporary_folder
 

@@ -13,6 +13,8 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, Tensor,
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.diagnose.events import Event
+from ckptdoctor.diagnose.watching import Going, told, watched
 from ckptdoctor.differences import Difference, Pair, Section, Side, Single
 from ckptdoctor.diffing.names import Renaming, renaming
 from ckptdoctor.diffing.others import other_differences
@@ -20,8 +22,6 @@ from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.sections import Counterparts, counterparts
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.diffing.ties import ties
-from ckptdoctor.engine.events import Event
-from ckptdoctor.engine.watching import Going, told, watched
 
 Step = Callable[[Difference, Sequence[int]], None]  # hears what is known so far
 Watch = Callable[[Event], None]

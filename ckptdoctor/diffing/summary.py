@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Verdict
 from ckptdoctor.facts.parameters import BUFFERS
 from ckptdoctor.facts.shapes.kinds import is_head
+from ckptdoctor.wording import plural
 
 _NAMED = 4  # modules that are named one by one
 _ATTENTION = (

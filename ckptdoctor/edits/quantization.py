@@ -14,10 +14,10 @@ from math import isfinite, prod
 
 from ckptdoctor.checkpoint import DType, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits.elements import Dequantized, Elements, Shape, reshaped
 from ckptdoctor.edits.kinds import Dequantize
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.wording import plural
 
 SCALED, INT8, AFFINE, FOUR, SAME = "scaled", "int8", "affine", "four-bit", "same"
 TARGETS = ("float64", "float32", "float16", "bfloat16")

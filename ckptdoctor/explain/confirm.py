@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, show_path
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.explain.explanation import Verdict
 from ckptdoctor.explain.load_error import LoadError
 from ckptdoctor.explain.message import Hit
 from ckptdoctor.findings import FileReport, Finding
+from ckptdoctor.wording import plural
 
 # families and rules whose messages come from what is in the file; the others' may come from the program that loads it
 _OF_THE_FILE = ("F", "C", "D", "P", "W", "N", "M", "Q", "L")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
 from ckptdoctor.checkpoint.addresses import is_address, path_of
 from ckptdoctor.checkpoint.collecting import collector_paused
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Edit, SetSuffix, Truncate
 from ckptdoctor.errors import (
     CkptDoctorError,
@@ -26,6 +25,7 @@ from ckptdoctor.errors import (
     UnreadableError,
 )
 from ckptdoctor.formats.registry import built_in, folders, format_named, plugged_in
+from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.formats.wrapped.front import Front

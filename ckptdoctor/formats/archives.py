@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_zip import structs
@@ -16,6 +15,7 @@ from ckptdoctor.formats.torch_zip.end import find_end
 from ckptdoctor.formats.torch_zip.local import check_records
 from ckptdoctor.formats.torch_zip.record import Record, shown
 from ckptdoctor.formats.torch_zip.remarks import Remarks
+from ckptdoctor.wording import plural
 
 # more than this of a record that says something of the others (a pickle, JSON, code) is not read
 MAX_INDEX_BYTES = 128 << 20

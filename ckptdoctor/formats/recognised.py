@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.found import Found, container
 from ckptdoctor.formats.recognise.models import recognise_model
@@ -19,6 +18,7 @@ from ckptdoctor.formats.recognise.text import recognise_text
 from ckptdoctor.formats.recognise.zeros import recognise_zeros
 from ckptdoctor.formats.recognise.zips import recognise_zip
 from ckptdoctor.formats.sniff import sniff
+from ckptdoctor.wording import plural
 
 _NO_BYTES = "It has no bytes at all: download it again, or use the checkpoint that was saved before it."
 _EMPTY = Found("", _NO_BYTES, (Note(NoteKind.EMPTY, "the file is empty", offset=0),))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import FileIdentity, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import TruncatedError
+from ckptdoctor.wording import plural
 
 
 class Window:

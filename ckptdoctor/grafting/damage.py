@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from typing import TypeVar
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor
-from ckptdoctor.engine.deep import integrity_of
-from ckptdoctor.engine.events import Progress
-from ckptdoctor.engine.watching import Going, Watched, watched
+from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.diagnose.watching import Going, Watched, watched
+from ckptdoctor.examine.deep import integrity_of
 from ckptdoctor.facts.integrity import Damage, Integrity
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import not_finite

@@ -20,13 +20,11 @@ from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_p
 from ckptdoctor.checkpoint.patterns import named_paths
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.unread import told_of
-from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.diagnose.watching import Going
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.diffing.headers import held_against
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
-from ckptdoctor.engine.events import Progress
-from ckptdoctor.engine.request import require_local
-from ckptdoctor.engine.watching import Going
 from ckptdoctor.errors import DamagedError, RefusedError, UsageError
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.unwrapping import unwrapped_path
@@ -34,7 +32,9 @@ from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of, watched_work
 from ckptdoctor.grafting.recipe import Healed, recipe_of
 from ckptdoctor.grafting.request import GraftRequest, output_of
+from ckptdoctor.repair.request import require_local
 from ckptdoctor.values.alike import alike
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.target import resolve
 
 _NAMED = 3  # tensors that a message names

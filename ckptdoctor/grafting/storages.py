@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from ckptdoctor.checkpoint import KeyPath, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.checksums import Bytes
 from ckptdoctor.formats.compose.reading import of_storage
 from ckptdoctor.formats.compose.strided import length, refusal, segments
+from ckptdoctor.wording import plural
 from ckptdoctor.writing import Copy, Generated, Segment
 
 _RAW = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized dtypes are stored as

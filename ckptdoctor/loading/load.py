@@ -27,7 +27,6 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.checkpoint.unread import told_of, unread_files
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.crash import asking_for_torch
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values
@@ -36,6 +35,7 @@ from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import faults_of, require_sound
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import make_tensor
+from ckptdoctor.wording import plural
 
 _SIZE_BITS = 63
 

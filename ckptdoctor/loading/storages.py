@@ -8,9 +8,9 @@ import zlib
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.wording import plural, system_says
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.loading.runs import Runs
+from ckptdoctor.wording import plural, system_says
 
 if TYPE_CHECKING:
     import torch

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.checkpoint.tensor import storage_span
-from ckptdoctor.checkpoint.wording import count, plural
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.directories.coverage import uncovered
 from ckptdoctor.loading.inert import Inert
+from ckptdoctor.wording import count, plural
 
 if TYPE_CHECKING:
     import torch

@@ -39,7 +39,7 @@ def filtered(part: Part, checkpoint: Checkpoint, text: str, path: str) -> Part:
 
 
 def _examined(path: str) -> FileReport:
-    from ckptdoctor.engine.diagnose import check
+    from ckptdoctor.examine.file import check
 
     return check(path)
 

@@ -10,8 +10,8 @@ from importlib.util import find_spec
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
-from ckptdoctor.engine.events import Event
-from ckptdoctor.engine.watching import told, watched
+from ckptdoctor.diagnose.events import Event
+from ckptdoctor.diagnose.watching import told, watched
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.values import Values
 from ckptdoctor.look.contents import Part, part_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.pickles.budgets import Budgets, exceeded
 from ckptdoctor.pickles.folded import FoldedTensor
 from ckptdoctor.pickles.graph import Ambiguity, GlobalUse, Made, Value
+from ckptdoctor.wording import plural
 
 # Bytes after which the budgets are looked at again: an opcode is at least a byte, so no count can run away in between.
 PAUSE = 65_536

@@ -21,7 +21,7 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.checkpoint.reshaping import nodes_below
-from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.wording import plural
 
 # what must agree of two tensors, with the word for it; storages and parts are compared on their own
 _OF_TENSORS = (

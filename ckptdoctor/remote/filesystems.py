@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
+from ckptdoctor.wording import plural
 
 _DELAYS = (0.5, 1.0)
 _MOST_NAMED = 3

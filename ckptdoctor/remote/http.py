@@ -10,12 +10,12 @@ import time
 from http.client import HTTPException, HTTPResponse, IncompleteRead
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote import answers
 from ckptdoctor.remote.connection import Connection, basic
 from ckptdoctor.remote.downloading import download_first
 from ckptdoctor.remote.source import HEAD_BYTES
+from ckptdoctor.wording import plural
 
 # a file of at most so many bytes is read whole where its server does not serve parts
 SMALL = 16 << 20

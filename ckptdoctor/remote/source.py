@@ -6,9 +6,9 @@ from typing import Protocol
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import TruncatedError, UnreadableError
 from ckptdoctor.remote.downloading import download_first
+from ckptdoctor.wording import plural
 
 # the beginning of a file, where headers are, and its end, where the directory of an archive is; together they are less
 # than one percent of 100 MB, and the directory of 1,000 records fits

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ckptdoctor.checkpoint.wording import PRINTABLE_BITS
-from ckptdoctor.checkpoint.wording import count as count
-from ckptdoctor.checkpoint.wording import plural as plural
+from ckptdoctor.wording import PRINTABLE_BITS
+from ckptdoctor.wording import count as count
+from ckptdoctor.wording import plural as plural
 
 
 def size(nbytes: int) -> str:

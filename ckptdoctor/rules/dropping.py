@@ -21,7 +21,7 @@ _LEADS = 4  # modules that one line of Python names
 def drop_fix(comparison: Comparison, keys: Iterable[str], safety: Safety) -> tuple[Fix | None, str]:
     """The fix that drops these keys (as they are called after all cures), or advice where it takes too many options.
 
-    Of an unsafe one that drops the only copy of a weight no command is printed (``engine.printable``).
+    Of an unsafe one that drops the only copy of a weight no command is printed (``examine.printable``).
     """
     going = [comparison.cured.here[key] for key in keys]
     patterns = drop_patterns(comparison.checkpoint, going)

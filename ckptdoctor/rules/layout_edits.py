@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 
 from ckptdoctor.checkpoint import KeyPath, Tensor
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Drop, Edit, Fill, Fuse, Rename, Reshape, Split, Transpose
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.alignment import Comparison
@@ -26,6 +25,7 @@ from ckptdoctor.facts.published.table import (
 )
 from ckptdoctor.facts.qkv import HEAD_SIZES
 from ckptdoctor.rules.choosing import auto_option
+from ckptdoctor.wording import plural
 
 _NUMBERS = 3  # numbers of heads that are offered
 

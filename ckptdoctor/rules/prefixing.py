@@ -53,7 +53,7 @@ def _fix(comparison: Comparison, state_dict: StateDict, prefix: Prefix, renamed:
     if collision is not None:  # only keys without tensors can still be in the way
         return None
     verb = "add" if prefix.added else "strip"
-    # whatever wrappers put before keys goes by one option, and before the prefix (engine.request)
+    # whatever wrappers put before keys goes by one option, and before the prefix (repair.request)
     options = [f"--drop {shlex.quote(show_part(path[-1]))}" for path in dropped]
     options += ["--strip-module"] if comparison.cures else []
     return Fix(

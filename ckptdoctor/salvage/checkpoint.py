@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at, progress
 from ckptdoctor.checkpoint.progress import Phase
+from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.engine.events import Progress
-from ckptdoctor.engine.request import FixRequest, require_local
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.facts.zero_tail import zero_tail
 from ckptdoctor.findings import LostTensor, SalvageReport
+from ckptdoctor.repair.request import FixRequest, require_local
 
 if TYPE_CHECKING:
-    from ckptdoctor.engine.plan import Plan
+    from ckptdoctor.repair.plan import Plan
 
 Watch = Callable[[Progress], None]
 
@@ -53,7 +53,7 @@ def salvage(path: str, output: str | None = None, *, force: bool = False) -> Sal
 
         return salvage_folder(path, output, force=force)
     planned = plan_salvage(path, output or beside(path), force=force)
-    from ckptdoctor.engine.repair import repair
+    from ckptdoctor.repair.repair import repair
 
     repair(planned.plan)
     return planned.report
@@ -83,7 +83,7 @@ def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | 
         expected = apply(original, edits)
         recipe = formats.rewrite(source, original, edits)
     steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
-    from ckptdoctor.engine.plan import Plan
+    from ckptdoctor.repair.plan import Plan
 
     plan = Plan(FixRequest(path, output, force=force), output, original, expected, steps, recipe)
     return Salvage(plan, _report(plan, lost, state))

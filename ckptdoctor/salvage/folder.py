@@ -10,9 +10,7 @@ from functools import partial
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FolderSource, NoteKind
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.converting.folder import publish_folder
-from ckptdoctor.engine.verify import verify
 from ckptdoctor.errors import (
     CkptDoctorError,
     NotACheckpointError,
@@ -28,7 +26,9 @@ from ckptdoctor.formats.directories.names import SINGLE
 from ckptdoctor.formats.directories.overlay import Overlay
 from ckptdoctor.formats.directories.unreadable import why, why_closed
 from ckptdoctor.formats.directories.weights import Weights, weights_in
+from ckptdoctor.repair.verify import verify
 from ckptdoctor.salvage.checkpoint import Salvage, plan_salvage
+from ckptdoctor.wording import plural
 from ckptdoctor.writing import Literal, Part, Recipe
 
 _INDEXES = {"safetensors": "model.safetensors.index.json", "bin": "pytorch_model.bin.index.json"}

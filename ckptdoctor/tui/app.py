@@ -14,7 +14,7 @@ from textual.screen import Screen
 from textual.theme import ThemeProvider
 
 from ckptdoctor.crash import one_line, wants_trace
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.commands import BrowserCommands
 from ckptdoctor.tui.in_turn import InTurn

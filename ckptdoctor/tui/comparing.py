@@ -11,11 +11,11 @@ from time import perf_counter
 from textual.message_pump import MessagePump
 from textual.worker import Worker, get_current_worker
 
+from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.differences import Difference
 from ckptdoctor.diffing.headers import diff
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.values import compare_values_of
-from ckptdoctor.engine.events import Progress
 from ckptdoctor.tui.background import guarded
 from ckptdoctor.tui.examining import collect_again
 from ckptdoctor.tui.messages import ComparingFailed, ComparisonMade, Progressed, ValuesCompared

@@ -10,9 +10,9 @@ from threading import Event
 from textual.message_pump import MessagePump
 from textual.worker import Worker, get_current_worker
 
-from ckptdoctor.engine import events
-from ckptdoctor.engine.diagnose import diagnose
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose import events
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import diagnose
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.report.contents import header
 from ckptdoctor.tui.background import guarded

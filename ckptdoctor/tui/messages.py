@@ -9,7 +9,7 @@ from typing import Any
 from textual.message import Message
 
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.engine.events import Progress
+from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.findings import FileReport, Finding, RepairReport
 from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.comparison import Comparison, News

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from textual.message_pump import MessagePump
 
-from ckptdoctor.engine.events import Progress
+from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.tui.background import guarded
 from ckptdoctor.tui.messages import Progressed, RepairDone, RepairFailed
 
 if TYPE_CHECKING:
-    from ckptdoctor.engine.plan import Plan
+    from ckptdoctor.repair.plan import Plan
 
 
 class Repairing:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from threading import Lock
 
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.engine.settings import Settings
-from ckptdoctor.engine.targets import read_reference
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.targets import read_reference
 
 _NAMES = ("like", "model", "config")  # the fields of Settings that name it
 
@@ -24,7 +24,7 @@ class Target:
     def read(self) -> Reference | None:
         """What it expects, None where none is named; for a thread, since only the first call reads and others wait.
 
-        Raises what ``engine.targets.read_reference`` does; then the next call tries again.
+        Raises what ``examine.targets.read_reference`` does; then the next call tries again.
         """
         with self._reading:
             if self._reference is None and self.is_named:

@@ -13,9 +13,9 @@ from typing import BinaryIO
 from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import DamagedError, StoppedError, UnreadableError
 from ckptdoctor.formats.compose.strided import length, refusal, segments
+from ckptdoctor.wording import system_says
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
 BLOCK = 1 << 19  # two of them stay in the cache of a core

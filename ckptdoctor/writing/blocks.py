@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint.descriptors import read_at
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import WriteError
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Copy, Literal, Segment
 

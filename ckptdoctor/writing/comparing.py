@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from ckptdoctor.checkpoint.descriptors import read_at
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import WriteError
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.blocks import Reading, blocks
 from ckptdoctor.writing.filling import Done
 from ckptdoctor.writing.originals import Originals

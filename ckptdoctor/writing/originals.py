@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from ckptdoctor.checkpoint import FileIdentity
-from ckptdoctor.checkpoint.wording import system_says
 from ckptdoctor.errors import WriteError
+from ckptdoctor.wording import system_says
 from ckptdoctor.writing.system import BINARY
 
 # files kept open at once beside the first; opening one again costs little

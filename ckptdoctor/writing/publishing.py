@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity, process, progress
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import WriteError
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.attributes import restore
 from ckptdoctor.writing.comparing import compare
 from ckptdoctor.writing.filling import fill, reserve

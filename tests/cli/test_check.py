@@ -291,7 +291,7 @@ def test_configuration_applies_and_options_replace_it(shelf, tmp_path):
 def test_a_bug_is_one_line_and_status_2(shelf):
     """What nobody foresaw is one line on stderr, and the environment can ask for the whole trace."""
     code = (
-        "import ckptdoctor.engine.examine as examine\n"
+        "import ckptdoctor.examine.files as examine\n"
         "from ckptdoctor.cli.main import main\n"
         "def broken(*arguments): raise ZeroDivisionError('unforeseen')\n"
         "examine.diagnose = broken\n"

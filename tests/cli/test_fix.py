@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import ckptdoctor
 from tests import commands
-from tests.engine.checkpoints import load, save, training
+from tests.repair.checkpoints import load, save, training
 from tests.writing.helpers import leftovers
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from ckptdoctor.cli.main import main
-from tests.engine.checkpoints import save
+from tests.repair.checkpoints import save
 
 
 @pytest.fixture

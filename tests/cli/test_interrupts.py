@@ -279,8 +279,8 @@ def test_a_thread_that_computes_ends_with_the_process(tmp_path):
     """Where work does not hear that it shall stop, nothing is torn down under it: the process ends with its status."""
     code = (
         "import sys, threading, time\n"
-        "from ckptdoctor.engine import watching\n"
-        "from ckptdoctor.engine.watching import told, watched\n"
+        "from ckptdoctor.diagnose import watching\n"
+        "from ckptdoctor.diagnose.watching import told, watched\n"
         "from ckptdoctor.checkpoint import process\n"
         "from ckptdoctor.cli import main\n"
         "import torch\n"

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from ckptdoctor.cli.main import COMMANDS, cli
-from ckptdoctor.engine.catalogue import all_rules
+from ckptdoctor.diagnose.catalogue import all_rules
 from tests.commands import run
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ckptdoctor.cli import progress
 from ckptdoctor.cli.progress import ProgressBar, line
-from ckptdoctor.engine.events import Finished, Progress
+from ckptdoctor.diagnose.events import Finished, Progress
 
 
 class Terminal(io.StringIO):

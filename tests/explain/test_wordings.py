@@ -8,7 +8,7 @@ import click
 import pytest
 
 from ckptdoctor.cli.main import cli
-from ckptdoctor.engine.catalogue import all_rules
+from ckptdoctor.diagnose.catalogue import all_rules
 from ckptdoctor.explain.codes import NAMES
 from ckptdoctor.explain.explanation import explain
 from ckptdoctor.explain.recognise import FAMILIES, MESSAGES

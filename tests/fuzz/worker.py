@@ -30,10 +30,10 @@ import torch
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Rename, Retag
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UnreadableError
+from ckptdoctor.examine.file import check
 from ckptdoctor.late import complete_all
 from ckptdoctor.loading import load
 from ckptdoctor.pickles import decode, encode, prove
@@ -128,7 +128,8 @@ def of_commands(folder: Path) -> Callable[[int], str]:
 
 def warm_up(path: Path) -> None:
     """Import everything that is imported lazily, so that the hook sees only what a file brings about."""
-    for part in ("formats", "facts", "rules", "engine", "remote", "values", "writing"):
+    for part in ("formats", "facts", "rules", "edits", "diagnose", "repair", "examine", "remote", "values", "writing"):
+        assert (ROOT / part).is_dir()
         for module in walk_packages([str(ROOT / part)], f"ckptdoctor.{part}."):
             import_module(module.name)
     for module in walk_packages(encodings.__path__, "encodings."):

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from ckptdoctor.edits.grafts import Ground
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.grafting.heal import graft
-from tests.engine.grafting import (
+from tests.grafting.copies import (
     NAN,
     SAVE,
     asked,

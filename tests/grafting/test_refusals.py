@@ -17,7 +17,7 @@ from ckptdoctor.cli.main import run
 from ckptdoctor.edits.grafts import Ground
 from ckptdoctor.errors import RefusedError, UsageError, WriteError
 from ckptdoctor.grafting.heal import graft
-from tests.engine.grafting import NAN, asked, flip, network, places, with_nan
+from tests.grafting.copies import NAN, asked, flip, network, places, with_nan
 
 
 def test_another_training_step_needs_consent(tmp_path):

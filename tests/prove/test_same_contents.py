@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.prove.same_contents import first_difference
 from tests.builders import saving_tags, tagged
-from tests.engine.checkpoints import training
+from tests.repair.checkpoints import training
 
 NAN = float("nan")
 

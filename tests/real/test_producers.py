@@ -19,11 +19,11 @@ from torch.utils.data import DataLoader, TensorDataset
 import ckptdoctor
 from ckptdoctor.errors import RefusedError
 from tests.commands import run
-from tests.engine.test_loadable import disagreement
 from tests.libraries import accelerate, lightning, real, transformers
 from tests.real import producers_gloo
 from tests.real.producers import PRODUCERS, Made
 from tests.real.same import assert_same, bits, tensors_of
+from tests.repair.test_loadable import disagreement
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -8,7 +8,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ckptdoctor.checkpoint import Extent
-from ckptdoctor.engine.catalogue import all_rules
+from ckptdoctor.diagnose.catalogue import all_rules
 from ckptdoctor.findings import Finding, Location, Report, Severity
 from ckptdoctor.report import sarif
 from ckptdoctor.report.sarif_places import uri

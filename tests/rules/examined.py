@@ -8,9 +8,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Finding
 from ckptdoctor.rules.examples import Example
 from tests.builders import build

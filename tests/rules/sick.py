@@ -14,14 +14,14 @@ from pathlib import Path
 
 from ckptdoctor.cli.fix import _request as request_of
 from ckptdoctor.cli.fix import command
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Finding
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules

@@ -14,8 +14,8 @@ from torch.distributed._shard import sharded_tensor
 from torch.distributed._shard.sharded_tensor.metadata import MEM_FORMAT_ENCODING
 from torch.distributed._shard.sharding_spec import ChunkShardingSpec
 
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 
 
 def findings(path, **settings):

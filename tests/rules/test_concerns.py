@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import save_file
 
 from ckptdoctor.checkpoint import Checkpoint, Container
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.facts.globals import is_allowed
 from ckptdoctor.rules import concerns
 from ckptdoctor.rules.registry import all_rules
 
-READING = "import sys; from ckptdoctor.engine.diagnose import check; check(sys.argv[1])"
+READING = "import sys; from ckptdoctor.examine.file import check; check(sys.argv[1])"
 TOLD = f"{READING}; print(*[name for name in sys.modules if name.startswith('ckptdoctor.rules.')])"
 
 

@@ -16,13 +16,13 @@ import numpy as np
 import pytest
 import torch
 
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import Cast, Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
+from ckptdoctor.examine.file import check
 from ckptdoctor.loading import load
 from ckptdoctor.loading.inert import Inert
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import SECTIONS, Rule
 from ckptdoctor.rules.registry import all_rules

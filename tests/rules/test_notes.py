@@ -62,7 +62,7 @@ def test_many_notes_of_one_kind_are_summed_up():
 
 
 def test_what_was_not_examined_is_listed(tmp_path):
-    """A note of that kind is no finding, and the engine lists it among what was skipped."""
+    """A note of that kind is no finding, and the report lists it among what was skipped."""
     assert findings(checkpoint("torch zip", Note(NoteKind.NOT_EXAMINED, "too deep"))) == []
 
 

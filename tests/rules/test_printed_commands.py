@@ -15,8 +15,8 @@ import torch
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.engine.diagnose import check
 from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.examine.file import check
 from ckptdoctor.loading import load
 from ckptdoctor.rules.examples import Example
 from tests.builders import build, build_like

@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 import ckptdoctor
 from ckptdoctor.cli.salvage import command
-from ckptdoctor.engine.diagnose import check
 from ckptdoctor.errors import NotACheckpointError, RefusedError, UsageError, WriteError
+from ckptdoctor.examine.file import check
 from ckptdoctor.salvage import folder as salvage_folder
 from ckptdoctor.salvage.checkpoint import salvage
 from tests import broken_shards

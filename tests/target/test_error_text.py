@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from ckptdoctor import formats
-from ckptdoctor.engine.diagnose import check
 from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.examine.file import check
 from ckptdoctor.explain.load_error import LoadError, Mismatch
 from ckptdoctor.target import Expected
 from ckptdoctor.target.error_text import as_reference, from_error, read_error, reference_from_error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.tui.models.side_by_side import Show
 from ckptdoctor.tui.screens.compare import CompareScreen
 from ckptdoctor.tui.widgets.compare_view import CompareView

@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from ckptdoctor.engine.events import Progress
+from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.models.pace import Pace, duration
 from tests.tui import NORMAL, browse, press, settled, text_of

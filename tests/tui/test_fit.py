@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.widgets.fit_view import NamesView

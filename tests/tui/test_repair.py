@@ -163,7 +163,7 @@ def test_failure_is_one_sentence(folder, monkeypatch):
 
 def test_stopping(folder, monkeypatch):
     """Escape while it is written leaves nothing."""
-    from ckptdoctor.engine.repair import repair
+    from ckptdoctor.repair.repair import repair
     from ckptdoctor.tui import repairing
 
     def slowly(plan, watch):

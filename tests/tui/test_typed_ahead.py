@@ -8,10 +8,10 @@ import threading
 import pytest
 from textual.widgets import Input
 
-from ckptdoctor.engine.diagnose import diagnose
-from ckptdoctor.engine.events import Finished
-from ckptdoctor.engine.fit import fit_to
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.events import Finished
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import diagnose
+from ckptdoctor.fit.fit import fit_to
 from ckptdoctor.tui import examining
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens import fit

@@ -10,7 +10,7 @@ import torch
 from textual.events import Paste
 from textual.widgets import Input
 
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.confirm import ConfirmScreen
 from ckptdoctor.tui.screens.repair import RepairScreen

@@ -11,10 +11,10 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from ckptdoctor.checkpoint import FileSource, Storage
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.elements import chunks
+from ckptdoctor.wording import plural
 
 _CHUNK = 1 << 20
 _CODES = {2: "H", 4: "I", 8: "Q"}

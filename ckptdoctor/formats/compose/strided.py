@@ -7,10 +7,10 @@ from math import prod
 
 from ckptdoctor.checkpoint import Storage, Tensor, show_path
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous, storage_span
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits.elements import Elements, Joined, View
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.reading import Made, Place, of_storage
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
 # classes of tensors that are nothing but their values

@@ -10,13 +10,13 @@ from hashlib import blake2b
 
 from ckptdoctor.checkpoint import Node, Storage, Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.checksums import checksums
 from ckptdoctor.formats.compose.pickling import pickled
 from ckptdoctor.formats.compose.reading import of_storage
 from ckptdoctor.formats.compose.strided import segments, turn_of
 from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.wording import plural
 
 Sizes = tuple[int, ...]
 

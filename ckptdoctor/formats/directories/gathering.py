@@ -22,10 +22,10 @@ from ckptdoctor.checkpoint import (
     Tensor,
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.formats.directories.grafting import Graft
 from ckptdoctor.formats.directories.unreadable import why, why_closed
+from ckptdoctor.wording import plural
 
 
 class Gathering:

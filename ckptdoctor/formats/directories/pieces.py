@@ -7,7 +7,6 @@ from math import prod
 
 from ckptdoctor.checkpoint import Elided, GlobalName, KeyPath, Node, Note, NoteKind, Storage, Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, HostileError, UnreadableError
 from ckptdoctor.formats.directories.coverage import uncovered
 from ckptdoctor.formats.directories.gathering import Gathering
@@ -16,6 +15,7 @@ from ckptdoctor.formats.directories.metadata import Entry, Item, Metadata, Sizes
 from ckptdoctor.formats.directories.templates import Templates
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT
 from ckptdoctor.formats.window import Window
+from ckptdoctor.wording import plural
 
 # values lie one behind the other in a file: together they are no longer than it
 _MOST_USES = 4

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Note, NoteKind, Part, Tensor
 from ckptdoctor.checkpoint.unread import UNREAD
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.directories.gathering import Gathering, told
 from ckptdoctor.formats.directories.grafting import Graft
 from ckptdoctor.formats.directories.index import Index
 from ckptdoctor.formats.directories.names import Shards
+from ckptdoctor.wording import plural
 
 _NAMED = 4  # keys or files named in a note before the rest is counted
 

@@ -17,7 +17,6 @@ from ckptdoctor.checkpoint import (
     Source,
     Storage,
 )
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Edit
 from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError, UnreadableError
 from ckptdoctor.formats.asides import behind, of_texts
@@ -30,6 +29,7 @@ from ckptdoctor.formats.torch_zip.data import MAX_PICKLE_BYTES, MAX_WORD_BYTES
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.inner import texts_of
+from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.writing.recipe import Recipe

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import FolderSource, Mapping, Node, NoteKind, Part
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.directories.gathering import Gathering
 from ckptdoctor.formats.directories.index import Index, read_index
 from ckptdoctor.formats.directories.names import CONFIGS, SINGLE, Shards, indexes, shard_sets
 from ckptdoctor.formats.directories.union import union
+from ckptdoctor.wording import plural
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,6 @@ from ckptdoctor.checkpoint import (
     Tensor,
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.archives import Archive, archive_of, insisted, is_whole, stored
 from ckptdoctor.formats.numpy_files.header import PREFIX, Header, header_size, parse
@@ -31,6 +30,7 @@ from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, OTHER_ORDER, left_
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Record, shown
 from ckptdoctor.formats.unrepairable import refused
+from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
     from ckptdoctor.edits import Edit

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Extent, Node, Note, NoteKind, Source, Storage
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.numpy_files.header import MAGIC, PREFIX, Header, header_size, parse
 from ckptdoctor.formats.numpy_files.pickled import named_in
 from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, left_out, opaque, reason, tensor
 from ckptdoctor.formats.unrepairable import refused
+from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
     from ckptdoctor.edits import Edit

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from math import prod
 
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.numpy_files.elements import Element, element
+from ckptdoctor.wording import plural
 
 MAGIC = b"\x93NUMPY"
 

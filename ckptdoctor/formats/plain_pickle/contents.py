@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, GlobalName, Note, NoteKind, Source
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.plain_pickle.reader import PickleReader, storages_of
 from ckptdoctor.formats.plain_pickle.storages import LOADER
 from ckptdoctor.formats.plain_pickle.stream import Stream, read_stream
@@ -13,6 +12,7 @@ from ckptdoctor.formats.torch_objects.interpret import changed_elsewhere, read_u
 from ckptdoctor.formats.torch_objects.sweep import nodes
 from ckptdoctor.formats.torch_objects.values import CALLS, full_name
 from ckptdoctor.pickles.graph import GlobalUse, Made
+from ckptdoctor.wording import plural
 
 _LOADER = ("torch.storage", "_load_from_bytes")
 

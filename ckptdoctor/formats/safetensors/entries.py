@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import BY_SAFETENSORS
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.safetensors.strict_json import MAX_DEPTH, Pairs
+from ckptdoctor.wording import plural
 
 # the largest number that the crate can hold (usize)
 MAX_NUMBER = (1 << 64) - 1

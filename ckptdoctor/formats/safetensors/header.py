@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Note, NoteKind, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.safetensors.entries import Info, info_from, make_object
 from ckptdoctor.formats.safetensors.layout import check_layout
 from ckptdoctor.formats.safetensors.remarks import MOST, Remarks, quoted
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
 from ckptdoctor.formats.safetensors.strict_json import parse
+from ckptdoctor.wording import plural
 
 METADATA = "__metadata__"
 

@@ -6,9 +6,9 @@ from math import prod
 
 from ckptdoctor.checkpoint import NoteKind
 from ckptdoctor.checkpoint.notes import IN_FRONT
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.safetensors.entries import MAX_NUMBER, Info
 from ckptdoctor.formats.safetensors.remarks import Remarks, quoted
+from ckptdoctor.wording import plural
 
 # torch has no tensors of more dimensions
 MAX_DIMENSIONS = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ckptdoctor.checkpoint import KeyPath, Note, NoteKind
-from ckptdoctor.checkpoint.wording import plural
+from ckptdoctor.wording import plural
 
 # notes of one kind that are told; the others are counted
 MOST = 20

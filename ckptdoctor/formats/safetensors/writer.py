@@ -13,7 +13,6 @@ from json import dumps
 from typing import Any
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, show_path
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import (
     Cast,
     Clone,
@@ -46,6 +45,7 @@ from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BY
 from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
 from ckptdoctor.formats.safetensors.tensors import cast_tensors, edit_tensors, place_in_values
 from ckptdoctor.formats.safetensors.values import Piece, Values, segments, united
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Literal, Recipe
 
 _ALIGNMENT = 8

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.notes import IN_FRONT
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_legacy.stream import Stream
 from ckptdoctor.formats.torch_objects.contents import LEGACY_ID
 from ckptdoctor.formats.torch_objects.storages import Claim, claim_of
 from ckptdoctor.formats.torch_objects.sweep import storage_references
+from ckptdoctor.wording import plural
 
 COUNT_BYTES = 8
 

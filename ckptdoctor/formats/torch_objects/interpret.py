@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import GlobalName, Note, NoteKind
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_objects.contents import Contents, StorageTable
 from ckptdoctor.formats.torch_objects.lookups import named
 from ckptdoctor.formats.torch_objects.makers import REACHING
@@ -13,6 +12,7 @@ from ckptdoctor.formats.torch_objects.sweep import nodes, storage_references
 from ckptdoctor.formats.torch_objects.tensors import INNER_READS, TensorReader
 from ckptdoctor.formats.torch_objects.tree import TreeBuilder
 from ckptdoctor.pickles.graph import Pickle
+from ckptdoctor.wording import plural
 
 
 def interpret(pickle: Pickle, storages: StorageTable, member: str, *, whole: bool = False) -> Contents:

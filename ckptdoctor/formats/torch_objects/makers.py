@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import DType, KeyPath, Special, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME, BY_STORAGE_CLASS
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_objects.arguments import Details, NotOurs, device_name, layout_name, plain_dict
 from ckptdoctor.formats.torch_objects.arrays import array_of
 from ckptdoctor.formats.torch_objects.movers import FROM_ARRAY, FROM_CPU, PLAIN_MAKERS
@@ -24,6 +23,7 @@ from ckptdoctor.formats.torch_objects.values import bare, dtype, full_name, inte
 from ckptdoctor.formats.torch_objects.views import OddTensor, shape_of, view_of
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS
 from ckptdoctor.pickles.graph import Made, Value
+from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
     from ckptdoctor.formats.torch_objects.tensors import TensorReader

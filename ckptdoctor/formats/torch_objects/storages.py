@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_objects.contents import LEGACY_ID, ZIP_ID, StorageTable
 from ckptdoctor.formats.torch_objects.values import bare, full_name, integer, items, text
 from ckptdoctor.pickles.folded import FoldedTensor
 from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value
+from ckptdoctor.wording import plural
 
 # torch counts bytes of storages and offsets of tensors in 64-bit signed integers
 MAX_COUNT = (1 << 63) - 1

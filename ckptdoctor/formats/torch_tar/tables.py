@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.torch_objects.slots import children
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT, storage_key
@@ -24,6 +23,7 @@ from ckptdoctor.formats.window import Window
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.decode import follow
 from ckptdoctor.pickles.graph import GlobalUse, Value
+from ckptdoctor.wording import plural
 
 STORAGES, TENSORS = "storages", "tensors"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import NoteKind, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.end import End
 from ckptdoctor.formats.torch_zip.remarks import Remarks
+from ckptdoctor.wording import plural
 
 # flag bits for which torch's reader refuses the record, or the whole archive, and why
 _REFUSED_FLAGS = (

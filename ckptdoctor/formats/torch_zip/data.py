@@ -6,10 +6,10 @@ import zlib
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Record, shown
+from ckptdoctor.wording import plural
 
 # the longest pickle that is decoded; a checkpoint of 50,000 tensors has one of 7 MB
 MAX_PICKLE_BYTES = 1 << 30

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import NoteKind, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, NotACheckpointError
 from ckptdoctor.formats.torch_zip.central import read_entries
 from ckptdoctor.formats.torch_zip.end import find_end
@@ -11,6 +10,7 @@ from ckptdoctor.formats.torch_zip.local import check_records, first_name
 from ckptdoctor.formats.torch_zip.names import check_names, choose_prefix, look_up
 from ckptdoctor.formats.torch_zip.record import Directory, Record, ascii_lower
 from ckptdoctor.formats.torch_zip.remarks import Remarks
+from ckptdoctor.wording import plural
 
 
 def read_directory(source: Source) -> Directory:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import NoteKind, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.remarks import Remarks
+from ckptdoctor.wording import plural
 
 # miniz gives up looking for the end record about this far from the end of the file
 _REACH = structs.MAX16 + structs.END.size

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from itertools import repeat
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import HostileError
 from ckptdoctor.formats.torch_zip.record import Record, ascii_lower, raw_name, shown
 from ckptdoctor.formats.torch_zip.remarks import Remarks
+from ckptdoctor.wording import plural
 
 # torch copies names into a buffer of this many bytes, the last of them 0
 _LONGEST_NAME = 511

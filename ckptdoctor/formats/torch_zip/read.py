@@ -6,7 +6,6 @@ import zlib
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, Note, NoteKind, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch_objects import interpret
 from ckptdoctor.formats.torch_zip import structs
@@ -23,6 +22,7 @@ from ckptdoctor.formats.torch_zip.storages import ZipStorages
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.inner import texts_of
+from ckptdoctor.wording import plural
 
 NAME = "torch zip"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.making import make_extent, make_storage
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Directory, shown
+from ckptdoctor.wording import plural
 
 
 class ZipStorages:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.central import Entry
 from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, local_header
 from ckptdoctor.formats.torch_zip.record import Record
 from ckptdoctor.formats.torch_zip.remarks import Remarks
+from ckptdoctor.wording import plural
 
 _FLAGS = (structs.UTF8, structs.UTF8 | structs.HAS_DESCRIPTOR)
 

@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.edits import Cast, Edit
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
@@ -31,6 +30,7 @@ from ckptdoctor.formats.torch_zip.record import Directory, Record, ascii_lower, 
 from ckptdoctor.formats.torch_zip.remake import copied, remade
 from ckptdoctor.formats.torch_zip.storages import ZipStorages
 from ckptdoctor.pickles import Pickle, encode, prove
+from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Literal, Recipe
 
 

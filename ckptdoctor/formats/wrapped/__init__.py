@@ -26,7 +26,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 
 from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
 from ckptdoctor.formats.recognise.found import shortened
 from ckptdoctor.formats.recognise.members import listed
@@ -39,6 +38,7 @@ from ckptdoctor.formats.wrapped.sieves import sieve_of
 from ckptdoctor.formats.wrapped.streams import STREAMS
 from ckptdoctor.formats.wrapped.thin import Thin
 from ckptdoctor.formats.wrapped.unpacking import HEAD, may_be_checkpoint, unpacked, within_bounds
+from ckptdoctor.wording import plural
 
 __all__ = ["opened_inside", "passed_by", "split_member"]
 

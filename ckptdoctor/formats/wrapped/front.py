@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FileIdentity, NoteKind, Source
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
 from ckptdoctor.formats.safetensors.header import read_header
 from ckptdoctor.formats.safetensors.reader import remember
@@ -18,6 +17,7 @@ from ckptdoctor.formats.torch_legacy.stream import is_legacy, read_stream
 from ckptdoctor.formats.wrapped.streams import decompressed
 from ckptdoctor.formats.wrapped.thin import Thin
 from ckptdoctor.formats.wrapped.unpacking import within_bounds
+from ckptdoctor.wording import plural
 
 # what says that it is no longer is unpacked as a whole, which tells whether it is: that takes a moment
 SMALL = 64 << 20

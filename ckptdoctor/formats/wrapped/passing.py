@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import FileIdentity, Source
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.errors import TruncatedError
+from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
     from ckptdoctor.formats.wrapped.unpacking import Writer

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.budgets import exceeded
 from ckptdoctor.pickles.machine import PAUSE, Handler, Machine
+from ckptdoctor.wording import plural
 
 
 def _proto(m: Machine, at: int) -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from struct import unpack_from
 
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import NO_MEMO, Literal, Made, Node, Popped, Step, Value, plain
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
+from ckptdoctor.wording import plural
 
 _INDEX = re.compile(rb"0|[1-9][0-9]{0,18}")
 _ANY_INDEX = re.compile(rb"\s*\+?[0-9]+(?:_[0-9]+)*\s*")

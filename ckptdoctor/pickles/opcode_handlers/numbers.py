@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from struct import unpack_from
 
-from ckptdoctor.checkpoint.wording import plural
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.budgets import exceeded
 from ckptdoctor.pickles.graph import Literal
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
+from ckptdoctor.wording import plural
 
 
 def push_constant(m: Machine, value: bool | int | float | None, begin: int, end: int) -> int:

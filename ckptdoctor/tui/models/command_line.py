@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.checkpoint.arguments import complete
-from ckptdoctor.engine.settings import SOURCES, Settings
+from ckptdoctor.diagnose.settings import SOURCES, Settings
 from ckptdoctor.filters.language import parse
 from ckptdoctor.report.shell import quote, word
 
 if TYPE_CHECKING:
-    from ckptdoctor.engine.request import FixRequest
+    from ckptdoctor.repair.request import FixRequest
 
 
 @runtime_checkable

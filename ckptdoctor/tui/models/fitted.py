@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ckptdoctor.checkpoint.coverage import Coverage
-from ckptdoctor.engine.fit import Fit, Misfit, Pair
+from ckptdoctor.fit.fit import Fit, Misfit, Pair
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.grouping import grouped
 from ckptdoctor.report.numbers import plural, shape

@@ -17,8 +17,8 @@ from textual.widgets import ContentSwitcher
 from ckptdoctor.checkpoint import addresses, show_path
 from ckptdoctor.checkpoint.coverage import Coverage
 from ckptdoctor.diagnose.findings import worst_first
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.filters.language import parse
 from ckptdoctor.filters.table import Rows
 from ckptdoctor.findings import FileReport, Finding
@@ -50,7 +50,7 @@ from ckptdoctor.tui.widgets.title_bar import TitleBar, counted
 from ckptdoctor.tui.widgets.tree_view import TreeView
 
 if TYPE_CHECKING:
-    from ckptdoctor.engine.offers import Offer
+    from ckptdoctor.examine.offers import Offer
 
 # why something was not read that reading every byte is not about
 _NEVER_READ = ("--model, --like", "there are none")
@@ -303,7 +303,7 @@ class BrowserScreen(Screen[None], Filling):
         findings, report = list(self.findings), self.report
 
         def work() -> list[Offer]:
-            from ckptdoctor.engine.offers import offers
+            from ckptdoctor.examine.offers import offers
 
             # planning takes long to import and nothing else needs it: here, so that ``_offer`` finds it ready
             import_module("ckptdoctor.tui.screens.repair")

@@ -16,9 +16,9 @@ from textual.widgets import Static
 from textual.worker import Worker
 
 from ckptdoctor.checkpoint import addresses
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Side
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.engine.settings import Settings
 from ckptdoctor.look.inspector import Peek
 from ckptdoctor.report.contents import heading
 from ckptdoctor.report.escape import escape

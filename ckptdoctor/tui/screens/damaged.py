@@ -17,7 +17,7 @@ from textual.widgets import Static
 from textual.worker import Worker, get_current_worker
 
 from ckptdoctor.checkpoint import addresses
-from ckptdoctor.engine.events import Progress
+from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.findings import FileReport
 from ckptdoctor.report import full

@@ -12,10 +12,10 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Checkpoint, addresses
-from ckptdoctor.engine.fit import Fit, fit_to, fitting_offers
-from ckptdoctor.engine.offers import Offer
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.offers import Offer
+from ckptdoctor.fit.fit import Fit, fit_to, fitting_offers
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui import messages

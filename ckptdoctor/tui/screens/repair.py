@@ -15,12 +15,12 @@ from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from ckptdoctor.checkpoint import addresses
-from ckptdoctor.engine.offers import Offer, planned, request_of
-from ckptdoctor.engine.output_names import free, objection
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.examine.offers import Offer, planned, request_of
 from ckptdoctor.findings import RepairReport
+from ckptdoctor.repair.output_names import free, objection
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
@@ -39,7 +39,7 @@ from ckptdoctor.tui.widgets.plan import PlanView
 from ckptdoctor.tui.widgets.title_bar import TitleBar
 
 if TYPE_CHECKING:
-    from ckptdoctor.engine.plan import Plan
+    from ckptdoctor.repair.plan import Plan
 
 _PAUSE = 0.06  # seconds without another change before the plan is made
 
@@ -273,7 +273,7 @@ class RepairScreen(Screen[str], Background):
 
 def _seen(request: FixRequest, target: Target) -> _Sight:
     """Make the plan, and look whether its output may be written; for a thread."""
-    from ckptdoctor.engine.repair import preview
+    from ckptdoctor.repair.repair import preview
 
     try:
         plan = planned(replace(request, reference=target.read()) if request.auto else request, target.settings)

@@ -23,7 +23,7 @@ from ckptdoctor.tui.models.pace import Pace
 from ckptdoctor.tui.repairing import Repairing
 
 if TYPE_CHECKING:
-    from ckptdoctor.engine.plan import Plan
+    from ckptdoctor.repair.plan import Plan
 
 
 class WritingScreen(ModalScreen[bool]):

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.events import Resize
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.offers import AUTO, Offer, toggled, usual
+from ckptdoctor.examine.offers import AUTO, Offer, toggled, usual
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.keys import key

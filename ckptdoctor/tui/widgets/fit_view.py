@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 
-from ckptdoctor.engine.fit import Fit
+from ckptdoctor.fit.fit import Fit
 from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import RowActivated, RowSelected

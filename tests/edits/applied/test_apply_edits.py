@@ -46,7 +46,7 @@ from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import publish
-from tests.engine.checkpoints import save, training
+from tests.repair.checkpoints import save, training
 
 FLOAT = BY_NAME["float32"]
 

@@ -22,12 +22,12 @@ from ckptdoctor.edits import (
     Split,
     Transpose,
 )
-from ckptdoctor.engine.repair import repair
 from ckptdoctor.errors import RefusedError, WriteError
+from ckptdoctor.repair.repair import repair
 from ckptdoctor.writing import Literal, Recipe
-from tests.engine.applying import planned, repaired
-from tests.engine.arranging import FORMATS, edited, loaded, random, same, written
-from tests.engine.checkpoints import save
+from tests.repair.applying import planned, repaired
+from tests.repair.arranging import FORMATS, edited, loaded, random, same, written
+from tests.repair.checkpoints import save
 
 
 def refusal(path: Path, *edits: Edit) -> str:
@@ -141,7 +141,7 @@ import resource, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
 from ckptdoctor.edits import Transpose
-from tests.engine.applying import repaired
+from tests.repair.applying import repaired
 limit = {limit} << 20
 # what is written to, not what is reserved: glibc reserves 64 MB of addresses for every thread that allocates
 used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData:"))

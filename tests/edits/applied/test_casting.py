@@ -8,10 +8,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from ckptdoctor.edits import Cast, Drop, MakeContiguous, Rename
-from ckptdoctor.engine.repair import repair
 from ckptdoctor.errors import RefusedError, WriteError
-from tests.engine.applying import assert_all_proven, planned, planned_steps, repaired
-from tests.engine.checkpoints import save
+from ckptdoctor.repair.repair import repair
+from tests.repair.applying import assert_all_proven, planned, planned_steps, repaired
+from tests.repair.checkpoints import save
 
 DTYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 

@@ -7,13 +7,13 @@ import warnings
 import pytest
 import torch
 
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.elements import Scattered, View
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.prove.sparse import insist_on_scattered
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from tests.rules.examined import found, loads
 
 

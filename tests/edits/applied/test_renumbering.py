@@ -12,8 +12,8 @@ from torch import nn
 
 from ckptdoctor.edits import Edit, Renumber, Reorder
 from ckptdoctor.errors import RefusedError
-from tests.engine.applying import planned, repaired
-from tests.engine.same import assert_same
+from tests.repair.applying import planned, repaired
+from tests.repair.same import assert_same
 
 PLACE = ("optimizer", "state")
 

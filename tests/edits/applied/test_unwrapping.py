@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.examine.file import check
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.sharded_samples import wrapped
 from tests.rules.examined import found
 

@@ -9,8 +9,8 @@ import torch
 
 import ckptdoctor
 from ckptdoctor.checkpoint import Role
-from ckptdoctor.engine.diagnose import check
 from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.examine.file import check
 from ckptdoctor.formats import open_checkpoint
 from tests.libraries import accelerate, real
 

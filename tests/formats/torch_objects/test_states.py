@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ckptdoctor
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest, substitution
 from ckptdoctor.errors import DamagedError, RefusedError
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from ckptdoctor.formats.torch_objects import states
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest, substitution
 from tests.commands import run
 from tests.formats.torch_tar.support import UNFILTERED, tar_bytes
 

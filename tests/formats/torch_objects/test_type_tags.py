@@ -10,7 +10,7 @@ import torch
 
 import ckptdoctor
 from ckptdoctor.checkpoint import Opaque, Sequence
-from ckptdoctor.engine.diagnose import check
+from ckptdoctor.examine.file import check
 from ckptdoctor.formats import open_checkpoint
 from tests.formats.torch_objects.support import contents_of_bytes
 

@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import load, save, save_file
 
 import ckptdoctor
-from ckptdoctor.engine import diagnose
-from ckptdoctor.engine.events import Finished, Progress
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.events import Finished, Progress
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine import file as diagnose
 from ckptdoctor.formats.wrapped import unpacking
 from tests.formats.wrapped.test_front import WAYS, always, bomb, clean, unpacked
 

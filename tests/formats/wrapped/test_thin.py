@@ -20,10 +20,10 @@ from safetensors.torch import save
 
 import ckptdoctor
 from ckptdoctor import formats
-from ckptdoctor.engine import diagnose
-from ckptdoctor.engine.events import Finished, Progress
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.events import Finished, Progress
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, RefusedError
+from ckptdoctor.examine import file as diagnose
 from ckptdoctor.formats.wrapped import scratch, thin, unpacking
 from tests.formats.plain_pickle.joblib_writer import joblib_bytes
 from tests.formats.torch_tar.support import tar_bytes

@@ -22,8 +22,8 @@ from safetensors.torch import save_file
 import ckptdoctor
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.engine.diagnose import check
 from ckptdoctor.errors import NotACheckpointError, RefusedError, TruncatedError, WriteError
+from ckptdoctor.examine.file import check
 from ckptdoctor.formats.wrapped import scratch, unpacking
 
 STATE = {"module.fc.weight": torch.arange(600.0).reshape(20, 30), "module.fc.bias": torch.zeros(20)}

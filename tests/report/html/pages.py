@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from ckptdoctor.engine.reporting import gathered, held_against
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.report.gathering import gathered, held_against
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.page import render
 from ckptdoctor.values.differences import compare_values

@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from ckptdoctor.engine.events import Progress
-from ckptdoctor.engine.reporting import held_against
+from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.report.gathering import held_against
 from ckptdoctor.report.html.assets import embedded, policy, script, style
 from ckptdoctor.values.differences import compare_values
 from tests.report.html import pages

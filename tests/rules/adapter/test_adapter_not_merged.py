@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest, substitution
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
-from ckptdoctor.engine.targets import read_reference
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.facts.adapters import Part, part_of
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest, substitution
 from tests.libraries import peft, real
 from tests.rules.adapter.nets import Net, adapted, lora
 from tests.rules.examined import found

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Finding
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from tests.libraries import real
 from tests.rules.adapter.nets import Framed, Net, adapted, loaded, lora, saved
 

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.findings import Severity
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from tests.libraries import peft, real
 from tests.rules.adapter.nets import adapted, loaded, lora, saved
 from tests.rules.examined import found

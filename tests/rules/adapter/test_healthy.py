@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ckptdoctor.engine.diagnose import check
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from tests.libraries import peft, real
 from tests.rules.adapter.nets import adapted, lora, saved

@@ -2,8 +2,8 @@
 
 import torch
 
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 from tests.libraries import peft, real
 
 pytestmark = real

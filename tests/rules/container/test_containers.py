@@ -7,7 +7,7 @@ import torch
 
 import ckptdoctor
 from ckptdoctor.edits import SetSuffix
-from ckptdoctor.engine.diagnose import check
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.container import (
     big_endian_storage,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ckptdoctor.engine.diagnose import check
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.container import (
     exported_program,

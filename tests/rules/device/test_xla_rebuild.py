@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import nn
 
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import MoveToCpu, Retag, Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import Outcome, repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Finding
 from ckptdoctor.loading import load
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import Outcome, repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.device.foreign_backend_tag import foreign_backend_tag
 from ckptdoctor.rules.device.mixed_device_tags import mixed_device_tags
 from ckptdoctor.rules.device.xla_rebuild import xla_rebuild

@@ -8,8 +8,8 @@ import os
 import pytest
 import torch
 
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from tests.rules.examined import found
 

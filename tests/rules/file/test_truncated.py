@@ -80,8 +80,8 @@ def test_each_format_has_its_own_rule(tmp_path):
 
 
 def _all(path, family):
-    from ckptdoctor.engine.diagnose import check
-    from ckptdoctor.engine.selection import Selection
-    from ckptdoctor.engine.settings import Settings
+    from ckptdoctor.diagnose.selection import Selection
+    from ckptdoctor.diagnose.settings import Settings
+    from ckptdoctor.examine.file import check
 
     return check(str(path), Settings(selection=Selection(select=(family,)))).findings

@@ -11,14 +11,14 @@ from safetensors.torch import load_file, save_file
 
 from ckptdoctor import formats
 from ckptdoctor.brief import in_full
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import Safety, SetMetadata, TextMetadata
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import RefusedError, UnprovenError
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.metadata import null_or_nonstring_metadata, pii_or_secret, unaligned_storage
 from tests.builders import build
 from tests.libraries import real, transformers

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Finding
 
 

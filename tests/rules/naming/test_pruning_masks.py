@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from tests.commands import run
-from tests.engine.arranging import loaded, same
+from tests.repair.arranging import loaded, same
 
 PLACES = [
     *(("fc", "weight"), ("fc", "bias"), ("conv", "weight"), ("up", "weight"), ("rnn", "weight_hh_l0")),

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Drop, Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.examine.file import check
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.naming.te_extra_state import te_extra_state
 from ckptdoctor.rules.reference.missing_keys import missing_keys

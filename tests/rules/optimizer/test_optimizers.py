@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Finding, Severity
 
 

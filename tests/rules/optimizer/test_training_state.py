@@ -10,13 +10,13 @@ import torch
 from torch.optim import lr_scheduler
 from torch.utils.data import DataLoader, TensorDataset
 
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from tests.libraries import lightning, real
 from tests.rules.examined import found, loads
 

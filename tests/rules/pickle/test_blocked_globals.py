@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Drop, Replace, Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
 from ckptdoctor.rules.pickle import (

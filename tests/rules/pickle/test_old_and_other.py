@@ -7,14 +7,14 @@ import argparse
 import pytest
 import torch
 
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from ckptdoctor.loading import load
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.pickle import needs_package, old_torch_internal_global, py2_strings
 from tests.builders import build

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from tests.rules.examined import torch_error
 
 

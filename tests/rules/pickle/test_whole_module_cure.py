@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import nn
 
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import Outcome, preview, repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.examine.file import check
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import Outcome, preview, repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.report import fix_json, fix_text
 from tests.builders import saving_tags, tagged
 from tests.rules.examined import found

@@ -8,9 +8,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ckptdoctor.engine.diagnose import check
+from ckptdoctor.examine.file import check
 from ckptdoctor.target.mapping import as_reference
-from tests.engine.test_dequantizing import four
+from tests.repair.test_dequantizing import four
 from tests.rules.quantization.test_torch import Net, deprecated, eager, prepared  # noqa: F401  # a fixture
 
 PLAIN = {"w.weight": torch.zeros(64, 96), "norm.weight": torch.ones(3)}

@@ -10,18 +10,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.quantization.bnb_4bit_state import bnb_4bit_state
 from ckptdoctor.rules.quantization.bnb_int8_state import bnb_int8_state
 from ckptdoctor.rules.quantization.fp8_scales import fp8_scales
 from ckptdoctor.rules.quantization.gptq_awq_packed import gptq_awq_packed
 from ckptdoctor.target.mapping import as_reference
-from tests.engine.test_dequantizing import four, plain_of_four
+from tests.repair.test_dequantizing import four, plain_of_four
 from tests.rules import nouns
 from tests.work import growth
 

@@ -11,12 +11,12 @@ import torch
 from torch import nn
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.examine.file import check
 from ckptdoctor.facts.quantization_torch import is_observer
 from ckptdoctor.findings import Severity
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.target.mapping import as_reference
 
 with warnings.catch_warnings():

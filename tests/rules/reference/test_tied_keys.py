@@ -9,13 +9,13 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import FileReport, Severity
-from ckptdoctor.loading.state_dict import load_state_dict
+from ckptdoctor.fit.state_dict import load_state_dict
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.target.like import from_checkpoint
 from ckptdoctor.target.mapping import as_reference
 from tests.rules import nouns

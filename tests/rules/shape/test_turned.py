@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Reshape, Safety, Transpose
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.findings import Severity
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.shape.transposed_linear import transposed_linear
 from ckptdoctor.rules.shape.unit_dim_mismatch import unit_dim_mismatch

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 import ckptdoctor
 from ckptdoctor.cli.salvage import command
-from ckptdoctor.engine.diagnose import check
+from ckptdoctor.examine.file import check
 from ckptdoctor.report import full
 from tests.broken_shards import DAMAGE, SECOND, folder, hurt, name, tensors
 from tests.planted import PLACES, broken, cut, whole

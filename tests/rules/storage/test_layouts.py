@@ -6,11 +6,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.findings import Severity
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.storage import overlapping_views
 from tests.builders import build
 from tests.rules.examined import find_one, found, loads

@@ -6,9 +6,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Compact, MakeContiguous
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.storage import non_contiguous, shared_tensors
 from tests.builders import build

@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file, save_model
 
-from ckptdoctor.engine.plan import plan
-from ckptdoctor.engine.repair import repair
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.findings import Severity
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from tests.libraries import real, transformers
 from tests.rules.examined import found, loads
 

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from ckptdoctor.engine import deep
-from ckptdoctor.engine.diagnose import check
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine import deep
+from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
 from tests.libraries import peft, real, transformers
 

@@ -13,9 +13,9 @@ from ckptdoctor.cli import check as check_command
 from ckptdoctor.cli import diff as diff_command
 from ckptdoctor.cli import fix as fix_command
 from ckptdoctor.cli import show as show_command
-from ckptdoctor.engine.request import FixRequest
-from ckptdoctor.engine.selection import Selection
-from ckptdoctor.engine.settings import Settings
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.shell import word
 from ckptdoctor.tui.models import command_line

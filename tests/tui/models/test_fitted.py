@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from ckptdoctor.engine.fit import FitStep, Misfit, fit_to
-from ckptdoctor.engine.settings import Settings
-from ckptdoctor.engine.targets import read_reference
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine.targets import read_reference
+from ckptdoctor.fit.fit import FitStep, Misfit, fit_to
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.tui.models.fitted import headline, listed, rows, share
 

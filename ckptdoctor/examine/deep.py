@@ -1,0 +1,203 @@
+"""The deep examination of a checkpoint: every byte for integrity, then every value, from the page cache by then.
+
+What is unpacked as it is read passes by only once: then both are done at the same time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, get_args
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
+from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.diagnose.watching import Going, Watched, watched
+from ckptdoctor.errors import DamagedError
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.integrity import Integrity, examine_integrity, integrity_bytes
+from ckptdoctor.facts.same_as_base import SameAsBase, same_as_base
+from ckptdoctor.facts.values import Values
+from ckptdoctor.findings import Reading, Skipped
+from ckptdoctor.rules.framework import Rule
+from ckptdoctor.wording import plural
+
+if TYPE_CHECKING:
+    from ckptdoctor.facts.overheard import Overheard
+    from ckptdoctor.formats.wrapped.front import Front
+    from ckptdoctor.formats.wrapped.thin import Thin
+
+_REASONS = 5  # different reasons that a report names for values that were not looked at
+_ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are finite
+
+
+def integrity_of(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, Watched[Integrity]]:
+    """Checksums and holes. Raises TruncatedError when the file shrinks meanwhile."""
+
+    def work(going: Going) -> Integrity:
+        return examine_integrity(checkpoint, source, going)
+
+    return (yield from watched(work, "checksums", integrity_bytes(checkpoint, source)))
+
+
+def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Reading]:
+    """The parts of an examination of which nothing was read."""
+    from ckptdoctor.values.examine import total_bytes
+
+    stored = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
+    yield Reading("checksums", 0, stored, complete=False)
+    if _readers(rules):
+        yield Reading("values", 0, total_bytes(checkpoint), complete=False)
+
+
+def _readers(rules: Iterable[Rule]) -> set[str]:
+    """The rules that values are read for, if they can be."""
+    found = {rule.code for rule in rules if Values in (rule.subject, *get_args(rule.subject))}
+    return found if find_spec("torch") is not None else set()
+
+
+def values_of(
+    checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]
+) -> Generator[Progress, None, Watched[Values]]:
+    """What the values are, as far as one of the rules asks for it and torch is there: see ``unread``."""
+    from ckptdoctor.values.examine import examine_values, total_bytes
+
+    readers = _readers(rules)
+    if not readers:
+        return Watched()
+    few = readers <= set(_ONLY_FINITE)
+
+    def work(going: Going) -> Values:
+        return examine_values(checkpoint, source, going, only_finite=few)
+
+    return (yield from watched(work, "values", total_bytes(checkpoint)))
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What was learnt while all of a file passed by: ``end`` is where it ended, None where nobody waited for that.
+
+    ``error`` is why it could not be unpacked any further.
+    """
+
+    heard: Overheard
+    values: Values | None
+    end: int | None
+    error: DamagedError | None
+
+    def integrity_of(self, checkpoint: Checkpoint, source: Source) -> Watched[Integrity]:
+        """As ``integrity_of`` of the file, which is known to its end by now."""
+        found = self.heard.integrity(checkpoint, source)
+        total = integrity_bytes(checkpoint, source)
+        done = total if self.end is not None else min(found.read, total)
+        return Watched(Reading("checksums", done, total, self.end is not None), found)
+
+    def values_of(self, checkpoint: Checkpoint, source: Source) -> Watched[Values]:
+        """As ``values_of`` of the file; what it ends too early for is looked for once more, to be told why not."""
+        from ckptdoctor.values.examine import examine_values, total_bytes
+
+        if self.values is None:
+            return Watched()
+        found = {each.path: each for each in self.values.skipped}
+        lost = tuple([each for each in checkpoint.tensors if not _is_whole(each)])
+        if lost:
+            found |= {each.path: each for each in examine_values(replace(checkpoint, tensors=lost), source).skipped}
+        order = [each.path for each in checkpoint.tensors]
+        values = replace(
+            self.values,
+            checkpoint=checkpoint,
+            tensors={path: self.values.tensors[path] for path in order if path in self.values.tensors},
+            skipped=tuple([found[path] for path in order if path in found]),
+        )
+        total = total_bytes(checkpoint)
+        return Watched(Reading("values", min(values.read, total), total, values.complete), values)
+
+
+def _is_whole(tensor: Tensor) -> bool:
+    storage = tensor.storage
+    return storage is None or (storage.extent is not None and storage.extent.length == storage.nbytes)
+
+
+def passed_by(
+    checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule]
+) -> Generator[Progress, None, Watched[Passed]]:
+    """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
+    from ckptdoctor.facts.overheard import Overheard
+
+    readers = _readers(rules)
+
+    def work(going: Going) -> Passed:
+        heard, wanted = Overheard(checkpoint, front), True
+
+        def hear(at: int, piece: bytes) -> None:
+            nonlocal wanted
+            heard.hear(at, piece)
+            wanted = going(at + len(piece))
+
+        passage = front.passage(hear)
+        values = None
+        if readers:
+            from ckptdoctor.values.examine import examine_values
+
+            in_order = replace(checkpoint, tensors=tuple(sorted(checkpoint.tensors, key=_place)))
+            few = readers <= set(_ONLY_FINITE)
+            values = examine_values(in_order, passage, lambda done: wanted, only_finite=few, threads=1)
+        while wanted and passage.go_on():
+            pass  # hear has seen it
+        return Passed(heard, values, passage.at if wanted else None, passage.error)
+
+    return (yield from watched(work, "checksums and values", front.size))
+
+
+def _place(tensor: Tensor) -> int:
+    extent = tensor.storage.extent if tensor.storage is not None else None
+    return extent.offset if extent is not None else 0
+
+
+def base_of(
+    comparison: Comparison, source: Source, rules: Iterable[Rule]
+) -> Generator[Progress, None, Watched[SameAsBase]]:
+    """Which tensors have the very bytes of those of the other checkpoint that they are compared with, if there is one.
+
+    Raises what opening it raises; it was opened before.
+    """
+    other, state_dict = comparison.reference.beside, comparison.state_dict
+    wanted = any(SameAsBase in (rule.subject, *get_args(rule.subject)) for rule in rules)
+    if not wanted or other is None or state_dict is None or not _is_another(other, source):
+        return Watched()
+    checkpoint = other
+
+    def work(going: Going) -> SameAsBase:
+        with formats.opened(checkpoint.path) as (base, _):
+            return same_as_base(comparison, source, checkpoint, base, going)
+
+    return (yield from watched(work, "the reference", sum([each.nbytes for each in state_dict.tensors])))
+
+
+def _is_another(other: Checkpoint, source: Source) -> bool:
+    """Whether it can be opened again and is not the checkpoint that is examined; only a folder has no identity."""
+    if other.identity is None:
+        return os.path.isdir(other.path) and os.path.realpath(other.path) != os.path.realpath(source.path)
+    return other.identity != source.identity
+
+
+def unread(values: Values | None, *, interrupted: bool = False) -> Iterator[Skipped]:
+    """The values that were not looked at, by reason."""
+    if values is None and not interrupted:
+        why = "torch is not installed" if find_spec("torch") is None else "no rule reads them"
+        yield Skipped("whether values are NaN or infinite", why)
+    elif values is None:
+        yield Skipped("the values", "interrupted")
+    if values is None:
+        return
+    if not values.complete:
+        yield Skipped("the rest of the values", "interrupted")
+    reasons = Counter([each.reason for each in values.skipped])
+    for reason, count in reasons.most_common(_REASONS):
+        yield Skipped(f"the values of {plural(count, 'tensor')}", reason.rstrip("."))
+    rest = sum(reasons.values()) - sum(count for _, count in reasons.most_common(_REASONS))
+    if rest:
+        yield Skipped(f"the values of {plural(rest, 'more tensor')}", "for other reasons")

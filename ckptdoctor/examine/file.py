@@ -1,0 +1,350 @@
+"""Examines one file: recognise, read the headers, run the rules. Yields events as it goes; nothing is ever run."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
+from ckptdoctor.checkpoint.coverage import CureStep
+from ckptdoctor.checkpoint.roots import find_root
+from ckptdoctor.diagnose.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
+from ckptdoctor.diagnose.findings import apply_rules, attainable, compared, concerned_by, possible, worst_first
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import SOURCES, Settings
+from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
+from ckptdoctor.examine.printable import keeping, printable, towards
+from ckptdoctor.examine.targets import read_reference
+from ckptdoctor.findings import Coverage, FileReport, Finding, Reading, Severity, Skipped
+from ckptdoctor.rules.framework import Rule
+from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.target import Reference
+from ckptdoctor.wording import plural
+
+if TYPE_CHECKING:
+    from ckptdoctor.diagnose.watching import Watched
+    from ckptdoctor.examine.deep import Passed
+    from ckptdoctor.facts.alignment import Comparison
+
+_OF_KEYS = "NRSW"  # the families of rules whose repairs change keys
+_DAMAGE = "F"  # the family of rules that explain why contents cannot be read
+
+
+def check(path: str, settings: Settings | None = None, reference: Reference | None = None) -> FileReport:
+    """The report on one file; see ``diagnose``."""
+    *_, last = diagnose(path, settings, reference)
+    assert isinstance(last, Finished)
+    return last.report
+
+
+def diagnose(
+    path: str, settings: Settings | None = None, reference: Reference | None = None, shown: str | None = None
+) -> Generator[Event, None, None]:
+    """Examine the file at ``path``; the last event is ``Finished``. It is called ``shown`` in the report.
+
+    ``target`` is what ``read_reference`` gives, where the caller has already read it. Damage is a finding; a
+    file that cannot be examined at all gives a report with ``error`` set. Raises UsageError for a bad rule code,
+    and whatever is wrong with the reference that ``settings`` names.
+    """
+    settings = settings or Settings()
+    rules = chosen_rules(settings, reference)
+    if reference is None:
+        reference = read_reference(settings, path)
+    yield from _Examination(path, settings, rules, reference).events(shown or addresses.shown(path))
+
+
+def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...] | None:
+    """The rules that were asked for. Raises UsageError for a bad code.
+
+    None where none is named, there is no reference and no value is read: those that the file concerns.
+    """
+    sources = any(getattr(settings, name) is not None for name in SOURCES)
+    more = reference is not None or sources or settings.deep or settings.selection != Selection()
+    return settings.selection.chosen(all_rules()) if more else None
+
+
+class _Examination:
+    """One file on its way through the rules, and what has been learnt so far."""
+
+    def __init__(
+        self, path: str, settings: Settings, rules: tuple[Rule, ...] | None, reference: Reference | None
+    ) -> None:
+        self.path = self.shown = path
+        self.settings = settings
+        self.rules = rules
+        self.reference = reference
+        self.container: Container | None = None
+        self.checkpoint: Checkpoint | None = None
+        self.coverage: Coverage | None = None
+        self.rebuilt = False  # whether what is compared is only there once P204's repair has made it
+        self.findings: list[Finding] = []
+        self.skipped: list[Skipped] = []
+        self._told: set[Skipped] = set()
+        self.error: str | None = None
+        self.interrupted = False
+        self.readings: list[Reading] = []
+        self.comparison: Comparison | None = None
+        self.passed: Passed | None = None  # what was learnt on the way, of what is read before it is examined
+
+    def events(self, shown: str) -> Iterator[Event]:
+        """Everything that happens, ``Finished`` last."""
+        self.shown = shown
+        started = perf_counter()
+        bytes_read = 0
+        try:
+            deep = self.settings.deep
+            beside = self.reference is not None and self.reference.beside is not None  # whose bytes are compared
+            headers = not self.settings.unpack and not (deep and beside)
+            with formats.opened(self.path, headers=headers, passed=deep) as opened:
+                source, container = opened
+                if deep and headers:
+                    source, container = yield from self._pass_by(source, container)
+                try:
+                    yield from self._examine(source, container)
+                finally:
+                    bytes_read = min(source.bytes_read, container.size)  # some bytes are looked at twice
+        except KeyboardInterrupt:
+            self.interrupted = True
+        except UsageError as error:  # the root that was asked for is not in this file
+            self.error = f"{addresses.shown(self.path)}: {error.message}"
+        except CkptDoctorError as error:
+            self.error = error.message
+        self._say_what_works()
+        yield from self._skip(self._left_out())
+        if self.interrupted and self.settings.deep and self.checkpoint is not None:
+            from ckptdoctor.examine.deep import not_begun
+
+            begun = {each.what for each in self.readings}
+            rules = all_rules() if self.rules is None else self.rules
+            self.readings += [each for each in not_begun(self.checkpoint, rules) if each.what not in begun]
+        yield Finished(
+            FileReport(
+                path=self.shown,
+                container=self.container,
+                checkpoint=self.checkpoint,
+                findings=tuple(worst_first(self.findings)),
+                skipped=tuple(self.skipped),
+                coverage=self.coverage,
+                seconds=perf_counter() - started,
+                error=self.error,
+                bytes_read=bytes_read,
+                interrupted=self.interrupted,
+                readings=tuple(self.readings),
+            )
+        )
+
+    def _say_what_works(self) -> None:
+        """Leave out of the findings what would be refused because of the others."""
+        self.findings = printable(self.findings, self.checkpoint)
+        self._keep_weights()
+        if self.reference is not None and self.coverage is not None and not self.interrupted and self.error is None:
+            checkpoint = self.checkpoint
+            root = self.settings.root
+            place = find_root(checkpoint.tree, root) if checkpoint is not None and root is not None else None
+            compared = self.comparison.state_dict if self.comparison is not None else None
+            self.findings, self.coverage = towards(
+                self.findings,
+                self.coverage,
+                self.path,
+                self.reference,
+                place,
+                plain=compared is not None and not compared.others,
+            )
+
+    def _keep_weights(self) -> None:
+        """Leave out of the findings what drops the only copy of a weight."""
+        checkpoint, comparison = self.checkpoint, self.comparison
+        if checkpoint is None:
+            return
+        whole = self.error is None and not self.interrupted
+        wanted = self.settings.root if whole else None
+        root = find_root(checkpoint.tree, wanted) if wanted is not None else None
+        self.findings = keeping(self.findings, checkpoint, comparison if whole else None, self.path, root, self.shown)
+
+    def _pass_by(self, source: Source, container: Container) -> Generator[Event, None, tuple[Source, Container]]:
+        """Read what is unpacked as it is read, before anything is said of it: how it ends shows last."""
+        from ckptdoctor.examine.deep import passed_by
+        from ckptdoctor.formats.wrapped.front import Front
+        from ckptdoctor.formats.wrapped.thin import Thin
+
+        if not isinstance(source, (Front, Thin)):
+            return source, container
+        rules = all_rules() if self.rules is None else self.rules
+        passed = yield from passed_by(formats.read(source, container), source, rules)
+        self.passed = passed.result
+        self.interrupted |= passed.interrupted and not passed.complete
+        if self.passed is None or self.passed.end is None:
+            return source, container
+        return formats.passed_by(source, self.passed.end, self.passed.error)
+
+    def _examine(self, source: Source, container: Container) -> Iterator[Event]:
+        self.container = container
+        yield Recognised(container)
+        yield from self._run(container)
+        try:
+            checkpoint = formats.read(source, container)
+        except (DamagedError, NotACheckpointError) as error:
+            asides = formats.named_in(source)
+            container = self.container = replace(container, asides=asides) if asides else container
+            yield from self._account_for(error, container)
+            return
+        self.checkpoint = checkpoint
+        yield Opened(checkpoint)
+        root = find_root(checkpoint.tree, self.settings.root) if self.settings.root is not None else None
+        yield from self._judge(_narrowed(checkpoint, root), root)
+        if self.settings.deep:
+            yield from self._read_everything(source, checkpoint)
+
+    def _judge(self, checkpoint: Checkpoint, root: KeyPath | None) -> Iterator[Event]:
+        if self.settings.error is not None:
+            yield from self._take_at_its_word(self.settings.error, checkpoint)
+        comparison = compared(checkpoint, self.reference, root)
+        if comparison is not None:
+            self.coverage = comparison.coverage
+            comparison = self.comparison = self._unpickled(comparison, root)
+        if self.coverage is not None and self.container is not None:
+            self.coverage = attainable(self.coverage, self.path, self.container)
+        yield from self._run(comparison, checkpoint)
+
+    def _unpickled(self, comparison: Comparison, root: KeyPath | None) -> Comparison:
+        """The comparison with the state dict of a module that was pickled whole, where that is what can be compared."""
+        from ckptdoctor.facts.whole_modules import with_modules
+
+        checkpoint = with_modules(comparison.checkpoint)
+        rebuilt = compared(checkpoint, self.reference, root) if checkpoint is not comparison.checkpoint else None
+        if rebuilt is None or rebuilt.state_dict in comparison.checkpoint.state_dicts:
+            return comparison
+        fit = rebuilt.coverage
+        step = CureStep("take the state dict out of the module", "P204", fit.keys, fit.parameters)
+        self.coverage = replace(fit, keys=0, parameters=0, steps=(step, *fit.steps))
+        self.rebuilt = True
+        return rebuilt
+
+    def _take_at_its_word(self, path: str, checkpoint: Checkpoint) -> Iterator[Event]:
+        """Let the text of an error say what the model expects of this checkpoint."""
+        from ckptdoctor.target.error_text import as_reference, read_error
+
+        told = as_reference(read_error(path), checkpoint, "the model of the error")
+        self.reference = told.reference
+        if not told.complete:
+            yield from self._skip([Skipped("all keys of the model", "the error text is cut short")])
+        if told.left_out:
+            yield from self._skip(
+                [Skipped(plural(len(told.left_out), "missing key"), "the error does not tell their shapes")]
+            )
+
+    def _run(self, *subjects: object) -> Iterator[Event]:
+        rules = concerned_by(subjects) if self.rules is None else self.rules
+        for finding in map(self._possible, apply_rules(rules, subjects)):
+            if finding not in self.findings:
+                self.findings.append(finding)
+                yield Found(finding)
+
+    def _possible(self, finding: Finding) -> Finding:
+        """The finding without its repair, where there can be none: on other machines, and of what is only read."""
+        if finding.fix is None or self.container is None:
+            return finding
+        early = self.rebuilt and finding.code[0] in _OF_KEYS and not finding.fix.option.startswith("--auto")
+        if early or addresses.is_address(self.path):
+            return replace(finding, fix=None)
+        return possible(finding, self.container)
+
+    def _account_for(self, error: CkptDoctorError, container: Container) -> Iterator[Event]:
+        """Contents that cannot be read must not pass for healthy: a finding explains it, or the file is an error."""
+        if isinstance(error, DamagedError) and not self._explained():
+            note = Note(NoteKind.PICKLE_DAMAGED, error.message, error.member, error.offset)
+            self.container = replace(container, notes=(*container.notes, note))
+            yield from self._run(self.container)
+        elif container.asides:
+            yield from self._run(container)
+        if not self._explained():
+            self.error = error.message
+        yield from self._skip([Skipped("the contents", "they cannot be read")])  # why: the finding or the error says
+
+    def _explained(self) -> bool:
+        errors = [finding for finding in self.findings if finding.severity is Severity.ERROR]
+        readable = self.container is not None and self.container.readable
+        return any(finding.code.startswith(_DAMAGE) for finding in errors) if readable else bool(errors)
+
+    def _read_everything(self, source: Source, checkpoint: Checkpoint) -> Iterator[Event]:
+        from ckptdoctor.examine.deep import base_of, integrity_of, not_begun, unread, values_of
+
+        if self.interrupted and self.passed is None:
+            yield from self._skip([Skipped("checksums and values", "interrupted")])
+            return
+        rules = all_rules() if self.rules is None else self.rules
+        try:
+            if self.passed is not None:
+                integrity = self.passed.integrity_of(checkpoint, source)
+            else:
+                integrity = yield from integrity_of(checkpoint, source)
+        except DamagedError as error:  # the file has changed since its headers were read
+            self.error = error.message
+            return
+        self._take_down(integrity)
+        if integrity.result is not None:
+            yield from self._run(integrity.result)
+            unchecked = integrity.result.without_checksum
+            if unchecked:
+                yield from self._skip([Skipped(f"checksums of {plural(unchecked, 'storage')}", "there are none")])
+        late = integrity.interrupted
+        self.interrupted |= late and any(each.what == "values" for each in not_begun(checkpoint, rules))
+        if self.interrupted and self.passed is None:
+            yield from self._skip([Skipped("checksums and values", "interrupted")])
+            return
+        if self.passed is not None:
+            values = self.passed.values_of(checkpoint, source)
+        else:
+            values = yield from values_of(checkpoint, source, rules)
+        self._take_down(values)
+        if values.result is not None:
+            yield Measured(values.result)
+        yield from self._run(values.result)
+        yield from self._skip(unread(values.result, interrupted=values.interrupted))
+        self.interrupted |= self.comparison is not None and (late or values.interrupted)
+        if self.comparison is not None and not self.interrupted:
+            base = yield from base_of(self.comparison, source, rules)
+            self._take_down(base)
+            yield from self._run(base.result)
+
+    def _take_down(self, work: Watched[Any]) -> None:
+        """How far it came. Ctrl-C that came when all was done did not interrupt it."""
+        if work.reading is not None:
+            self.readings.append(work.reading)
+        self.interrupted |= work.interrupted and not work.complete
+
+    def _left_out(self) -> Iterator[Skipped]:
+        """What a reader of the report could take for examined, but was not."""
+        holders = [holder for holder in (self.container, self.checkpoint) if holder is not None]
+        for note in [note for holder in holders for note in holder.notes if note.kind is NoteKind.NOT_EXAMINED]:
+            yield Skipped(note.message, "not read")
+        if self.checkpoint is None:
+            if self.interrupted:
+                yield Skipped("the contents", "interrupted")
+            return
+        if self.interrupted and not self.readings:
+            yield Skipped("what the headers say", "interrupted")
+        if not self.settings.deep:
+            yield Skipped("checksums and values", "--deep")
+        if self.reference is None:
+            yield Skipped("fit to a model", "--model, --like")
+
+    def _skip(self, skipped: Iterable[Skipped]) -> Iterator[Event]:
+        for each in skipped:
+            if each not in self._told:
+                self._told.add(each)
+                self.skipped.append(each)
+                yield LeftOut(each)
+
+
+def _narrowed(checkpoint: Checkpoint, root: KeyPath | None) -> Checkpoint:
+    """The checkpoint with only the state dicts at or below ``root``; with all of them when it is None."""
+    if root is None:
+        return checkpoint
+    chosen = tuple([each for each in checkpoint.state_dicts if each.path[: len(root)] == root])
+    if not chosen:
+        raise UsageError(f"There is no state dict in “{show_path(root)}”: it holds no tensors under text keys.")
+    return replace(checkpoint, state_dicts=chosen)

@@ -1,0 +1,92 @@
+"""Examines many files, one after another; what goes wrong with one does not keep the others from being examined."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import addresses
+from ckptdoctor.crash import one_line, wants_trace
+from ckptdoctor.diagnose.events import Event, Finished
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.examine.file import chosen_rules, diagnose
+from ckptdoctor.examine.paths import STANDARD_INPUT, expand, spooled
+from ckptdoctor.examine.targets import Targets
+from ckptdoctor.findings import FileReport, Skipped
+
+Watch = Callable[[Event], None]
+
+
+def examine_all(
+    patterns: Iterable[str], settings: Settings, watch: Watch = lambda event: None
+) -> Generator[FileReport, None, tuple[str, ...]]:
+    """The report on every file that ``patterns`` mean (``examine.paths.expand``), each when it is ready.
+
+    ``watch`` is told every event. Where a report says that it was interrupted, it is the last; what is returned are the
+    files that were to follow. Raises what is wrong with the request itself: a bad rule code, a reference that cannot be
+    read.
+    """
+    chosen_rules(settings)
+    paths, targets = expand(patterns), Targets(settings)
+    for number, path in enumerate(paths, 1):
+        report = _survived(path, settings, targets, watch)
+        yield report
+        if report.interrupted:
+            return tuple(map(addresses.shown, paths[number:]))
+    return ()
+
+
+def _survived(path: str, settings: Settings, targets: Targets, watch: Watch) -> FileReport:
+    """The report on one file; a bug met on the way is its error, and the next file has its turn."""
+    try:
+        return _examined(path, settings, targets, watch)
+    except CkptDoctorError:
+        raise
+    except KeyboardInterrupt:  # it came outside of the examination: while standard input was waited for
+        what = Skipped("the contents", "interrupted")
+        return FileReport(addresses.shown(path), None, None, skipped=(what,), interrupted=True)
+    except Exception as error:  # one file must not stop the others; its error is told, and the status is 2
+        if wants_trace():
+            raise
+        return FileReport(addresses.shown(path), None, None, error=f"{addresses.shown(path)}: {one_line(error)}")
+
+
+def _examined(path: str, settings: Settings, targets: Targets, watch: Watch) -> FileReport:
+    if path != STANDARD_INPUT:
+        return _last(path, addresses.shown(path), settings, targets, watch)
+    with spooled(sys.stdin.buffer) as copy:
+        return _last(copy, path, settings, targets, watch)
+
+
+def _last(path: str, shown: str, settings: Settings, targets: Targets, watch: Watch) -> FileReport:
+    known = targets.is_known
+    try:
+        reference = targets.of(path)
+    except CkptDoctorError as error:
+        if not known:  # nothing was examined yet: the request itself is wrong
+            raise
+        return FileReport(shown, None, None, error=f"{shown}: {error.message}")
+    if reference is not None and shown == STANDARD_INPUT:  # nobody knows the copy of it
+        reference = replace(reference, told=reference.told.replace(path, "standard input"))
+    with closing(_watched(diagnose(path, settings, reference, shown), watch)) as events:
+        *_, last = events
+    assert isinstance(last, Finished)
+    return last.report
+
+
+def _watched(events: Generator[Event, None, None], watch: Watch) -> Generator[Event, None, None]:
+    """The events, each told to ``watch`` before the next; Ctrl-C that comes meanwhile is the examination's to see."""
+    with closing(events):
+        while True:
+            try:
+                event = next(events)
+                watch(event)
+            except StopIteration:
+                return
+            except KeyboardInterrupt as interrupt:
+                event = events.throw(interrupt)
+                watch(event)
+            yield event

@@ -1,0 +1,185 @@
+"""Which files are meant: paths, directories, globs, and ``-`` for standard input."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import BinaryIO
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import FileSource, process
+from ckptdoctor.checkpoint.addresses import is_address
+from ckptdoctor.errors import UnreadableError, UsageError
+from ckptdoctor.findings import Leftover
+from ckptdoctor.formats.wrapped import split_member
+from ckptdoctor.wording import system_says
+
+STANDARD_INPUT = "-"
+
+# In a directory, files with these suffixes are always examined: an empty or mistaken one is worth a finding
+SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".safetensors", ".bin"})
+# and so are pickles, which in protocols 0 and 1 begin like a text
+_PICKLES = frozenset({".pkl", ".pickle", ".joblib"})
+# Other names (.tar, step numbers, blobs named by their hash) are examined when they begin like a checkpoint
+_BEGINNINGS = (b"PK\x03\x04", b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+_NUMPY = b"\x93NUMPY"
+_HEAD = 256
+_CHUNK = 1 << 20
+_ONE_FILE = "Hugging Face model folder"
+
+
+def expand(patterns: Iterable[str]) -> list[str]:
+    """The files to examine, each once, in the order asked for; directories give theirs sorted by name.
+
+    A path that exists is taken as it is, whatever its name. A directory is searched with everything below it,
+    except hidden files and directories, and without following symbolic links to directories; a folder that is one
+    checkpoint in several files stands for itself, and what lies in it is not examined singly. Other patterns are
+    globs (``**`` for any depth); one that matches nothing stays, so that opening it says why.
+    Raises UsageError for a directory without checkpoints.
+    """
+    return list(dict.fromkeys(path for pattern in patterns for path in _expanded(pattern)))
+
+
+def _expanded(pattern: str) -> Iterator[str]:
+    if os.path.isdir(pattern):
+        found = list(_below(pattern))
+        if not found:
+            _insist_on_listing(pattern)
+            suffixes = ", ".join(sorted(SUFFIXES))
+            left = ", ".join([f"{each.path} ({each.nbytes:,} bytes)" for each in left_in([pattern])])
+            more = f" Writes that were killed left {left}: the next write to the folder removes them." if left else ""
+            raise UsageError(f"{pattern} holds no checkpoint: no file ends in {suffixes}, or begins like one.{more}")
+        yield from found
+    elif _is_meant(pattern) or not any(char in pattern for char in "*?["):
+        yield pattern
+    else:
+        yield from _matching(pattern)
+
+
+def left_in(patterns: Iterable[str]) -> list[Leftover]:
+    """What killed writes left in the folders among the patterns, and in those below that are searched."""
+    from ckptdoctor.writing.unfinished import leftovers, size_of
+
+    found: dict[str, Leftover] = {}
+    for pattern in patterns:
+        for folder, folders, _ in os.walk(pattern) if os.path.isdir(pattern) else ():
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            found |= {path: Leftover(path, size_of(path)) for path in leftovers(folder)}
+    return list(found.values())
+
+
+def require_openable(path: str) -> None:
+    """Raises UnreadableError for what cannot be opened, which is all that is tried; addresses are not asked."""
+    if is_address(path):
+        return
+    if os.path.isdir(path):
+        _insist_on_listing(path)
+        return
+    try:
+        FileSource(path).close()
+    except UnreadableError:
+        if split_member(path) is None:
+            raise
+
+
+def _insist_on_listing(folder: str) -> None:
+    """Raises UnreadableError for a folder that is not ours to read: nothing can be said of what it holds."""
+    try:
+        os.listdir(folder)
+    except OSError as error:
+        raise UnreadableError(f"{folder} cannot be listed: {system_says(error)}") from error
+
+
+def _is_meant(pattern: str) -> bool:
+    return pattern == STANDARD_INPUT or is_address(pattern) or os.path.exists(pattern)
+
+
+def _matching(pattern: str) -> Iterator[str]:
+    from glob import glob
+
+    matches = sorted(glob(pattern, recursive=True))
+    if not matches:
+        yield pattern
+    for path in matches:
+        if not os.path.isdir(path):
+            yield path
+
+
+def _below(directory: str) -> Iterator[str]:
+    for folder, folders, files in os.walk(directory):
+        if _is_one(folder, files):
+            folders.clear()
+            yield folder
+            continue
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            path = os.path.join(folder, name)
+            meant = _has_suffix(name) or os.path.splitext(name)[1].lower() in _PICKLES
+            if not name.startswith(".") and os.path.isfile(path) and (meant or _begins_like_one(path)):
+                yield path
+
+
+def _is_one(folder: str, files: Iterable[str]) -> bool:
+    """Whether a folder is one checkpoint: read as a whole, or of a known kind without files that can be examined.
+
+    A model's folder with its weights in one file is not: the file can be repaired, a folder cannot.
+    """
+    container = formats.examine_directory(folder)
+    if container is None or container.format == _ONE_FILE:
+        return False
+    return container.readable or not any(map(_has_suffix, files))
+
+
+def _has_suffix(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in SUFFIXES
+
+
+def _begins_like_one(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            head = file.read(_HEAD)
+    except OSError:  # a file of some other kind that we may not read is nobody's checkpoint until asked for by name
+        return False
+    # the type of an array of objects, which is a pickle; others are not checkpoints until asked for by name
+    objects = head.startswith(_NUMPY) and b"O" in head
+    return head.startswith(_BEGINNINGS) or objects or _is_safetensors(head, path)
+
+
+def _is_safetensors(head: bytes, path: str) -> bool:
+    return head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= os.path.getsize(path) - 8
+
+
+@contextmanager
+def spooled(stream: BinaryIO) -> Iterator[str]:
+    """The bytes of ``stream`` as a temporary file, for readers that need random access; removed afterwards.
+
+    Raises UnreadableError where there is no room for it.
+    """
+    from tempfile import gettempdir
+
+    from ckptdoctor.writing.interrupts import cleaned_up
+
+    with cleaned_up():
+        # named before it is there: a signal may come in the very moment in which it is made
+        path = os.path.join(gettempdir(), f"ckptdoctor-{os.urandom(8).hex()}")
+        process.before_leaving(lambda: _removed(path))
+        try:
+            try:
+                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600)
+                with os.fdopen(handle, "wb") as file:
+                    while chunk := stream.read(_CHUNK):
+                        file.write(chunk)
+            except OSError as error:
+                raise UnreadableError(
+                    f"Standard input could not be kept in {os.path.dirname(path)}: {error.strerror}. Let TMPDIR name a "
+                    "folder with more room, or save it as a file and name that."
+                ) from error
+            yield path
+        finally:
+            _removed(path)
+
+
+def _removed(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)

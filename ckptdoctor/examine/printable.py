@@ -1,0 +1,185 @@
+"""What is left of findings once everything is known of a file: only commands that work on it.
+
+A rule knows its own cause, and not what else is wrong: a file that is cut off is not edited at all, and one that lacks
+weights is not brought to its target by a rename.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, addresses, show_path
+from ckptdoctor.checkpoint.arguments import complete
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.diagnose.cures import lost_by
+from ckptdoctor.edits import Safety
+from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.examine.paths import STANDARD_INPUT
+from ckptdoctor.findings import Coverage, Finding, Severity
+
+if TYPE_CHECKING:
+    from ckptdoctor.facts.alignment import Comparison
+
+_DAMAGE = "F"  # the family of rules about files that are not what was written
+_IN_DOUBT = ("P213",)  # readers disagree on what the pickle holds, so that nothing can be proven of it
+_LAYOUT = ("M971", "M978")  # of no account in a file of which values are missing
+_TRAINED = ("L906",)  # its repair leaves out what was trained: it can be asked for, and is no advice
+_AUTO = "--auto"
+_TRY = "That alone does not make the file fit. What would, or that nothing does, is told by:"
+
+
+def printable(findings: Iterable[Finding], checkpoint: Checkpoint | None) -> list[Finding]:
+    """The findings without repairs that are refused because of another finding, and without what no longer matters."""
+    found = list(findings)
+    found = [replace(each, fix=None) if each.code in _TRAINED else each for each in found]
+    fatal = [each for each in found if each.fix is None and each.severity is Severity.ERROR]
+    damaged = any(each.code.startswith(_DAMAGE) for each in fatal)
+    if damaged:
+        found = [each for each in found if each.code not in _LAYOUT]
+    if damaged or any(each.code in _IN_DOUBT for each in found):
+        found = [each if each.code.startswith(_DAMAGE) else replace(each, fix=None) for each in found]
+    if checkpoint is None or not checkpoint.tensors:
+        found = [_without_values(each) for each in found]
+    return found
+
+
+def keeping(
+    findings: Iterable[Finding],
+    checkpoint: Checkpoint,
+    comparison: Comparison | None,
+    path: str,
+    root: KeyPath | None,
+    shown: str,
+) -> list[Finding]:
+    """The findings without a repair that leaves out the only copy of a weight: a person decides that in a draft map.
+
+    ``--unsafe-fixes`` still does it for whoever asks for it by that name.
+    """
+    found = list(findings)
+    losses = [_loss(each, checkpoint) for each in found]
+    if not any(losses):
+        return found
+    local = comparison is not None and not addresses.is_address(path)
+    passed = comparison is not None and _passes_over(comparison)
+    # of a file that fits but for what is left over nothing has to be tried: that takes twice as long as all the rest
+    named = comparison is not None and local and bool(comparison.reference.option)
+    drafted = comparison is not None and named and (passed or _is_drafted(path, comparison.reference, root))
+    command = _drafting(comparison.reference, root, shown) if comparison is not None and drafted else ""
+    return [
+        each if not loss else replace(each, fix=None, **_decided(each, loss, command, passed))
+        for each, loss in zip(found, losses, strict=True)
+    ]
+
+
+def _loss(finding: Finding, checkpoint: Checkpoint) -> int:
+    """How many weights the repair of a finding would leave out that are nowhere else in the file."""
+    fix = finding.fix
+    if fix is None or fix.safety is not Safety.UNSAFE:
+        return 0
+    return len(lost_by(fix.edits, checkpoint))
+
+
+def _decided(finding: Finding, loss: int, command: str, passed: bool) -> dict[str, Any]:
+    """The words and the command with which a person decides, in the place of a repair."""
+    what = "This file has the only copy of it" if loss == 1 else f"This file has the only copy of {loss:,} of them"
+    what = "This file has the only copy of each" if 1 < loss == len(finding.keys) else what
+    over = " load_state_dict(strict=False) passes over what the model does not have." if passed else ""
+    if not command:
+        said = f"{what}, so no command that drops {'it' if loss == 1 else 'them'} is offered.{over}"
+        return {"advice": f"{finding.advice} {said}".strip()}
+    said = f"{what}.{over} To leave {'it' if loss == 1 else 'them'} out, confirm that in a draft map:"
+    return {"advice": f"{finding.advice} {said}".strip(), "commands": (*finding.commands, command)}
+
+
+def _passes_over(comparison: Comparison) -> bool:
+    """Whether ``load_state_dict(strict=False)`` of the target loads everything that it wants as it is."""
+    plain = comparison.plain
+    return not comparison.nested and not comparison.steps and not plain.missing and not plain.mismatched
+
+
+def _drafting(reference: Reference, root: KeyPath | None, shown: str) -> str:
+    from ckptdoctor.repair.request import draft_path
+
+    where = f"--root {shlex.quote(show_path(root))} " if root else ""
+    draft = draft_path("draft" if shown == STANDARD_INPUT else shown)
+    return complete(f"ckptdoctor fix FILE {where}{_AUTO} {reference.option} --write-map {shlex.quote(draft)}")
+
+
+def _is_drafted(path: str, reference: Reference, root: KeyPath | None) -> bool:
+    """Whether a draft map of this file would lead to the target, once it is confirmed."""
+    from ckptdoctor.repair.fitting import UnfitError
+    from ckptdoctor.repair.plan import plan
+    from ckptdoctor.repair.request import FixRequest, draft_path
+
+    where = show_path(root) if root else None
+    try:
+        plan(FixRequest(path, root=where, auto=True, reference=reference, write_map=draft_path(path)))
+    except UnfitError as error:
+        return error.draft is not None
+    except CkptDoctorError:
+        return False
+    return True
+
+
+def _without_values(finding: Finding) -> Finding:
+    if not any(each.startswith("ckptdoctor convert ") for each in finding.commands):
+        return finding
+    return replace(finding, commands=(), advice="No values can be read from it that could be converted.")
+
+
+def towards(
+    findings: Iterable[Finding],
+    coverage: Coverage,
+    path: str,
+    reference: Reference,
+    root: KeyPath | None,
+    *,
+    plain: bool,
+) -> tuple[list[Finding], Coverage]:
+    """The findings and the coverage without an ``--auto`` that would be refused: it is planned, but not written.
+
+    ``plain``: there is nothing but tensors among the weights, so that a coverage of everything tells enough.
+    """
+    found = list(findings)
+    safe = [each for each in found if _asks(each) and "--unsafe-fixes" not in _options(each)]
+    unsafe = [each for each in found if _asks(each) and "--unsafe-fixes" in _options(each)]
+    told = bool(coverage.option and coverage.steps and coverage.steps[-1].keys == coverage.total_keys)
+    if addresses.is_address(path) or not (safe or unsafe or told):
+        return found, coverage
+    if told and not unsafe and plain:
+        return found, coverage  # nothing is left over, and no name is a guess
+    fits = (safe or told) and _fits(path, reference, root, unsafe=False)
+    if (safe or told) and not fits:
+        coverage = replace(coverage, option="")
+        found = [_only_tried(each) if each in safe else each for each in found]
+    if unsafe and not fits and not _fits(path, reference, root, unsafe=True):
+        found = [_only_tried(each) if each in unsafe else each for each in found]
+    return found, coverage
+
+
+def _asks(finding: Finding) -> bool:
+    return finding.fix is not None and finding.fix.option.startswith(_AUTO)
+
+
+def _options(finding: Finding) -> tuple[str, ...]:
+    return () if finding.fix is None else finding.fix.options
+
+
+def _only_tried(finding: Finding) -> Finding:
+    assert finding.fix is not None
+    command = f"ckptdoctor fix FILE {finding.fix.option}"
+    return replace(finding, fix=None, advice=f"{finding.advice} {_TRY}".strip(), commands=(*finding.commands, command))
+
+
+def _fits(path: str, reference: Reference, root: KeyPath | None, *, unsafe: bool) -> bool:
+    from ckptdoctor.repair.plan import is_carried_out
+    from ckptdoctor.repair.request import FixRequest
+
+    where = show_path(root) if root else None
+    try:
+        return is_carried_out(FixRequest(path, root=where, auto=True, reference=reference, unsafe=unsafe))
+    except CkptDoctorError:
+        return False

@@ -1,0 +1,1 @@
+"""How a checkpoint fits a model, and its weights under the names that the model gives them."""

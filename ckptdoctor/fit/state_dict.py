@@ -1,0 +1,185 @@
+"""``ckptdoctor.load_state_dict``: the weights of a checkpoint under the names that a model gives them, or a refusal."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping as Table
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ckptdoctor.checkpoint import ROOT, KeyPath, Mapping, Tensor, show_path
+from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.roots import find_root
+from ckptdoctor.checkpoint.unread import told_of, unread_files
+from ckptdoctor.crash import asking_for_torch
+from ckptdoctor.diagnose.findings import findings_of
+from ckptdoctor.edits import Drop, Safety
+from ckptdoctor.edits.renaming import renamed_modules
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.alignment import Alignment, Comparison, compare, hold
+from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.whole_modules import with_modules
+from ckptdoctor.findings import Finding
+from ckptdoctor.fit.refusing import refusal
+from ckptdoctor.formats import opened, read
+from ckptdoctor.loading.inert import Inert
+from ckptdoctor.loading.soundness import require_sound
+from ckptdoctor.loading.storages import StorageReader
+from ckptdoctor.loading.tensors import make_tensor
+from ckptdoctor.target.mapping import as_reference
+
+if TYPE_CHECKING:
+    import torch
+
+_COUNTER = "num_batches_tracked"
+_COUNTED = 2  # the version of BatchNorm that has the counter
+_PLAIN = (bool, int, float, str)
+
+
+@asking_for_torch()
+def load_state_dict(
+    path: str | os.PathLike[str], reference: object, root: str | None = None, *, strict: bool = True
+) -> OrderedDict[str, torch.Tensor]:
+    """The weights of the checkpoint at ``path``, on the CPU, ready for ``net.load_state_dict``.
+
+    ``target`` is the net, or a mapping of its keys to tensors or shapes. Repairs happen in memory and only where
+    they lose nothing and the reference confirms them: the state dict is found (``root`` chooses it), wrappers'
+    prefixes go, keys get the names they have there. No code of the file runs, and device tags do not matter.
+
+    Raises RefusedError, which says how much fits and what is in the way, where it does not fit completely; with
+    ``strict=False`` what fits is returned instead, with a UserWarning where files of the folder are missing or damaged.
+    Raises UsageError for a reference that is none and a root that is not there, UnreadableError, NotACheckpointError
+    or DamagedError for the file (``strict=False`` takes a safetensors file that safetensors refuses, too), and
+    MissingPackageError where torch is not installed.
+    """
+    wanted = as_reference(reference)
+    with opened(path) as (source, container), collector_paused():
+        checkpoint = with_modules(read(source, container))
+        require_own_values(checkpoint)
+        place = find_root(checkpoint.tree, root) if root is not None else None
+        if strict:
+            require_sound(checkpoint, source, ROOT if place is None else place)
+        comparison = compare(checkpoint, wanted, place)
+        settled = _settle(comparison)
+        if comparison.rivals or not settled.complete:
+            findings = findings_of(checkpoint, reference=wanted, root=place)
+            settled = _settle(comparison, _droppable(findings))
+            if comparison.rivals or (strict and not settled.complete):
+                raise refusal(comparison, settled.alignment, settled.doubled, findings)
+            unread = unread_files(checkpoint)
+            if unread:
+                warnings.warn(
+                    f"{checkpoint.path}: {told_of(checkpoint, unread)}. What belongs there is not loaded.", stacklevel=3
+                )
+        return _made(settled, StorageReader(checkpoint, source))
+
+
+# ---- names
+
+
+@dataclass(frozen=True, eq=False)
+class _Settled:
+    """The state dict under its new names (``names``: old → new), with what is proven only: no guesses, nothing lost.
+
+    ``doubled`` are old names whose new name another key has.
+    """
+
+    comparison: Comparison
+    alignment: Alignment
+    names: Table[str, str]
+    doubled: tuple[str, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether ``load_state_dict(strict=True)`` would take it."""
+        now = self.alignment
+        return not (now.unexpected or now.mismatched or self.doubled or any(map(self._asked_for, now.missing)))
+
+    def _asked_for(self, key: str) -> bool:
+        """Whether torch asks for a missing key: BatchNorm does not ask for its counter in files of before torch 0.4.1.
+
+        Source: ``torch.nn.modules.batchnorm._NormBase._load_from_state_dict``.
+        """
+        module, _, leaf = key.rpartition(".")
+        version = self.metadata.get(module, {}).get("version")
+        return leaf != _COUNTER or (isinstance(version, int) and version >= _COUNTED)
+
+    @cached_property
+    def metadata(self) -> OrderedDict[str, dict[str, Any]]:
+        """The ``_metadata`` of the state dict, with its prefixes renamed as the keys are."""
+        state_dict = self.comparison.state_dict
+        node = state_dict.metadata if state_dict is not None else None
+        entries = {part: each for part, each in node.entries if isinstance(part, str)} if node is not None else {}
+        moved = renamed_modules(entries, self.names)
+        found: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        for module, each in entries.items():
+            name = moved[module]
+            if name is not None and isinstance(each, Mapping):
+                found[name] = {str(key): value for key, value in each.entries if isinstance(value, _PLAIN)}
+        return found
+
+
+def _settle(comparison: Comparison, dropped: frozenset[KeyPath] = frozenset()) -> _Settled:
+    here: dict[str, Tensor] = {}
+    names: dict[str, str] = {}
+    doubled = []
+    gone = {id(cure.drops) for cure in comparison.cures if cure.drops is not None}
+    for tensor in comparison.state_dict.tensors if comparison.state_dict is not None else ():
+        if id(tensor) in gone or tensor.path in dropped:
+            continue
+        name = _proven_name(comparison, tensor.key)
+        if name in here:
+            doubled.append(tensor.key)
+        else:
+            here[name] = tensor
+            names[tensor.key] = name
+    reference = comparison.reference
+    for key, partner in hold(here, reference).tied.items():  # one parameter of the net, under all of its names
+        here[key] = here[partner]
+    return _Settled(comparison, hold(here, reference), names, tuple(doubled))
+
+
+def _proven_name(comparison: Comparison, key: str) -> str:
+    """The name after all renames up to the first that is only a guess."""
+    key = comparison.name_after_prefix(key)
+    for move in comparison.moves:
+        if not move.sure:
+            break
+        key = move.change(key)
+    return key
+
+
+def _droppable(findings: list[Finding]) -> frozenset[KeyPath]:
+    """What safe cures drop, such as a profiler's counters."""
+    fixes = [finding.fix for finding in findings if finding.fix is not None and finding.fix.safety is Safety.SAFE]
+    return frozenset(
+        [
+            path
+            for fix in fixes
+            if all(isinstance(edit, Drop) for edit in fix.edits)
+            for edit in fix.edits
+            if isinstance(edit, Drop)
+            for path in edit.paths
+        ]
+    )
+
+
+# ---- tensors
+
+
+def _made(settled: _Settled, storages: StorageReader) -> OrderedDict[str, torch.Tensor]:
+    """What fits, in the order of the reference, with its ``_metadata``: torch reads the versions of modules there."""
+    made: OrderedDict[str, Any] = OrderedDict()
+    for key in settled.alignment.fits:
+        tensor = settled.alignment.here[key]
+        value = make_tensor(replace(tensor, is_parameter=False, requires_grad=False), storages)
+        if isinstance(value, Inert) or value.is_meta:
+            kind = "was saved without values" if not isinstance(value, Inert) else f"is a {value.class_name}"
+            raise RefusedError(f"{show_path(tensor.path)} {kind}: there is no plain tensor of it to load.")
+        made[key] = value
+    if settled.metadata:
+        made._metadata = settled.metadata  # type: ignore[attr-defined]
+    return made

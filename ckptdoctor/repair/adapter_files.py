@@ -1,0 +1,262 @@
+"""Where an adapter and what is known of it are read: a file of its own, or the checkpoint that holds it as well."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, StateDict, Tensor
+from ckptdoctor.edits.elements import View
+from ckptdoctor.errors import RefusedError, UsageError
+from ckptdoctor.facts import marks
+from ckptdoctor.facts.adapters import Adapter, Part, adapter_in
+from ckptdoctor.facts.adapters_config import NAME
+from ckptdoctor.facts.adapters_scaling import IA3, Strength, strength_of
+from ckptdoctor.facts.model_config import Config, read_config
+from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.wording import plural
+
+OPTION = "--merge-adapter"
+_FACTORS = frozenset({"lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B"})
+_VECTORS = frozenset({"ia3_l"})
+_SHOWN = 4  # names in a refusal
+_CACHED = re.compile(r"models--(.+?)/snapshots/")
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``FROM[,alpha=N][,rslora][,name=ADAPTER]``; ``path`` is "" where nothing but what follows it was given."""
+
+    text: str
+    path: str
+    alpha: float | None = None
+    by_root: bool = False
+    name: str = ""
+
+
+def read_wanted(text: str) -> Wanted:
+    """What the option says. Raises UsageError for what makes no sense."""
+    path, *words = text.split(",")
+    if path.startswith(("alpha=", "name=")) or path == "rslora":
+        path, words = "", [path, *words]
+    found = Wanted(text, path)
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "alpha":
+            found = replace(found, alpha=_number(value))
+        elif name == "name" and value:
+            found = replace(found, name=value)
+        elif word == "rslora":
+            found = replace(found, by_root=True)
+        else:
+            raise UsageError(
+                f"{OPTION} wants an adapter's folder, its file, or its {NAME}, and behind it alpha=N, rslora or "
+                f"name=ADAPTER, such as “adapter,alpha=16”; “{word}” is none of them."
+            )
+    return found
+
+
+def _number(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < abs(found) < float("inf"):
+        raise UsageError(f"{OPTION}: alpha is a number such as 16; “{text}” is none.")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class FileBytes:
+    """The bytes of a file, read when they are asked for: ``data[begin:end]``."""
+
+    path: str
+
+    def __getitem__(self, place: slice) -> bytes:
+        with FileSource(self.path) as source:
+            return source.read(place.start, place.stop - place.start)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Donor:
+    """The adapter that is merged: its tensors by module and parameter, and how strongly they work.
+
+    ``all_keys`` are those of every adapter there, this one's and others'.
+    """
+
+    path: str
+    by_module: Mapping[str, dict[str, Tensor]]
+    strength: Strength
+    all_keys: frozenset[str]
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that it sits on, as its keys call them."""
+        return tuple(self.by_module)
+
+    def view(self, tensor: Tensor) -> View:
+        """What a tensor shows of the file that it lies in. Raises RefusedError where it does not lie there plainly."""
+        storage = tensor.storage
+        if (
+            storage is None
+            or storage.extent is None
+            or storage.compressed
+            or tensor.layout != "strided"
+            or tensor.parts
+        ):
+            raise RefusedError(f"{tensor.key} of {self.path} is not a plain tensor, and is not computed with.")
+        width, extent = max(1, tensor.dtype.bits // 8), storage.extent
+        name = f"{extent.file} at {extent.offset}"
+        start = extent.offset + tensor.offset * width
+        return View(name, start, width, tensor.shape, tensor.stride, FileBytes(extent.file))
+
+
+def donor_in(checkpoint: Checkpoint, state_dict: StateDict, wanted: Wanted) -> Donor:
+    """The adapter that lies in the checkpoint beside its base. Raises RefusedError."""
+    config = None if not wanted.path else _config(wanted.path)
+    if wanted.path and not wanted.path.endswith(".json") and _file(wanted.path):
+        raise RefusedError(
+            f"{checkpoint.path} has an adapter in it, and {wanted.path} is another: merge one at a time. For the one "
+            f"in it name its config, the file {NAME}, or give the numerator: {OPTION} alpha=N."
+        )
+    adapter = adapter_in(state_dict)
+    assert adapter is not None
+    if adapter.copies:
+        first = next(iter(adapter.copies.values())).module
+        raise RefusedError(
+            f"{first} is there twice, as it was and as it was trained beside the adapter: take one of the two first, "
+            f"with the command that “ckptdoctor check {checkpoint.path}” gives (L906)."
+        )
+    return _donor(checkpoint, state_dict, adapter, _strength(config, wanted, adapter, checkpoint.path), wanted)
+
+
+def donor_of(base: Checkpoint, wanted: Wanted) -> Donor:
+    """The adapter in a file of its own. Raises RefusedError, and what opening it raises."""
+    if not wanted.path:
+        raise RefusedError(f"{base.path} has no adapter in it: name the folder of one, {OPTION} FOLDER.")
+    file = _file(wanted.path)
+    if not file:
+        raise RefusedError(f"{wanted.path} holds no adapter ({' or '.join(sorted(marks.ADAPTER_FILES))}).")
+    with formats.opened(file) as (source, container):
+        checkpoint = formats.read(source, container)
+    if any(each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes):
+        raise RefusedError(f"{file} is big-endian, and is not computed with; convert it first.")
+    state_dict = next((each for each in checkpoint.state_dicts if adapter_in(each) is not None), None)
+    adapter = adapter_in(state_dict) if state_dict is not None else None
+    if state_dict is None or adapter is None:
+        raise RefusedError(f"{file} holds no adapter of peft, as peft's save_pretrained writes it.")
+    others = [tensor.key for tensor in state_dict.tensors if tensor.key not in adapter.parts]
+    if others:
+        raise RefusedError(_beside(file, others))
+    config = _config(wanted.path)
+    strength = _strength(config, wanted, adapter, file)
+    _insist_on_base(base, strength, wanted)
+    return _donor(checkpoint, state_dict, adapter, strength, wanted)
+
+
+def _donor(
+    checkpoint: Checkpoint, state_dict: StateDict, adapter: Adapter, strength: Strength, wanted: Wanted
+) -> Donor:
+    names = tuple(dict.fromkeys([part.adapter for part in adapter.parts.values()]))
+    if wanted.name and wanted.name not in names:
+        raise RefusedError(f"There is no adapter “{wanted.name}” in {checkpoint.path}: there is {_quoted(names)}.")
+    if len(names) > 1 and not wanted.name:
+        rest = wanted.text.rstrip(",")
+        ways = [f"  {name or 'the one without a name'}: {OPTION} {rest},name={name}" for name in names if name]
+        lines = [f"{checkpoint.path} holds {len(names)} adapters, {_quoted(names)}: one is merged, the others go."]
+        raise RefusedError("\n".join([*lines, *ways]))
+    by_module: dict[str, dict[str, Tensor]] = {}
+    known = _VECTORS if strength.method == IA3 else _FACTORS
+    for tensor in state_dict.tensors:
+        part = adapter.parts.get(tensor.key)
+        if part is None or (wanted.name and part.adapter != wanted.name):
+            continue
+        if part.parameter not in known or tensor.key.endswith(".bias"):
+            raise RefusedError(_unknown(part, tensor, strength))
+        by_module.setdefault(part.module, {})[part.parameter] = tensor
+    return Donor(checkpoint.path, by_module, strength, frozenset(adapter.parts))
+
+
+def _unknown(part: Part, tensor: Tensor, strength: Strength) -> str:
+    what = "DoRA's magnitudes" if "magnitude" in part.parameter else f"{part.parameter} of {part.module}"
+    kind = "a bias" if tensor.key.endswith(".bias") else what
+    plain = "IA3" if strength.method == IA3 else "LoRA"
+    return (
+        f"The adapter has {kind} ({tensor.key}): that is no plain {plain}, and is not merged here. Merge it with peft: "
+        "PeftModel.from_pretrained, and merge_and_unload() of what that gives."
+    )
+
+
+def _beside(file: str, others: list[str]) -> str:
+    more = " …" if len(others) > _SHOWN else ""
+    return (
+        f"{file} holds {plural(len(others), 'tensor')} besides the adapter, layers or biases that were trained as a "
+        f"whole ({', '.join(others[:_SHOWN])}{more}): these are not merged here. Merge it with peft: "
+        "PeftModel.from_pretrained(model, FOLDER).merge_and_unload()."
+    )
+
+
+def _file(path: str) -> str:
+    """The file of the adapter that is meant; "" where there is none."""
+    if not os.path.isdir(path):
+        return "" if path.endswith(".json") else path
+    there = [name for name in sorted(marks.ADAPTER_FILES, reverse=True) if os.path.exists(os.path.join(path, name))]
+    return os.path.join(path, there[0]) if there else ""
+
+
+def _config(path: str) -> Config | None:
+    folder = folder_of(path)
+    return read_config(folder, os.path.basename(path) if path.endswith(".json") else NAME)
+
+
+def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str) -> Strength:
+    """What the config says, and the person where it is said by hand."""
+    parameters = {part.parameter for part in adapter.parts.values()}
+    said = None if config is None else strength_of(config.fields, config.path)
+    if wanted.alpha is not None:
+        made = said or Strength(OPTION)
+        return replace(
+            made, alpha=wanted.alpha, by_root=wanted.by_root, rank=None, ranks={}, alphas={}, base="", source=OPTION
+        )
+    if said is not None:
+        return said
+    if parameters <= _VECTORS:
+        return Strength(OPTION, IA3)
+    where = wanted.path or os.path.dirname(path) or "."
+    raise RefusedError(
+        f"How strongly the adapter works (lora_alpha) is in no tensor, and there is no {NAME} in {where}: say it, with "
+        f"{OPTION} {f'{wanted.path},' if wanted.path else ''}alpha=N."
+    )
+
+
+def _insist_on_base(base: Checkpoint, strength: Strength, wanted: Wanted) -> None:
+    """Raise RefusedError where the base has a name, and the adapter is said to be for another one."""
+    names = list(_names_of(base.path))
+    if strength.base and names and _last(strength.base) not in map(_last, names):
+        raise RefusedError(
+            f"{strength.source} says that the adapter is for {strength.base}, and {base.path} is {names[0]}. Shapes do "
+            "not tell them apart. Give the base that it was trained on; or, where both are one model, correct "
+            f"base_model_name_or_path, or say the numerator yourself: {OPTION} {wanted.path},alpha=N."
+        )
+
+
+def _names_of(path: str) -> Iterator[str]:
+    """What the base is called: by the config beside it, and by the hub's cache."""
+    config = read_config(folder_of(path), "config.json")
+    name = config.fields.get("_name_or_path") if config is not None else None
+    if isinstance(name, str) and name:
+        yield name
+    cached = _CACHED.search(os.path.abspath(path))
+    if cached is not None:
+        yield cached[1].replace("--", "/")
+
+
+def _last(name: str) -> str:
+    return name.replace("\\", "/").rstrip("/").rpartition("/")[2].casefold()
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return " and ".join(f"“{name}”" if name else "one without a name" for name in names)

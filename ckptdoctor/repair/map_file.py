@@ -1,0 +1,146 @@
+"""The file of a map of names, and how a person confirms a draft in it: by putting a plain name in the place of a mark.
+
+``{"format": "ckptdoctor map 1", "root": …, "names": {old: new}, "dropped": [old, …]}``: ``root`` is where the state
+dict was ("" at the top), the names are those of tensors in it, and what was dropped is gone. In the place of a new name
+there can be a list (one tensor under several names), ``null`` (it is left out), ``{"to": new, "transposed": true}``,
+``{"to": new, "axes": [3, 2, 0, 1]}`` (the dimensions change places; with ``"view"`` of a tensor that is seen in that
+shape, and ``"shape"`` of what comes of it), or the mark of a draft: ``{"to": new, "uncertain": why, "or": [new, …]}``.
+A draft also says what it leads ``"towards"``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Union
+
+from ckptdoctor.errors import UnreadableError, UsageError, WriteError
+from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, add
+
+FORMAT = "ckptdoctor map 1"
+_TO, _TRANSPOSED, _UNCERTAIN, _OR = "to", "transposed", "uncertain", "or"
+_AXES, _VIEW, _SHAPE = "axes", "view", "shape"
+
+Value = Union[str, list[str], None, dict[str, object]]
+
+
+def require_room(path: str, force: bool = True) -> None:
+    """Raises WriteError where the map could not be written in the end; without ``force`` also over one that is there.
+
+    A draft that is there may hold what a person has confirmed.
+    """
+    if not force and os.path.isfile(path):
+        raise WriteError(
+            f"The map {path} is already there, and may hold pairs that you confirmed: --force writes it anew. "
+            "Nothing was repaired."
+        )
+    folder = os.path.dirname(path) or "."
+    why = "No such file or directory" if not os.path.isdir(folder) else "Is a directory" if os.path.isdir(path) else ""
+    if not why and not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        why = "Permission denied"
+    if why:
+        raise WriteError(f"The map {path} could not be written: {why}. Nothing was repaired.")
+
+
+def write(path: str, name_map: NameMap) -> None:
+    """Write the map; what is marked comes first. Raises WriteError."""
+    said: dict[str, object] = {"format": FORMAT}
+    said |= {"towards": name_map.towards} if name_map.towards else {}
+    marked = {old: _marked(mark) for old, mark in name_map.marks.items()}
+    turned = set(name_map.turned)
+    plain = {
+        old: _value(Given((new, *name_map.ties.get(old, ())), old in turned, name_map.forms.get(old)))
+        for old, new in name_map.names.items()
+    }
+    plain |= {old: _value(Given((old,), True)) for old in name_map.turned if old not in name_map.names}
+    said |= {"root": name_map.root, "names": {**marked, **plain}, "dropped": list(name_map.dropped)}
+    try:
+        Path(path).write_text(json.dumps(said, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise WriteError(f"The map {path} could not be written: {error.strerror}. All else was done.") from error
+    except UnicodeEncodeError as error:
+        raise WriteError(f"The map {path} could not be written: a name holds half a character.") from error
+
+
+def read(path: str) -> NameMap:
+    """The map in a file, its marks as they stand. Raises UnreadableError, or UsageError for a file that is none."""
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UnreadableError(f"The map {path} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is no map of names: {error}.") from error
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise UsageError(f"{path} is no map of names: --write-map writes one.")
+    root, pairs, dropped = found.get("root", ""), found.get("names"), found.get("dropped", [])
+    towards = found.get("towards", "")
+    if not all(isinstance(each, str) for each in (root, towards)) or not isinstance(pairs, dict):
+        raise UsageError(f"{path} is no map of names: it wants a root, names and what was dropped.")
+    if not isinstance(dropped, list):
+        raise UsageError(f"{path} is no map of names: it wants a root, names and what was dropped.")
+    gone, turned = [str(each) for each in dropped], list[str]()
+    made = NameMap(root, {}, towards=towards, file=path)
+    for old, value in pairs.items():
+        given = _given(path, old, value)
+        if isinstance(value, dict) and _UNCERTAIN in value:
+            rivals = value.get(_OR, [])
+            listed = rivals if isinstance(rivals, list) else [rivals]
+            made.marks[old] = Mark(given, str(value[_UNCERTAIN]), tuple([_given(path, old, each) for each in listed]))
+        else:
+            add(old, given, made, gone, turned)
+    return replace(made, dropped=tuple(gone), turned=tuple(turned))
+
+
+def _value(given: Given) -> Value:
+    """A key's future as JSON."""
+    to: Value = None if not given.to else given.to[0] if len(given.to) == 1 else list(given.to)
+    if given.form is not None:
+        said: dict[str, object] = {_TO: to, _AXES: list(given.form.axes)}
+        for name, sizes in ((_VIEW, given.form.view), (_SHAPE, given.form.shape)):
+            said |= {name: list(sizes)} if sizes else {}
+        return said
+    return {_TO: to, _TRANSPOSED: True} if given.transposed else to
+
+
+def _marked(mark: Mark) -> Value:
+    first = _value(mark.given)
+    said: dict[str, object] = dict(first) if isinstance(first, dict) else {_TO: first}
+    said[_UNCERTAIN] = mark.why
+    if mark.rivals:
+        said[_OR] = [_value(each) for each in mark.rivals]
+    return said
+
+
+def _given(path: str, old: str, value: object) -> Given:
+    """What JSON says of a key. Raises UsageError for what is no name."""
+    transposed, form = False, None
+    if isinstance(value, dict):
+        transposed = value.get(_TRANSPOSED) is True
+        form = _form(path, old, value)
+        value = value.get(_TO)
+    if value is None:
+        return Given()
+    said = value if isinstance(value, list) else [value]
+    to = tuple([each for each in said if isinstance(each, str) and each])
+    if not to or len(to) < len(said):
+        raise UsageError(
+            f"{path} is no map of names: what {old} becomes is a name, a list of names, null to leave it out, or "
+            '{"to": NAME, "transposed": true}.'
+        )
+    return Given(to, transposed, form)
+
+
+def _form(path: str, old: str, value: dict[str, object]) -> Form | None:
+    """The order that values get. Raises UsageError for what is no list of sizes."""
+    found = []
+    for name in (_AXES, _VIEW, _SHAPE):
+        sizes = value.get(name, [])
+        if not isinstance(sizes, list) or not all(type(each) is int and each >= 0 for each in sizes):
+            raise UsageError(f"{path} is no map of names: {name} of {old} is a list of numbers.")
+        found.append(tuple(sizes))
+    axes, view, shape = found
+    if not axes and (view or shape):
+        raise UsageError(f"{path} is no map of names: {old} wants axes, the order of its dimensions.")
+    return Form(axes, view, shape) if axes else None

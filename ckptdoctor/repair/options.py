@@ -1,0 +1,218 @@
+"""Turns the options of a repair into edits: each one looks at the contents as those before it left them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from shlex import join, quote
+
+from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, at
+from ckptdoctor.checkpoint.patterns import dropped_paths, kept_paths
+from ckptdoctor.checkpoint.roots import find_root
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.edits import Drop, Edit, MoveToCpu, Rename, Retag, TakeRoot
+from ckptdoctor.edits.applied.moving import moved_tensors
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts import names
+from ckptdoctor.facts.devices import CPU
+from ckptdoctor.repair.name_map import name_edits, root_edits, turn_edits
+from ckptdoctor.repair.request import FixRequest, Substitution
+from ckptdoctor.repair.sharing import clone_edits, tie_edits
+from ckptdoctor.repair.slimming import slim_edits
+from ckptdoctor.repair.weights_only import weights_only_edits
+
+_SHOWN = 6  # prefixes offered in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """One option: how it was written, what it does in a few words, and the edits it means for some contents."""
+
+    label: str
+    title: str
+    edits: Callable[[Checkpoint], list[Edit]]
+
+
+def wishes(request: FixRequest) -> Iterator[Wish]:
+    """The options of a request, in the order in which they apply."""
+    if request.root is not None:
+        root = request.root
+        yield Wish(f"--root {root}", f"take {root} out of the rest", lambda checkpoint: _root(checkpoint, root))
+    if request.name_map is not None:
+        wanted = request.name_map
+        yield Wish("--map", "take the state dict out of the rest", lambda checkpoint: root_edits(checkpoint, wanted))
+        yield Wish("--map", "transpose as the map says", lambda checkpoint: turn_edits(checkpoint, wanted))
+        yield Wish("--map", "rename as the map says", lambda checkpoint: name_edits(checkpoint, wanted))
+    if request.drop:
+        yield _pattern_wish("--drop", request.drop, dropped_paths)
+    if request.keep:
+        yield _pattern_wish("--keep", request.keep, kept_paths)
+    if request.slim:
+        yield Wish("--slim", "leave out what only resuming a training needs", slim_edits)
+    if request.strip_module:
+        yield Wish("--strip-module", "strip what training wrappers put before keys", _strip_module)
+    for prefix in request.strip_prefixes:
+        yield _strip_wish(prefix)
+    for each in request.renames:
+        yield _rename_wish(each)
+    if request.add_prefix is not None:
+        yield _add_wish(request.add_prefix)
+    if request.merge_adapter is not None:
+        yield _merge_wish(request.merge_adapter)
+    if request.to_cpu:
+        yield Wish("--to-cpu", "bring every tensor to the CPU", _to_cpu)
+    if request.weights_only_safe:
+        yield Wish(
+            "--weights-only-safe",
+            "turn what torch.load refuses into plain data",
+            lambda checkpoint: weights_only_edits(checkpoint, _command(request)),
+        )
+    if request.clone_shared:
+        yield Wish("--clone-shared", "give tensors that share memory bytes of their own", clone_edits)
+    if request.tie:
+        yield Wish("--tie", "make one of weights that have the same bytes", tie_edits)
+
+
+def _command(request: FixRequest) -> str:
+    """The command that asks for --weights-only-safe and nothing else; "" where more was asked for."""
+    alone = FixRequest(request.path, request.output, weights_only_safe=True, force=request.force)
+    if request != replace(alone, selection=request.selection) or request.selection.select is not None:
+        return ""
+    output = [] if request.output is None else ["-o", request.output]
+    force = ["--force"] if request.force else []
+    return join(["ckptdoctor", "fix", request.path, "--weights-only-safe", *output, *force])
+
+
+def _pattern_wish(option: str, patterns: tuple[str, ...], find: Callable[..., tuple[object, ...]]) -> Wish:
+    label = " ".join(f"{option} {pattern}" for pattern in patterns)
+
+    def edits(checkpoint: Checkpoint) -> list[Edit]:
+        paths = find(checkpoint, patterns)
+        return [Drop(paths)] if paths else []  # type: ignore[arg-type]  # both functions give key paths
+
+    return Wish(label, "drop what matches" if option == "--drop" else "keep only what matches", edits)
+
+
+def _merge_wish(text: str) -> Wish:
+    def edits(checkpoint: Checkpoint) -> list[Edit]:
+        from ckptdoctor.repair.merging import merge_edits
+
+        return merge_edits(checkpoint, text)
+
+    title = "add the adapter to the weights, rounded once: it cannot be taken out again"
+    return Wish(f"--merge-adapter {text}", title, edits)
+
+
+def _root(checkpoint: Checkpoint, text: str) -> list[Edit]:
+    path = find_root(checkpoint.tree, text)
+    return [TakeRoot(path)] if path else []
+
+
+def _to_cpu(checkpoint: Checkpoint) -> list[Edit]:
+    edits: list[Edit] = [MoveToCpu()] if any(moved_tensors(checkpoint, MoveToCpu())) else []
+    return [*edits, Retag(CPU)] if any(storage.device != CPU for storage in checkpoint.storages) else edits
+
+
+def _strip_module(checkpoint: Checkpoint) -> list[Edit]:
+    return _renames(checkpoint, names.bare, "--strip-module")
+
+
+def _strip_wish(prefix: str) -> Wish:
+    prefix = prefix if prefix.endswith(".") else f"{prefix}."
+    label = f"--strip-prefix {prefix}"
+
+    def edits(checkpoint: Checkpoint) -> list[Edit]:
+        found = _renames(checkpoint, lambda key: key[len(prefix) :] if key.startswith(prefix) else key, label, prefix)
+        if not found:
+            raise RefusedError(f"No key begins with “{prefix}”{_nearest(prefix, checkpoint)}.")
+        return found
+
+    return Wish(label, f"strip “{prefix}” from keys", edits)
+
+
+def _add_wish(prefix: str) -> Wish:
+    prefix = prefix if prefix.endswith(".") else f"{prefix}."
+    label = f"--add-prefix {prefix}"
+    return Wish(
+        label, f"put “{prefix}” before keys", lambda each: _some(_renames(each, lambda key: prefix + key, label))
+    )
+
+
+def _rename_wish(wanted: Substitution) -> Wish:
+    label = f"--rename '{wanted.text}'"
+
+    def edits(checkpoint: Checkpoint) -> list[Edit]:
+        found = _renames(checkpoint, lambda key: wanted.pattern.sub(wanted.replacement, key), label)
+        if not found and not any(wanted.pattern.search(key) for _, keys in _weights(checkpoint) for key in keys):
+            raise RefusedError(f"{label} matches no key{_nearest(wanted.pattern.pattern, checkpoint)}.")
+        return found
+
+    return Wish(label, "rename keys", edits)
+
+
+def _some(edits: list[Edit]) -> list[Edit]:
+    if not edits:
+        raise RefusedError("There is no state dict whose keys could be renamed.")
+    return edits
+
+
+def _weights(checkpoint: Checkpoint) -> Iterator[tuple[StateDict, list[str]]]:
+    """The state dicts whose keys name parameters, with the keys that do (not "epoch" beside them)."""
+    for state_dict in weights_among(checkpoint.state_dicts):
+        parameters = [key for key in state_dict.others if "." in key or key.endswith("_extra_state")]
+        yield state_dict, [*state_dict.keys, *parameters]
+
+
+def _renames(checkpoint: Checkpoint, change: Callable[[str], str], label: str, prefix: str | None = None) -> list[Edit]:
+    edits: list[Edit] = []
+    for state_dict, keys in _weights(checkpoint):
+        taken = set(_all_keys(checkpoint, state_dict)).difference(keys)
+        found = names.renaming([*keys, *taken], lambda key, taken=taken: key if key in taken else change(key))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+        if found.collision is not None:
+            raise collision(label, *found.collision, prefix)
+        if any(not new for _, new in found.pairs):
+            raise RefusedError(f"{label} would leave a key without a name.")
+        if found.pairs:
+            edits.append(Rename(state_dict.path, found.pairs))
+    return edits
+
+
+def _all_keys(checkpoint: Checkpoint, state_dict: StateDict) -> list[str]:
+    node = at(checkpoint.tree, state_dict.path)
+    return [part for part, _ in node.entries if isinstance(part, str)] if isinstance(node, Mapping) else []
+
+
+def collision(label: str, one: str, other: str, name: str, prefix: str | None = None) -> RefusedError:
+    """The refusal of an option that would make one key of two, with both names and the ways out, on several lines."""
+    rows = [(key, "is already there" if key == name else f"→  {name}") for key in (one, other)]
+    rows.sort(key=lambda row: row[0] == name)
+    room = max(len(key) for key, _ in rows)
+    moving, staying = rows[0][0], rows[1][0]
+    lines = [f"{label} would give two keys one name", *(f"  {key:<{room}}  {what}" for key, what in rows)]
+    if prefix is not None:
+        token = prefix.rstrip(".").replace(".", r"\.")
+        rest = moving[len(prefix) :].split(".")[0]
+        return RefusedError("\n".join([*lines, f"  instead: --rename '{token}\\.{rest}={token[:3]}_{rest}'"]))
+    other = quote(f"^{re.escape(staying)}$=other_{staying}")
+    return RefusedError(
+        "\n".join([*lines, f"  give one of them another name in a repair before this one: --rename {other}"])
+    )
+
+
+def _nearest(text: str, checkpoint: Checkpoint) -> str:
+    """What keys do begin with, the most similar first."""
+    from difflib import SequenceMatcher
+
+    prefixes: dict[str, int] = {}
+    for _, keys in _weights(checkpoint):
+        for key in keys:
+            tokens = key.split(".")
+            for end in range(1, min(len(tokens), 3)):
+                prefix = ".".join(tokens[:end]) + "."
+                prefixes[prefix] = prefixes.get(prefix, 0) + 1
+    if not prefixes:
+        return ""
+    most = sorted(prefixes, key=lambda each: -prefixes[each])[:200]
+    near = sorted(most, key=lambda each: -SequenceMatcher(None, text, each).ratio())[:_SHOWN]
+    return f"; there are {', '.join(near)}"

@@ -1,0 +1,200 @@
+"""What was asked of a repair."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from dataclasses import field
+
+from ckptdoctor.checkpoint.addresses import is_address, path_of, shown
+from ckptdoctor.checkpoint.arguments import complete
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.edits.casts import TARGETS, named
+from ckptdoctor.edits.computing import ORTHOGONAL
+from ckptdoctor.errors import UsageError
+from ckptdoctor.facts.qkv import LAYOUTS
+from ckptdoctor.facts.shapes import stacking
+from ckptdoctor.late import dataclass
+from ckptdoctor.repair.name_map import NameMap
+
+QKV_LAYOUTS, ORTHOGONAL_MAPS = LAYOUTS, ORTHOGONAL
+EXPERT_LAYOUTS = stacking.LAYOUTS
+
+
+@dataclass(frozen=True, slots=True)
+class Substitution:
+    """``--rename 'REGEX=REPL'``: ``text`` as it was given, taken apart at the last ``=``."""
+
+    text: str
+    pattern: re.Pattern[str]
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True)
+class FixRequest:
+    """One file and what to do with it. Nothing named: the safe cures of everything that is found.
+
+    ``output`` None means beside the original, ``name.fixed.ext``; a directory takes a file of the original's name.
+    What is named applies in this order: ``root``, ``drop`` and ``keep``, ``slim``, ``strip_module``,
+    ``strip_prefixes``, ``renames``, ``add_prefix``, ``merge_adapter``, ``to_cpu``, ``weights_only_safe``,
+    ``clone_shared``, ``tie``, and last the cures of ``selection``, where that selects rules.
+    ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
+    the chain of repairs that makes the file fit ``target``, and for nothing at all where there is none; ``error`` is
+    the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
+    ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells; ``heads``
+    alone serves layouts of which rows are permuted in each head. ``expert_layout`` says how the slices of stacked
+    experts lie.
+    ``orthogonal_map`` says how parametrized weights are computed, which no file does.
+    ``name_map`` renames as an earlier repair did, after ``root``, and ``write_map`` is the file that the renames are
+    written to, or the draft of them. ``remap_optimizer`` numbers the parameters of optimizers as ``target`` does, or
+    else as the weights beside them, after ``auto``, which leaves the weights where they are then. ``dtype`` (torch's
+    name) is what the weights are cast to, after everything that was named.
+    """
+
+    path: str
+    output: str | None = None
+    root: str | None = None
+    drop: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    slim: bool = False
+    strip_module: bool = False
+    strip_prefixes: tuple[str, ...] = ()
+    renames: tuple[Substitution, ...] = ()
+    add_prefix: str | None = None
+    merge_adapter: str | None = None
+    to_cpu: bool = False
+    weights_only_safe: bool = False
+    clone_shared: bool = False
+    tie: bool = False
+    dtype: str | None = None
+    remap_optimizer: bool = False
+    selection: Selection = field(default_factory=Selection)
+    unsafe: bool = False
+    force: bool = False
+    auto: bool = False
+    reference: Reference | None = None
+    error: str | None = None
+    name_map: NameMap | None = None
+    write_map: str | None = None
+    qkv_layout: str | None = None
+    heads: int | None = None
+    expert_layout: str | None = None
+    orthogonal_map: str | None = None
+
+    @property
+    def named(self) -> bool:
+        """Whether some change is named, other than the cures of rules."""
+        names = (self.strip_module, self.strip_prefixes, self.renames)
+        sharing = (self.clone_shared, self.tie, self.remap_optimizer)
+        changes = (self.drop, self.keep, self.slim, *names, self.to_cpu, self.weights_only_safe, *sharing)
+        given = (self.root, self.add_prefix, self.merge_adapter, self.name_map, self.dtype)
+        return any(changes) or any(each is not None for each in given)
+
+    @property
+    def target(self) -> str:
+        """The option that names the target; "" where none was named on a command line."""
+        if self.error is not None:
+            return f"--error {shlex.quote(self.error)}"
+        return self.reference.option if self.reference is not None else ""
+
+    @property
+    def cures(self) -> bool:
+        """Whether cures of rules are wanted: all, because nothing is named, or those of the rules selected."""
+        return (not self.named and not self.auto) or self.selection.select is not None
+
+
+def again(request: FixRequest) -> str:
+    """The command line that asks for this."""
+    words = ["ckptdoctor", "fix", request.path]
+    given = (("--root", request.root), ("--add-prefix", request.add_prefix), ("--dtype", request.dtype))
+    merged = (("--merge-adapter", request.merge_adapter), ("--orthogonal-map", request.orthogonal_map))
+    laid = ("--expert-layout", request.expert_layout)
+    for option, value in (*given, *merged, ("--error", request.error), ("--qkv-layout", request.qkv_layout), laid):
+        words += [] if value is None else [option, value]
+    for option, values in (
+        ("--drop", request.drop),
+        ("--keep", request.keep),
+        ("--strip-prefix", request.strip_prefixes),
+    ):
+        words += [word for value in values for word in (option, value)]
+    words += [word for each in request.renames for word in ("--rename", each.text)]
+    words += [] if request.heads is None else ["--heads", str(request.heads)]
+    asked = (("--slim", request.slim), ("--strip-module", request.strip_module), ("--to-cpu", request.to_cpu))
+    more = (("--weights-only-safe", request.weights_only_safe), ("--clone-shared", request.clone_shared))
+    last = (("--tie", request.tie), ("--remap-optimizer", request.remap_optimizer), ("--unsafe-fixes", request.unsafe))
+    words += [option for option, wanted in (*asked, *more, *last, ("--force", request.force)) if wanted]
+    words += [] if request.name_map is None or not request.name_map.file else ["--map", request.name_map.file]
+    words += [] if request.write_map is None else ["--write-map", request.write_map]
+    words += ["--auto"] if request.auto else []
+    line = shlex.join(words)
+    if request.error is None and request.target:
+        line += f" {request.target}"
+    line += "" if request.output is None else f" -o {shlex.quote(request.output)}"
+    return complete(line)
+
+
+def draft_path(path: str) -> str:
+    """Where the draft map of a file goes: beside it."""
+    return f"{os.path.splitext(path.rstrip('/'))[0]}.map.json"
+
+
+def substitution(text: str) -> Substitution:
+    """``REGEX=REPL``, taken apart at the last ``=``. Raises UsageError, with the position of what makes no sense."""
+    expression, sign, replacement = text.rpartition("=")
+    if not sign or not expression:
+        raise UsageError(f"--rename wants REGEX=REPL, such as 'encoder\\.norm=enc_norm'; “{text}” is something else.")
+    try:
+        pattern = re.compile(expression)
+    except re.error as error:
+        place = "" if error.pos is None else f" at character {error.pos + 1}"
+        raise UsageError(f"--rename: “{expression}” is no regular expression{place}: {error.msg}.") from error
+    try:
+        pattern.sub(replacement, "")
+    except (re.error, IndexError) as error:
+        raise UsageError(f"--rename: “{replacement}” cannot be filled in from “{expression}”: {error}.") from error
+    return Substitution(text, pattern, replacement)
+
+
+def cast_target(text: str) -> str:
+    """The dtype of ``--dtype``, however it was called. Raises UsageError for one that nothing is cast to."""
+    found = named(text)
+    if found is None:
+        raise UsageError(f"--dtype casts to {', '.join(TARGETS)} (or fp16, bf16 and such); “{text}” is none of them.")
+    return found
+
+
+def require_local(path: str) -> None:
+    """Raises UsageError, with the command that downloads it, for what is not on this machine."""
+    if not is_address(path):
+        return
+    local = path_of(path)
+    if local is not None:
+        raise UsageError(f"{path} is on this machine: give its path, {local}.")
+    from ckptdoctor.remote.downloading import download_first
+
+    name = shown(path)
+    raise UsageError(f"{name} is not on this machine, and is not repaired where it is: {download_first(name)}")
+
+
+def index_path(request: FixRequest, name: str) -> str:
+    """Where a new index for the folder goes: beside the old one under another name, or with ``force`` in its place."""
+    if request.output is not None:
+        return os.path.join(request.output, name) if os.path.isdir(request.output) else request.output
+    stem, suffix = os.path.splitext(os.path.join(request.path, name))
+    return f"{stem}{suffix}" if request.force else f"{stem}.fixed{suffix}"
+
+
+def output_path(request: FixRequest, suffix: str | None, inside: str | None = None) -> str:
+    """Where the output goes. ``suffix`` is the one that fits the contents, None to keep the original's.
+
+    ``inside`` is what an original that was packed is called without that: a name of its own, which the output takes.
+    """
+    if request.output is not None and not os.path.isdir(request.output):
+        return request.output
+    stem, own = os.path.splitext(inside or request.path)
+    if request.output is not None:
+        return os.path.join(request.output, os.path.basename(stem) + (own if suffix is None else suffix))
+    free = inside is not None and stem + (suffix or own) != request.path
+    return f"{stem}{'' if free else '.fixed'}{own if suffix is None else suffix}"

@@ -1,0 +1,74 @@
+"""Holds a written file against the plan: its contents, where every storage's bytes came from, and what rules find."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.diagnose.cures import container_findings
+from ckptdoctor.diagnose.findings import findings_of, worst_first
+from ckptdoctor.errors import CkptDoctorError, WriteError
+from ckptdoctor.facts.globals import is_allowed, modern
+from ckptdoctor.findings import Finding, Proof
+from ckptdoctor.prove.origins import trace
+from ckptdoctor.prove.same_contents import first_difference
+from ckptdoctor.repair.loadable import next_step, weights_only_refusal
+from ckptdoctor.repair.plan import Plan
+from ckptdoctor.rules.registry import all_rules
+
+
+def verify(path: str, plan: Plan) -> Proof:
+    """Examine the complete file at ``path``. Raises WriteError, with the place, when it is not what was planned."""
+    try:
+        container, written, refusal = _reopened(path)
+    except CkptDoctorError as error:
+        raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
+    found = first_difference(plan.expected, written)
+    if found is not None:
+        raise WriteError(f"The output is not what was planned, and was thrown away: {found}.")
+    _insist_on_no_new_names(plan.original, written)
+    assert plan.recipe is not None
+    proof = trace(plan.original, plan.expected, written, plan.recipe, plan.pieces, plan.remade)
+    findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
+    _insist_on_cured(plan, findings)
+    after = next_step(path, written, findings, refusal)
+    return replace(proof, elided=_elided(written), findings=tuple(findings), next=after)
+
+
+def _reopened(path: str) -> tuple[Container, Checkpoint, str]:
+    with formats.opened(path) as (source, container):
+        return container, formats.read(source, container), weights_only_refusal(source, container)
+
+
+def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
+    """What is wrong with the contents by themselves; what the target itself wants, a wrapper's prefix say, is not."""
+    rules = [rule for rule in all_rules() if isinstance(written, rule.subject)]
+    return findings_of(written, rules, plan.request.reference if plan.request.auto else None)
+
+
+def _insist_on_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
+    """A repair brings in no class or function but those that torch itself accepts, such as OrderedDict."""
+    known = {modern(each.module, each.name) for each in original.globals}
+    names = [modern(each.module, each.name) for each in written.globals]
+    new = [".".join(name) for name in names if name not in known and not is_allowed(*name)]
+    if new and original.format == written.format:
+        raise WriteError(f"The output names {new[0]}, which the original does not; it was thrown away.")
+
+
+def _insist_on_cured(plan: Plan, findings: Iterable[Finding]) -> None:
+    """What a rule's cure was applied for must not be there any more."""
+    cured = {step.label: step for step in plan.steps if step.name}
+    for finding in findings:
+        step = cured.get(finding.code)
+        if step is not None and finding.fix is not None and finding.fix.safety is step.safety:
+            raise WriteError(f"The output still has {finding.code} ({finding.message}); it was thrown away.")
+
+
+def _elided(checkpoint: Checkpoint) -> int:
+    from ckptdoctor.checkpoint import Elided, walk
+
+    if not any(note.kind.value == "not-examined" for note in checkpoint.notes):
+        return 0
+    return sum(isinstance(node, Elided) for _, node in walk(checkpoint.tree))

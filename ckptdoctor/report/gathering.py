@@ -1,0 +1,87 @@
+"""Everything that a page about one checkpoint needs, gathered in one examination; and where that page is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ckptdoctor.diagnose.events import Event, Measured
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.differences import Difference
+from ckptdoctor.diffing.headers import Measure, diff
+from ckptdoctor.diffing.request import DiffRequest
+from ckptdoctor.errors import UsageError
+from ckptdoctor.examine.files import examine_all
+from ckptdoctor.examine.paths import STANDARD_INPUT, expand
+from ckptdoctor.facts.values import Values
+from ckptdoctor.findings import FileReport
+from ckptdoctor.writing.fresh import insist, write_fresh
+
+
+@dataclass(slots=True)
+class Gathered:
+    """The report on the file, and its values where they were read."""
+
+    report: FileReport
+    values: Values | None = None
+
+
+@dataclass(slots=True)
+class _Ears:
+    """Keeps what is measured, and tells everything to whoever watches."""
+
+    watch: Callable[[Event], None]
+    values: Values | None = field(default=None)
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Measured):
+            self.values = event.values
+        self.watch(event)
+
+
+def gathered(path: str, settings: Settings, watch: Callable[[Event], None] = lambda event: None) -> Gathered:
+    """The examination of the one checkpoint that ``path`` means; ``watch`` is told every event.
+
+    Raises UsageError where it means several, and what ``examine_all`` does.
+    """
+    ears = _Ears(watch)
+    (report,) = examine_all([single(path)], settings, ears)
+    return Gathered(report, ears.values)
+
+
+def single(path: str) -> str:
+    """The one checkpoint that a path, a folder or a pattern means. Raises UsageError where there are several."""
+    found = expand([path])
+    if len(found) != 1:
+        some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+        raise UsageError(f"{path} means {len(found):,} checkpoints ({some}): a page is about one. Name it.")
+    return found[0]
+
+
+def held_against(
+    path: str,
+    other: str,
+    root: str | None,
+    measure: Measure | None,
+    watch: Callable[[Event], None] = lambda event: None,
+) -> Difference:
+    """How another checkpoint differs; see ``diffing.headers``. ``watch`` is told how far it is.
+
+    Raises KeyboardInterrupt where Ctrl-C came before the end.
+    """
+    if STANDARD_INPUT in (path, other):
+        raise UsageError("Two files can be compared only by their names: standard input can be read once.")
+    found = diff(DiffRequest(single(path), single(other), root), measure, watch)
+    if found.interrupted is not None:
+        raise KeyboardInterrupt
+    return found
+
+
+def insist_on_room(output: str, kind: bytes, *, force: bool = False) -> None:
+    """Raises WriteError at once, before anything is examined, where the page could not be written in the end."""
+    insist(output, kind, force=force)
+
+
+def write_page(page: bytes, output: str, kind: bytes, *, force: bool = False) -> None:
+    """Write the page: see ``writing.fresh.write_fresh``."""
+    write_fresh(page, output, kind, force=force)

@@ -1,0 +1,179 @@
+"""The deep examination: both parts, what is said of the rest, progress and Ctrl-C."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from time import sleep
+
+import pytest
+import torch
+
+from ckptdoctor import api
+from ckptdoctor.diagnose import watching
+from ckptdoctor.diagnose.events import Finished, Found, Progress
+from ckptdoctor.diagnose.selection import Selection
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.examine import deep
+from ckptdoctor.examine.file import check, diagnose
+from ckptdoctor.examine.files import examine_all
+from ckptdoctor.values import examine
+
+DEEP = Settings(deep=True)
+
+
+@pytest.fixture
+def sick(tmp_path: Path) -> str:
+    """A checkpoint with a NaN."""
+    path = tmp_path / "sick.pt"
+    weight = torch.randn(300, 200)
+    weight[7, 8] = float("nan")
+    torch.save({"fc.weight": weight, "fc.bias": torch.randn(300)}, path)
+    return str(path)
+
+
+def codes(report):
+    """The codes of all findings."""
+    return [finding.code for finding in report.findings]
+
+
+def skipped(report):
+    """What was not examined."""
+    return [(each.what, each.why) for each in report.skipped]
+
+
+def test_values_are_read_with_deep_alone(sick):
+    """A NaN is found with --deep and only then."""
+    assert "V651" not in codes(check(sick))
+    assert "V651" in codes(check(sick, DEEP))
+
+
+def test_one_rule_alone(sick):
+    """With nothing but V651 only NaN and infinities are looked for, and found."""
+    report = check(sick, Settings(Selection(select=("V651",)), deep=True))
+    assert codes(report) == ["V651"]
+
+
+def test_without_torch_values_are_not_examined(sick, monkeypatch):
+    """That is said; checksums are still examined."""
+    monkeypatch.setattr(deep, "find_spec", lambda name: None)
+    report = check(sick, DEEP)
+    assert ("whether values are NaN or infinite", "torch is not installed") in skipped(report)
+    assert report.error is None
+
+
+def test_opaque_dtypes_are_said_to_be_left_out(tmp_path):
+    """How many tensors, and why."""
+    packed = {f"w{number}": torch.zeros(8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2) for number in range(3)}
+    torch.save(packed, tmp_path / "model.pt")
+    report = check(str(tmp_path / "model.pt"), DEEP)
+    assert ("the values of 3 tensors", "float4_e2m1fn_x2 is a packed dtype") in skipped(report)
+
+
+def test_both_parts_tell_how_far_they_are(sick):
+    """Progress in bytes, of checksums and then of values."""
+    events = [event for event in diagnose(sick, DEEP) if isinstance(event, Progress)]
+    assert list(dict.fromkeys([event.what for event in events])) == ["checksums", "values"]
+    assert {event.total for event in events} == {4 * (300 * 200 + 300)}
+
+
+def test_a_watcher_is_told_everything(sick):
+    """``examine_all`` passes each event on."""
+    seen = []
+    (report,) = examine_all([sick], DEEP, seen.append)
+    assert {Progress, Found, Finished} <= {type(event) for event in seen}
+    assert not report.interrupted
+
+
+@pytest.mark.parametrize("after", [0, 1])
+def test_ctrl_c_leaves_with_what_was_found(tmp_path, monkeypatch, after):
+    """Findings of what was read until then, and what was not."""
+    path = tmp_path / "model.pt"
+    tensors = {f"w{number}.weight": torch.randn(1 << 19) for number in range(6)}
+    tensors["w0.weight"][5] = float("nan")
+    torch.save({"module." + key: value for key, value in tensors.items()}, path)
+    genuine = examine.examine_values
+    monkeypatch.setattr(
+        examine,
+        "examine_values",
+        lambda checkpoint, source, going, only_finite: genuine(checkpoint, source, _slow(going), threads=1),
+    )
+    if not after:
+        checksums = deep.examine_integrity
+        monkeypatch.setattr(
+            deep,
+            "examine_integrity",
+            lambda checkpoint, source, going: checksums(checkpoint, source, _until_stopped(going)),
+        )
+    monkeypatch.setattr(watching.Event, "wait", _interrupting("values" if after else "checksums"))
+    report = check(str(path), DEEP)
+    assert report.interrupted
+    assert [each.what for each in report.readings] == ["checksums", "values"]
+    assert report.readings[0].complete is bool(after) and not report.readings[1].complete
+    assert "N401" in codes(report)
+    assert "interrupted" in [each.why for each in report.skipped]
+    if after:
+        assert "V651" in codes(report)
+
+
+def _until_stopped(going):
+    """Work that is not done before it is told to stop, however late that is."""
+
+    def held(done):
+        while going(done):
+            sleep(0.001)
+        return False
+
+    return held
+
+
+def _slow(going):
+    def slowly(done):
+        sleep(0.05)
+        return going(done)
+
+    return slowly
+
+
+def _interrupting(what):
+    """``Event.wait`` that raises KeyboardInterrupt once, while the work called ``what`` is waited for."""
+    genuine = watching.Event.wait
+    state = {"done": False}
+
+    def wait(self, timeout=None):
+        here = sys._getframe(1).f_locals
+        ready = here.get("what") == what and (what == "checksums" or here["done"] > 4 << 20)
+        if ready and not state["done"]:
+            state["done"] = True
+            raise KeyboardInterrupt
+        return genuine(self, timeout)
+
+    return wait
+
+
+def test_python_callers_get_their_ctrl_c(sick, monkeypatch):
+    """``ckptdoctor.check`` raises KeyboardInterrupt as any function does."""
+    monkeypatch.setattr(watching.Event, "wait", _interrupting("checksums"))
+    with pytest.raises(KeyboardInterrupt):
+        api.check(sick, deep=True)
+
+
+def test_a_flipped_bit_is_found_every_time(tmp_path):
+    """At 200 random places of the values: the checksum tells, and the damaged tensor is named."""
+    tensors = {f"layer{number}.weight": torch.randn(40, 30 + number) for number in range(12)}
+    path = tmp_path / "model.pt"
+    torch.save(tensors, path)
+    data = path.read_bytes()
+    report = check(str(path))
+    places = {tensor.path: tensor.storage.extent for tensor in report.checkpoint.tensors}
+    settings = Settings(Selection(select=("F009",)), deep=True)
+    chance = random.Random(6)
+    for _ in range(200):
+        key, extent = chance.choice(list(places.items()))
+        at = extent.offset + chance.randrange(extent.length)
+        damaged = bytearray(data)
+        damaged[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        (finding,) = check(str(path), settings).findings
+        assert (finding.code, finding.keys) == ("F009", (key,))

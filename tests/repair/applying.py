@@ -1,0 +1,52 @@
+"""Applies edits to a file as a repair does: planned, written, held against the plan, and only then published."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import FileSource
+from ckptdoctor.edits import Edit, Safety
+from ckptdoctor.repair.plan import Plan, _Draft
+from ckptdoctor.repair.repair import Outcome, repair
+from ckptdoctor.repair.request import FixRequest
+
+
+def planned(path: Path, edits: Sequence[Edit], output: Path | None = None) -> Plan:
+    """The plan of a repair that consists of these edits, all in one step."""
+    return planned_steps(path, [edits], output)
+
+
+def planned_steps(path: Path, steps: Sequence[Sequence[Edit]], output: Path | None = None) -> Plan:
+    """The same with several steps."""
+    with FileSource(path) as source:
+        original = formats.read(source, formats.examine(source))
+        draft = _Draft(original)
+        for step in steps:
+            draft.add("test", "", "test", Safety.UNSAFE, tuple(step))
+        recipe = formats.rewrite(source, original, [edit for step in steps for edit in step])
+    return Plan(
+        request=FixRequest(str(path), force=True),
+        output=str(output or path.with_suffix(f".fixed{path.suffix}")),
+        original=original,
+        expected=draft.checkpoint,
+        steps=tuple(draft.steps),
+        recipe=recipe,
+        pieces=draft.origins.pieces,
+        remade=draft.origins.remade,
+    )
+
+
+def repaired(path: Path, edits: Sequence[Edit], output: Path | None = None) -> Outcome:
+    """The outcome, proven: every storage of the output is accounted for."""
+    outcome = repair(planned(path, edits, output))
+    assert_all_proven(outcome)
+    return outcome
+
+
+def assert_all_proven(outcome: Outcome) -> None:
+    """No storage of the output is of unknown origin."""
+    proof = outcome.proof
+    assert proof is not None
+    assert proof.identical + proof.shrunk + proof.remade + proof.computed + proof.inflated == proof.storages

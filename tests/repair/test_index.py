@@ -1,0 +1,224 @@
+"""The index of a folder of shards, written anew."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import save_file
+
+from ckptdoctor.cli.fix import command
+from ckptdoctor.errors import RefusedError, WriteError
+from ckptdoctor.examine.file import check
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
+from ckptdoctor.writing import Literal, Recipe
+from tests.libraries import real, transformers
+
+INDEX = "model.safetensors.index.json"
+FIXED = "model.safetensors.index.fixed.json"
+ONE, TWO = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
+WHERE = {"a.weight": ONE, "a.bias": ONE, "b.weight": TWO, "b.bias": TWO}
+
+
+def folder(path, where=None, total=48, extra=None, **metadata):
+    """Two shards and an index that says ``where``; ``extra`` tensors are in the second."""
+    path.mkdir(exist_ok=True)
+    save_file({"a.weight": torch.ones(2, 2), "a.bias": torch.ones(2)}, path / ONE, {"format": "pt"})
+    second = {"b.weight": torch.full((2, 2), 2.0), "b.bias": torch.zeros(2), **(extra or {})}
+    save_file(second, path / TWO, {"format": "pt"})
+    said = {"metadata": {"total_size": total, **metadata}, "weight_map": WHERE if where is None else where}
+    (path / INDEX).write_text(json.dumps(said))
+    return path
+
+
+def fixed(path, **options):
+    """What became of it."""
+    return repair(plan(FixRequest(str(path), **options)))
+
+
+def codes(path):
+    return [finding.code for finding in check(str(path)).findings]
+
+
+def test_beside_the_old_one(tmp_path):
+    """By default nothing that is there changes, and the new index is one that transformers reads as a variant."""
+    path = folder(tmp_path / "f", WHERE | {"a.bias": TWO})
+    before = (path / INDEX).read_bytes()
+    outcome = fixed(path)
+    assert outcome.plan.output == str(path / FIXED)
+    assert (path / INDEX).read_bytes() == before
+    assert json.loads((path / FIXED).read_text()) == {"metadata": {"total_size": 48}, "weight_map": WHERE}
+    assert (outcome.proof.findings, outcome.report.replaces_original) == ((), False)
+    with pytest.raises(WriteError, match="exists"):
+        fixed(path, output=str(path / FIXED))
+
+
+def test_in_place(tmp_path):
+    """With force the folder is healthy at once, and what the old index said is kept."""
+    path = folder(tmp_path / "f", WHERE | {"a.bias": TWO}, total=1)
+    before = (path / INDEX).read_bytes()
+    outcome = fixed(path, force=True)
+    assert (outcome.plan.output, outcome.report.replaces_original) == (str(path / INDEX), True)
+    assert (path / f"{INDEX}.bak").read_bytes() == before
+    assert codes(path) == []
+    assert fixed(path, force=True).written is None
+    assert sorted(os.listdir(path)) == [ONE, TWO, INDEX, f"{INDEX}.bak"]
+
+
+def test_elsewhere(tmp_path):
+    """An output that is a folder takes the index under its own name; any other output is its name."""
+    path = folder(tmp_path / "f", total=1)
+    (tmp_path / "out").mkdir()
+    assert fixed(path, output=str(tmp_path / "out")).plan.output == str(tmp_path / "out" / INDEX)
+    assert fixed(path, output=str(tmp_path / "new.json")).plan.output == str(tmp_path / "new.json")
+    assert (tmp_path / "new.json").read_bytes() == (tmp_path / "out" / INDEX).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("code", "where", "extra"),
+    [
+        ("X804", WHERE | {"a.bias": TWO}, {}),
+        ("X805", WHERE, {"b.scale": torch.ones(2)}),
+        ("X803", dict.fromkeys(WHERE, "model-00001-of-00003.safetensors"), {}),
+    ],
+)
+def test_every_rule(code, where, extra, tmp_path):
+    """Each of the rules about indexes is healed by its own repair."""
+    path = folder(tmp_path / "f", where, extra=extra)
+    assert code in codes(path)
+    result = CliRunner().invoke(command, [str(path), "--select", code, "--force"], standalone_mode=False)
+    assert result.exception is None
+    assert codes(path) == []
+
+
+def test_an_index_that_is_no_json(tmp_path):
+    """Numbered shards that are all there say what it should be."""
+    path = folder(tmp_path / "f")
+    (path / INDEX).write_bytes(b"{")
+    fixed(path, force=True)
+    assert json.loads((path / INDEX).read_text())["weight_map"] == WHERE
+    (path / INDEX).write_bytes(b"{")
+    (path / ONE).unlink()
+    assert fixed(path).written is None
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({"weight_map": WHERE | {"a.bias": TWO}}, "a.bias lies in"),
+        ({"weight_map": WHERE | {"a.bias": "none.safetensors"}}, r"none\.safetensors is missing"),
+        ({"weight_map": dict.fromkeys(WHERE, "none.safetensors")}, r"names none\.safetensors, which is not there"),
+        ({"weight_map": {key: WHERE[key] for key in WHERE if key != "a.bias"}}, r"does not name a\.bias"),
+        ({"weight_map": WHERE | {"c": ONE}}, "names c, which is in none of the files"),
+        ({"weight_map": WHERE, "metadata": {"total_size": 47}}, "counts 47 bytes of tensors, and there are 48"),
+        ("weight_map", "has no weight_map"),
+    ],
+)
+def test_an_index_that_is_not_right_is_thrown_away(tmp_path, said, wrong):
+    """Whatever the writer got wrong: a tensor in another shard, in one that is not there, too few, too many, a size."""
+    path = folder(tmp_path / "f", WHERE | {"a.bias": TWO}, total=1)
+    planned = plan(FixRequest(str(path)))
+    recipe = Recipe(planned.recipe.source, (Literal(json.dumps(said).encode()),))
+    with pytest.raises(WriteError, match=rf"The new index is not right either \(.*{wrong}.*\), and was thrown away"):
+        repair(replace(planned, recipe=recipe))
+    assert sorted(os.listdir(path)) == [ONE, TWO, INDEX]
+
+
+def test_an_index_under_which_a_tensor_is_another_is_thrown_away(tmp_path):
+    """A shard that has changed since the plan was made holds other tensors."""
+    path = folder(tmp_path / "f", WHERE | {"a.bias": TWO})
+    planned = plan(FixRequest(str(path)))
+    save_file({"a.weight": torch.ones(2, 2), "a.bias": torch.ones(2).half()}, path / ONE, {"format": "pt"})
+    with pytest.raises(WriteError, match=r"a\.bias.* would be another tensor"):
+        repair(planned)
+    assert not (path / FIXED).exists()
+
+
+def test_what_the_old_one_says_besides(tmp_path):
+    """Its other metadata stays, and numbers that programs compute are computed."""
+    path = folder(tmp_path / "f", total=1, total_parameters=3, by="me")
+    fixed(path, force=True)
+    assert json.loads((path / INDEX).read_text())["metadata"] == {"total_size": 48, "total_parameters": 12, "by": "me"}
+
+
+@pytest.mark.parametrize("sick", ["twice", "missing", "nowhere"])
+def test_what_no_index_can_say(sick, tmp_path):
+    """A tensor in two shards, one in none, a shard that is missing: nothing is offered, and nothing is done."""
+    extra = {"a.bias": torch.zeros(2)} if sick == "twice" else {}
+    where = WHERE | {"b.bias": ONE} | ({"c": TWO} if sick == "nowhere" else {})
+    path = folder(tmp_path / "f", where, extra=extra)
+    if sick == "missing":
+        (path / ONE).unlink()
+    assert all(finding.fix is None for finding in check(str(path)).findings)
+    assert fixed(path).written is None
+
+
+def test_the_shards_stay_as_they_are(tmp_path):
+    """Repairs of what is in them are left, and refused where they are asked for by name."""
+    path = tmp_path / "f"
+    folder(path)
+    save_file({"module.a": torch.ones(2)}, path / ONE)
+    save_file({"module.b": torch.ones(2)}, path / TWO)
+    (path / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": {"module.a": TWO, "module.b": ONE}}))
+    outcome = fixed(path)
+    assert [step.label for step in outcome.plan.steps] == ["X804"]
+    assert [finding.code for finding in outcome.proof.findings] == ["N401", "M970"][: len(outcome.proof.findings)]
+    assert all(finding.fix is None for finding in outcome.proof.findings)
+    with pytest.raises(RefusedError, match=r"folder of several files.*“ckptdoctor convert .*f f\.safetensors”"):
+        fixed(path, strip_module=True)
+
+
+def test_a_file_beside_the_shards(tmp_path):
+    """A numbered file that no index names does not come into it."""
+    path = folder(tmp_path / "f", WHERE | {"a.bias": TWO})
+    save_file({"other": torch.ones(2)}, path / "model-00003-of-00002.safetensors")
+    fixed(path, force=True)
+    assert json.loads((path / INDEX).read_text())["weight_map"] == WHERE
+
+
+def test_shards_of_torch(tmp_path):
+    """pytorch_model.bin in parts has an index of the same kind."""
+    names = ["pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin"]
+    torch.save(
+        {"a": torch.ones(2), "s": torch.eye(2).to_sparse(), "m": torch.ones(2, device="meta")}, tmp_path / names[0]
+    )
+    torch.save({"b": torch.ones(2)}, tmp_path / names[1])
+    index = tmp_path / "pytorch_model.bin.index.json"
+    index.write_text(json.dumps({"metadata": {"total_size": 16}, "weight_map": dict.fromkeys("asmb", names[1])}))
+    fixed(tmp_path, force=True)
+    assert json.loads(index.read_text())["weight_map"] == {**dict.fromkeys("asm", names[0]), "b": names[1]}
+
+
+@real
+def test_transformers_loads_it(tmp_path):
+    """What could not be loaded is loaded, in place or as a variant."""
+    config = transformers.GPT2Config(n_layer=2, n_head=2, n_embd=8, vocab_size=64, n_positions=8)
+    model = transformers.GPT2LMHeadModel(config)
+    model.save_pretrained(tmp_path / "m", max_shard_size="4KB")
+    index = tmp_path / "m" / INDEX
+    said = json.loads(index.read_text())
+    files = sorted(set(said["weight_map"].values()))
+    said["weight_map"] = dict.fromkeys(said["weight_map"], files[0])
+    index.write_text(json.dumps(said))
+    fixed(tmp_path / "m")
+    variant = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "m", variant="fixed").state_dict()
+    assert all(torch.equal(variant[key], value) for key, value in model.state_dict().items())
+    fixed(tmp_path / "m", force=True)
+    loaded = transformers.GPT2LMHeadModel.from_pretrained(tmp_path / "m").state_dict()
+    assert all(torch.equal(loaded[key], value) for key, value in model.state_dict().items())
+
+
+def test_what_is_said(tmp_path):
+    """The name of the new index, what is next, and that the old one is kept."""
+    folder(tmp_path / "f", total=1)
+    said = CliRunner().invoke(command, [str(tmp_path / "f")], standalone_mode=False).stdout
+    assert said.splitlines()[-1] == f"next · mv {tmp_path}/f/{FIXED} {tmp_path}/f/{INDEX}"
+    said = CliRunner().invoke(command, [str(tmp_path / "f"), "--force"], standalone_mode=False).stdout
+    assert f"the old one is kept as {tmp_path}/f/{INDEX}.bak" in said
+    assert said.splitlines()[-1] == f'next · AutoModel.from_pretrained("{tmp_path}/f/")'

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import argparse
+import datetime
+import enum
+import pathlib
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ckptdoctor import formats
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.repair.weights_only import weights_only_edits
+from ckptdoctor.writing import publish
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.count = 3
+        self.history = [1.0, np.float64(2)]
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+def rewritten(folder: Path, contents: object, **how: Any) -> Any:
+    path = folder / "model.pt"
+    torch.save(contents, path, **how)
+    with formats.opened(path) as (source, container):
+        checkpoint = formats.read(source, container)
+        edits = weights_only_edits(checkpoint)
+        if not edits:
+            return torch.load(path)
+        publish(formats.rewrite(source, checkpoint, edits), str(folder / "safe.pt"))
+    return torch.load(folder / "safe.pt")
+
+
+def test_objects_become_plain_and_all_else_stays(tmp_path: Path):
+    """What torch refuses is what it says; tensors and plain data are what they were."""
+    contents = {
+        "w": torch.ones(2),
+        "args": argparse.Namespace(lr=0.1, out=pathlib.PurePosixPath("/a/b"), deep={"n": [np.int64(4)]}),
+        "best": np.float32(0.5),
+        "day": datetime.date(2020, 1, 2),
+        "meter": Meter(),
+        "epoch": 3,
+    }
+    loaded = rewritten(tmp_path, contents)
+    assert torch.equal(loaded.pop("w"), torch.ones(2))
+    assert loaded == {
+        "args": {"lr": 0.1, "out": "/a/b", "deep": {"n": [4]}},
+        "best": 0.5,
+        "day": "2020-01-02",
+        "meter": {"count": 3, "history": [1.0, 2.0]},
+        "epoch": 3,
+    }
+
+
+def test_what_torch_loads_anyway_is_left(tmp_path: Path):
+    """Nothing refused, nothing done."""
+    assert rewritten(tmp_path, {"epoch": 3}) == {"epoch": 3}
+
+
+def test_an_enum_is_its_value(tmp_path: Path):
+    """And whatever else is made of one plain value."""
+    assert rewritten(tmp_path, {"c": Colour.RED, "list": [Colour.RED]}) == {"c": 1, "list": [1]}
+
+
+def test_arrays_become_tensors(tmp_path: Path):
+    """With the same elements in the same order; one array in two places becomes two tensors."""
+    array = np.arange(6, dtype=np.float32).reshape(2, 3)
+    given = {"a": array, "f": np.asfortranarray(array), "l": [array, np.array(3), np.zeros((0, 2)), np.array([True])]}
+    loaded = rewritten(tmp_path, given)
+    found = [loaded["a"], loaded["f"], *loaded["l"]]
+    for tensor, wanted in zip(found, [given["a"], given["f"], *given["l"]], strict=True):
+        assert torch.equal(tensor, torch.from_numpy(wanted))
+        assert tensor.stride() == torch.from_numpy(wanted).stride() or not wanted.size
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+@pytest.mark.parametrize("zipped", [True, False], ids=["archive", "old format"])
+def test_random_states_become_tensors_that_are_taken_back(tmp_path: Path, protocol: int, zipped: bool):
+    """The states of every generator load, and NumPy goes on with the same numbers."""
+    generator = np.random.default_rng(3)
+    contents = {
+        "python": random.getstate(),
+        "numpy": np.random.get_state(),
+        "dict": np.random.get_state(legacy=False),
+        "pcg": generator.bit_generator.state,
+        "sfc": np.random.SFC64(3).state,
+        "torch": torch.get_rng_state(),
+    }
+    drawn = np.random.random(3), random.random(), generator.random(3)
+    loaded = rewritten(tmp_path, contents, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
+    assert (loaded["numpy"][1].dtype, loaded["sfc"]["state"]["state"].dtype) == (torch.uint32, torch.uint64)
+    np.random.set_state(loaded["numpy"])
+    random.setstate(loaded["python"])
+    generator.bit_generator.state = loaded["pcg"]
+    assert np.array_equal(np.random.random(3), drawn[0])
+    assert random.random() == drawn[1]
+    assert np.array_equal(generator.random(3), drawn[2])
+    np.random.set_state(loaded["dict"])
+    assert np.array_equal(np.random.random(3), drawn[0])
+
+
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_every_dtype_that_torch_has_becomes_a_tensor(tmp_path: Path, protocol: int):
+    """Unsigned and complex ones among them, of either order of bytes; what it lacks becomes lists."""
+    kinds = "?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"
+    arrays = {order + kind: np.array([[0, 1, 2], [3, 4, 5]]).astype(order + kind) for kind in kinds for order in "<>"}
+    lists = {
+        "text": np.array(["a", "bc"]),
+        "day": np.array(["2020-01-02"], "M8[D]"),
+        "any": np.array([None, 1], object),
+    }
+    loaded = rewritten(tmp_path, {**arrays, **lists, "z": np.complex64(1 + 2j)}, pickle_protocol=protocol)
+    for name, array in arrays.items():
+        wanted = torch.from_numpy(array.astype(array.dtype.newbyteorder("=")))
+        assert (loaded[name].dtype, loaded[name].tolist()) == (wanted.dtype, wanted.tolist())
+    assert [loaded[name] for name in lists] == [["a", "bc"], ["2020-01-02"], [None, 1]]
+    assert loaded["z"] == 1 + 2j
+
+
+@pytest.mark.parametrize("protocol", [4, 5])
+@pytest.mark.parametrize("zipped", [True, False], ids=["archive", "old format"])
+def test_other_protocols_are_written_anew(tmp_path: Path, protocol: int, zipped: bool):
+    """What torch refuses for how it is written, too."""
+    contents = {"w": torch.ones(2), "args": argparse.Namespace(a=b"\xff", n=np.float64(1)), "s": {1}, "empty": b""}
+    loaded = rewritten(tmp_path, contents, pickle_protocol=protocol, _use_new_zipfile_serialization=zipped)
+    assert torch.equal(loaded.pop("w"), torch.ones(2))
+    assert loaded == {"args": {"a": b"\xff", "n": 1.0}, "s": {1}, "empty": b""}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Meter, np.zeros(3, "m8[s]"), np.array([Meter]), argparse.Namespace(t=np.timedelta64(1, "s")), len],
+    ids=["class", "durations", "array of classes", "duration", "function"],
+)
+def test_what_plain_data_cannot_say_is_refused(tmp_path: Path, value: object):
+    """By name, with what to do; never dropped."""
+    with pytest.raises(RefusedError, match=r"odd stays refused: .*\n  choose: --drop"):
+        rewritten(tmp_path, {"w": torch.ones(2), "odd": value, "args": argparse.Namespace(a=1)})
+
+
+def test_no_tensor_is_offered_for_dropping(tmp_path: Path):
+    """A refusal offers to leave out what cannot be said only where no weight goes with it."""
+    with pytest.raises(
+        RefusedError, match=r"odd stays refused: it holds a tensor\n  nothing that ckptdoctor can write"
+    ):
+        rewritten(tmp_path, {"w": torch.ones(2), "odd": argparse.Namespace(t=torch.ones(1))})

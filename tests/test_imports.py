@@ -115,6 +115,46 @@ def test_no_room_imports_one_that_stands_after_it():
     assert len(found) > 1000
 
 
+# files that cannot do without each other: a node of a pickle that unfolds itself, classes and the tensors inside of
+# them, and two screens that open each other
+CIRCLES = {
+    ("pickles.folded", "pickles.graph", "pickles.machine", "pickles.tensors"),
+    ("formats.torch_objects.makers", "formats.torch_objects.states", "formats.torch_objects.tensors"),
+    ("tui.screens.browser", "tui.screens.fit"),
+}
+
+
+def circles():
+    """Sets of modules each of which imports, by way of others, all of its set."""
+    named = {".".join(("ckptdoctor", *path.relative_to(PACKAGE).with_suffix("").parts)): path for path in MODULES}
+    named = {name.removesuffix(".__init__"): path for name, path in named.items()}
+    below = {name: set(_modules_in(path, named)) - {name, "ckptdoctor"} for name, path in named.items()}
+    reached = {name: _reached(name, below) for name in below}
+    found = {tuple(sorted(other for other in reached[name] if name in reached[other])) for name in reached}
+    return {tuple(name.removeprefix("ckptdoctor.") for name in each) for each in found if len(each) > 1}
+
+
+def _modules_in(path, named):
+    """The modules that a file imports: of a package that it takes names from, those that are modules, or itself."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module in named:
+            yield from (full if (full := f"{node.module}.{each.name}") in named else node.module for each in node.names)
+
+
+def _reached(module, below):
+    seen, left = set(), [module]
+    while left:
+        for other in below[left.pop()] - seen:
+            seen.add(other)
+            left.append(other)
+    return seen
+
+
+def test_files_import_each_other_in_no_other_circle():
+    """Wherever the imports stand."""
+    assert circles() == CIRCLES
+
+
 def test_heavy_libraries_wait_until_they_are_needed():
     """torch is imported by loading, inside functions, and by the trainer; numpy and textual by nothing."""
     for path in MODULES:

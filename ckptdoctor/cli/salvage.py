@@ -10,7 +10,7 @@ from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.report import salvage as shown
-from ckptdoctor.salvage.checkpoint import salvage
+from ckptdoctor.salvage.salvage import salvage
 
 
 @click.command("salvage", context_settings=SHORT_HELP)

@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint.unread import UNREAD
 from ckptdoctor.facts.names import forms, keys_of
 from ckptdoctor.facts.notes import Noted
 from ckptdoctor.facts.once import once
-from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.facts.siblings import SHARD, folder_of
 from ckptdoctor.late import late_dataclass
 
 DTENSOR = "torch.distributed.tensor.DTensor"
@@ -235,14 +235,6 @@ def _between(present: list[int]) -> Iterable[int]:
     return missing if 2 * len(missing) <= len(present) else ()
 
 
-_SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.")
-
-
-def is_shard(path: str) -> bool:
-    """Whether a file's name says that it is one of several shards."""
-    return _SHARD.search(path.replace("\\", "/").rpartition("/")[2]) is not None
-
-
 @late_dataclass(frozen=True)
 class ShardFile:
     """A file that is number ``number`` (from 1) of ``count``, and the names of those that do not lie beside it."""
@@ -255,7 +247,7 @@ class ShardFile:
 def shards_of(path: str) -> ShardFile | None:
     """The shards that a local file is one of, by its name; None where it is called otherwise, or is not a file here."""
     folder = folder_of(path)
-    match = _SHARD.search(folder.name)
+    match = SHARD.search(folder.name)
     if match is None or folder.name not in folder.names:
         return None
     number, count = int(match[1]), int(match[2])

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from ckptdoctor.checkpoint.descriptors import READING
 
+# how one file of several is called
+SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.")
 # names that are looked at in one folder, at most
 _MOST = 20_000
 # bytes of a small file that are read, at most: a longer one is left alone
@@ -120,3 +122,8 @@ def read_small(path: str, *, cut: bool = False) -> str:
         return data.decode("utf-8") if len(data) <= LONGEST else ""
     except UnicodeDecodeError:
         return ""
+
+
+def is_shard(path: str) -> bool:
+    """Whether a file's name says that it is one of several shards."""
+    return SHARD.search(path.replace("\\", "/").rpartition("/")[2]) is not None

@@ -13,7 +13,7 @@ from itertools import islice
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Role, StateDict, Tensor
 from ckptdoctor.facts.model_config import config_beside
 from ckptdoctor.facts.once import once
-from ckptdoctor.facts.sharding import is_shard
+from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.late import late_dataclass
 
 EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in)\.weight$")

@@ -18,7 +18,7 @@ def command(address: str) -> str:
     if scheme in ("gs", "gcs"):
         return f"gcloud storage cp {shlex.quote(f'gs://{rest}')} ."
     if scheme == "hf":
-        from ckptdoctor.remote.hub import taken_apart
+        from ckptdoctor.remote.hub_names import taken_apart
 
         place = taken_apart(address)
         kind = "" if place.kind == "model" else f" --repo-type {place.kind}"

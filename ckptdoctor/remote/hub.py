@@ -7,27 +7,12 @@ before it reads, and is redirected anew for each part: three requests become eig
 from __future__ import annotations
 
 import os
-import re
-from typing import NamedTuple
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
 from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.remote.http import HttpFile
-
-_KINDS = {"datasets": "dataset", "spaces": "space"}
-
-# revisions that may stand there with their slashes, as huggingface_hub has it (SPECIAL_REFS_REVISION_REGEX)
-_REVISION = re.compile(r"@(refs/(?:convert|pr)/[^/]+|[^/@]+)")
-
-
-class Place(NamedTuple):
-    """A file in a repository of the Hub; ``kind`` is "model", "dataset" or "space"."""
-
-    kind: str
-    repository: str
-    revision: str
-    file: str
+from ckptdoctor.remote.hub_names import taken_apart
 
 
 def open_file(address: str) -> HttpFile:
@@ -46,22 +31,6 @@ def open_file(address: str) -> HttpFile:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     hint = "" if token else " Set HF_TOKEN, or run “hf auth login”, where it is private or gated."
     return HttpFile(url, shown(address), headers, hint)
-
-
-def taken_apart(address: str) -> Place:
-    """What ``hf://[datasets/|spaces/]owner/name[@revision]/file`` names; ``file`` is "" where none is named."""
-    rest = address.partition("://")[2].strip("/")
-    kind = "model"
-    first, _, behind = rest.partition("/")
-    if first in _KINDS:
-        kind, rest = _KINDS[first], behind
-    found = _REVISION.search(rest)
-    if found is not None:
-        return Place(kind, rest[: found.start()], unquote(found[1]), rest[found.end() :].strip("/"))
-    steps = rest.split("/")
-    # a repository from before owners were needed ("gpt2") leaves one step for the file, which has a suffix
-    own = 1 if len(steps) == 2 and "." in steps[1] else 2
-    return Place(kind, "/".join(steps[:own]), "main", "/".join(steps[own:]))
 
 
 def _token() -> str | None:

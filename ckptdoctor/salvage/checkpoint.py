@@ -41,24 +41,6 @@ class Salvage:
     report: SalvageReport
 
 
-def salvage(path: str, output: str | None = None, *, force: bool = False) -> SalvageReport:
-    """Write what is whole of the checkpoint at ``path`` to ``output`` (None: beside it, ``name.salvaged.ext``).
-
-    Of a folder of shards it makes a folder. The output is verified before it gets its name; the original is never
-    touched. Raises UnreadableError and NotACheckpointError for a file that is none, DamagedError where its headers are
-    lost, RefusedError where no tensor is whole, and WriteError when the output could not be written.
-    """
-    if os.path.isdir(path):
-        from ckptdoctor.salvage.folder import salvage_folder
-
-        return salvage_folder(path, output, force=force)
-    planned = plan_salvage(path, output or beside(path), force=force)
-    from ckptdoctor.repair.repair import repair
-
-    repair(planned.plan)
-    return planned.report
-
-
 def beside(path: str) -> str:
     """The name of what is saved where none is given."""
     stem, own = os.path.splitext(path)

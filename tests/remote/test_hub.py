@@ -11,7 +11,7 @@ import torch
 import ckptdoctor
 from ckptdoctor.brief import in_full
 from ckptdoctor.remote.downloading import command
-from ckptdoctor.remote.hub import Place, taken_apart
+from ckptdoctor.remote.hub_names import Place, taken_apart
 from tests.libraries import huggingface_hub
 from tests.remote.server import serving
 

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from ckptdoctor.checkpoint import FolderSource
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError
-from ckptdoctor.salvage.checkpoint import salvage
+from ckptdoctor.salvage.salvage import salvage
 
 WEIGHTS = {f"layer{i}.weight": torch.arange(900 + i, dtype=torch.float32) + i for i in range(12)}
 

@@ -15,7 +15,7 @@ from ckptdoctor.cli.salvage import command
 from ckptdoctor.errors import NotACheckpointError, RefusedError, UsageError, WriteError
 from ckptdoctor.examine.file import check
 from ckptdoctor.salvage import folder as salvage_folder
-from ckptdoctor.salvage.checkpoint import salvage
+from ckptdoctor.salvage.salvage import salvage
 from tests import broken_shards
 
 INDEX = "model.safetensors.index.json"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptdoctor.facts.published.table import ROWS, TURNED, TURNED_ROWS, Published, Row, layer, row
-from ckptdoctor.facts.shapes.fused import QKV
+from ckptdoctor.facts.shapes.projections import QKV
 
 _SOURCE = "transformers 5.23, models/gpt2/modeling_gpt2.py, GPT2Attention, and pytorch_utils.py, Conv1D"
 _AT = "h.{}."

@@ -12,11 +12,12 @@ from ckptdoctor.facts.once import once
 from ckptdoctor.facts.shapes import units
 from ckptdoctor.facts.shapes.convolutions import inflated, input_channels
 from ckptdoctor.facts.shapes.experts import Experts, experts
-from ckptdoctor.facts.shapes.fused import GATE_UP, QKV, Fused, fused
+from ckptdoctor.facts.shapes.fused import Fused, fused
 from ckptdoctor.facts.shapes.heads import Head, Vocabulary, heads, vocabulary
 from ckptdoctor.facts.shapes.pairs import Pair, pairs_of
 from ckptdoctor.facts.shapes.placeholders import placeholders
 from ckptdoctor.facts.shapes.positions import Positions, positions
+from ckptdoctor.facts.shapes.projections import GATE_UP, QKV
 from ckptdoctor.facts.shapes.shards import Sharded, sharded
 from ckptdoctor.facts.shapes.size import WrongSize, wrong_size
 from ckptdoctor.facts.shapes.transposed import Family, transposed

@@ -9,9 +9,9 @@ from hashlib import blake2b
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.edits import Convert, Edit
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.torch_legacy.elements import elements
 from ckptdoctor.formats.torch_legacy.storages import LegacyStorages
 from ckptdoctor.formats.torch_legacy.stream import Stream
-from ckptdoctor.formats.torch_legacy.writer import elements
 from ckptdoctor.formats.torch_objects import Contents, edit
 from ckptdoctor.formats.torch_objects.for_zip import prepare_for_zip
 from ckptdoctor.formats.torch_objects.plans import Numbering

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from weakref import WeakSet
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Source
+from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source
 from ckptdoctor.edits import Convert, Edit, Repickle
 from ckptdoctor.errors import RefusedError, UnprovenError
+from ckptdoctor.formats.torch_legacy.convert import converted
+from ckptdoctor.formats.torch_legacy.elements import elements
 from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages, Place, claims_of
 from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, read_stream
 from ckptdoctor.formats.torch_objects import Contents, StoragePlan, edit, interpret
 from ckptdoctor.formats.torch_objects.plain_values import from_plain
-from ckptdoctor.formats.torch_objects.plans import Numbering, ReadStorage
+from ckptdoctor.formats.torch_objects.plans import Numbering
 from ckptdoctor.pickles import encode, prove
-from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
+from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
 
 # notes of the storages with which a copy would be as broken as the original
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE})
@@ -42,8 +44,6 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
         raise RefusedError(f"A copy would be as broken as the original: {broken.message}.")
     contents = interpret(stream.saved, table, "", whole=True)
     if any(isinstance(each, Convert) for each in edits):
-        from ckptdoctor.formats.torch_legacy.convert import converted
-
         return converted(source, stream, table, contents, edits)
     if any(isinstance(each, Repickle) for each in edits):
         raise RefusedError(
@@ -110,29 +110,6 @@ def _storage(source: Source, places: Mapping[str, Place], plan: StoragePlan, ite
         return [Copy(place.offset - COUNT_BYTES, COUNT_BYTES + place.length)]
     itemsize = itemsize or plan.itemsize or (place.length // place.count if place.count else 1)
     return [Literal((plan.nbytes // itemsize).to_bytes(COUNT_BYTES, "little")), *elements(source, places, plan)]
-
-
-def elements(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
-    """The bytes of one storage, copied or made while writing."""
-    if plan.data is not None:
-        return [Literal(plan.data)]
-    if plan.generate is not None:
-        bases = {key: places[key].offset for key in plan.sources}
-        return [Generated(plan.nbytes, _reopened(source.file, bases, plan.generate))]
-    base = places[plan.old.key].offset
-    return [Copy(base + offset, length) for offset, length in plan.pieces or ()]
-
-
-def _reopened(
-    path: str, bases: Mapping[str, int], generate: Callable[[ReadStorage], Iterator[bytes]]
-) -> Callable[[], Iterator[bytes]]:
-    """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
-
-    def produce() -> Iterator[bytes]:
-        with FileSource(path) as source:
-            yield from generate(lambda key, offset, length: source.read(bases[key] + offset, length))
-
-    return produce
 
 
 def _joined(segments: Iterable[Segment]) -> Iterator[Segment]:

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FileIdentity, NoteKind, Source
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
+from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.safetensors.header import read_header
 from ckptdoctor.formats.safetensors.reader import remember
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
 from ckptdoctor.formats.torch_legacy.read import believe, read
 from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages
 from ckptdoctor.formats.torch_legacy.stream import is_legacy, read_stream
+from ckptdoctor.formats.wrapped.passage import Passage
 from ckptdoctor.formats.wrapped.streams import decompressed
-from ckptdoctor.formats.wrapped.thin import Thin
 from ckptdoctor.formats.wrapped.unpacking import within_bounds
 from ckptdoctor.wording import plural
 
@@ -102,66 +102,6 @@ class Front:
         if piece is None:
             raise TruncatedError(f"What is packed ends after {plural(at, 'byte')}.", offset=at)
         return piece
-
-
-class Passage:
-    """What a compressed file unpacks to, read forward and never back; ``hear`` gets each piece and where it begins.
-
-    ``at`` is how far it came. Once unpacking has failed, ``error`` says why: then nothing more is to be had.
-    """
-
-    distant = False
-
-    def __init__(self, front: Front | Thin, hear: Callable[[int, bytes], None]) -> None:
-        self.path = front.path
-        self.file = front.file
-        self.size = front.size
-        self.identity = front.identity
-        self.at = 0
-        self.error: DamagedError | None = None
-        self._hear = hear
-        self._pieces = front.pieces()
-        self._piece = b""  # the last one: it ends at ``at``
-
-    @property
-    def bytes_read(self) -> int:
-        """Unpacked bytes that have passed by so far."""
-        return self.at
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Exactly ``length`` bytes at ``offset``, not before those read last. Raises TruncatedError, DamagedError."""
-        stop = offset + length
-        begin = self.at - len(self._piece)
-        assert offset >= begin, "a passage goes forward"
-        found = [self._piece[offset - begin : stop - begin]]
-        while self.at < stop:
-            begin = self.at
-            if not self.go_on():
-                raise self.error or TruncatedError(f"What is packed ends after {plural(begin, 'byte')}.", offset=begin)
-            found.append(self._piece[max(0, offset - begin) : max(0, stop - begin)])
-        return b"".join(found)
-
-    def go_on(self) -> bool:
-        """Let the next piece pass by; False where there is none."""
-        if self.error is not None:
-            return False
-        try:
-            piece = next(self._pieces, None)
-        except DamagedError as error:
-            self.error = error
-            return False
-        if piece is None:
-            return False
-        begin, self.at, self._piece = self.at, self.at + len(piece), piece
-        self._hear(begin, piece)
-        return True
-
-    def part(self, file: str) -> Source:
-        """Itself: all bytes are here."""
-        return self
-
-    def close(self) -> None:
-        """Nothing: whoever opened the packed file closes it."""
 
 
 def front_of(source: Source, packed: Container, passed: bool = False) -> Front | None:

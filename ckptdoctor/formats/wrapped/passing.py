@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import FileIdentity, Source
 from ckptdoctor.errors import TruncatedError
+from ckptdoctor.formats.wrapped.writer import Writer
 from ckptdoctor.wording import plural
-
-if TYPE_CHECKING:
-    from ckptdoctor.formats.wrapped.unpacking import Writer
 
 _UNKNOWN = 1 << 62  # the size while nobody has said how long it is: longer than any
 _PIECE = 1 << 20  # bytes that are written at a time: zeros of that length take no room

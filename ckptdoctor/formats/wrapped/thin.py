@@ -6,15 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from mmap import ACCESS_READ, mmap
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import FileIdentity, FileSource, Note, Source
 from ckptdoctor.errors import TruncatedError, UnreadableError
 from ckptdoctor.formats.plain_pickle.held import Hollow
 from ckptdoctor.formats.wrapped import scratch
-
-if TYPE_CHECKING:
-    from ckptdoctor.formats.wrapped.front import Passage
+from ckptdoctor.formats.wrapped.passage import Passage
+from ckptdoctor.formats.wrapped.writer import written
 
 
 class Thin:
@@ -72,8 +70,6 @@ class Thin:
 
     def passage(self, hear: Callable[[int, bytes], None]) -> Passage:
         """All of it once more, from its first byte to its last one."""
-        from ckptdoctor.formats.wrapped.front import Passage
-
         return Passage(self, hear)
 
     def part(self, file: str) -> Source:
@@ -85,8 +81,6 @@ class Thin:
         self._file.close()
 
     def _fill(self) -> None:
-        from ckptdoctor.formats.wrapped.unpacking import written
-
         handle = os.open(self.unpacked, os.O_RDWR)
         try:
             done = written(self.pieces(), handle)

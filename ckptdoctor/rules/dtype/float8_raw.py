@@ -28,7 +28,7 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.model_config import config_beside
 from ckptdoctor.facts.quantization import FLOAT8, quantized_in
-from ckptdoctor.facts.sharding import is_shard
+from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T

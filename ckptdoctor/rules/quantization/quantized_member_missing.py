@@ -29,7 +29,7 @@ from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.facts.quantization_members import Incomplete, incomplete
-from ckptdoctor.facts.sharding import is_shard
+from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T

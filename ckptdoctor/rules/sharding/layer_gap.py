@@ -24,7 +24,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict
 from ckptdoctor.facts.notes import notes_of
-from ckptdoctor.facts.sharding import Layers, is_shard, layer_lists
+from ckptdoctor.facts.sharding import Layers, layer_lists
+from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T

@@ -19,7 +19,7 @@ from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.formats.directories.deepspeed import _natural
 from ckptdoctor.formats.directories.metadata import read_metadata
 from ckptdoctor.formats.directories.names import shard_sets
-from ckptdoctor.salvage.checkpoint import salvage
+from ckptdoctor.salvage.salvage import salvage
 from tests.work import growth
 
 FIRST, INDEX = "model-00001-of-00002.safetensors", "model.safetensors.index.json"

@@ -7,7 +7,7 @@ import pytest
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
-from ckptdoctor.salvage.checkpoint import salvage
+from ckptdoctor.salvage.salvage import salvage
 from tests.builders import build
 from tests.rules.examined import find_one, found, safetensors_error, torch_error
 

@@ -1,6 +1,6 @@
 """What an object says of itself in a session: at most a screen, whatever it holds; and, for comparing, all of it.
 
-``late.dataclass`` and ``late.late_dataclass`` give every noun ``brief`` as its ``repr``.
+``noun.noun`` gives every noun ``brief`` as its ``repr``.
 """
 
 from __future__ import annotations

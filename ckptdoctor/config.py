@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 OWN_FILE = "ckptdoctor.toml"
 PYPROJECT = "pyproject.toml"
@@ -18,7 +18,7 @@ _KEYS = "keys"  # other keys of the browser, by the names of what they do; the b
 _CHOICES = {"fail-on": ("error", "warning", "info", "never"), "format": FORMATS}
 
 
-@late_dataclass(frozen=True)
+@noun
 class Config:
     """What a project has set; None where it says nothing. Options of the command line replace each of them."""
 

@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Note, Role, Tensor
 from ckptdoctor.checkpoint.progress import Reading
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.checkpoint.unread import told_of, unread_files
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
 class Verdict(str, Enum):
@@ -23,7 +23,7 @@ class Verdict(str, Enum):
     NOT_COMPARED = "not compared"  # the reason is told
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Numbers:
     """How far two runs of values are apart. Those of two parts of a tensor, or of two tensors, add up.
 
@@ -83,7 +83,7 @@ class Numbers:
         return max(-1.0, min(1.0, inner / (sqrt(self.square_a) * sqrt(self.square_b))))
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Values:
     """What comparing the values gave. ``numbers`` is None where nothing was computed; ``why`` says why."""
 
@@ -92,7 +92,7 @@ class Values:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Pair:
     """A tensor that both have. ``name`` and ``name_b`` are what it is called in each; ``weights``: a model's.
 
@@ -174,7 +174,7 @@ def _steps(tensor: Tensor) -> list[int]:
     return [step for step, size in zip(tensor.stride, tensor.shape, strict=True) if size != 1]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Single:
     """A tensor that only one of them has. ``lost``: the other's index has it, in a file that is missing or damaged."""
 
@@ -184,7 +184,7 @@ class Single:
     lost: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Tie:
     """Tensors of one side ("a" or "b") that are one and the same: ``names``, and ``missing`` ones that the other lacks.
 
@@ -199,7 +199,7 @@ class Tie:
     counts: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Absent:
     """Stands for a value that is not there, which None is not."""
 
@@ -207,7 +207,7 @@ class Absent:
 ABSENT = Absent()
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Other:
     """Something beside the tensors that differs: an epoch, a learning rate. ``ABSENT`` is what is not there."""
 
@@ -216,7 +216,7 @@ class Other:
     b: Node | Absent
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Side:
     """One of the two: ``path`` as it is shown, what it holds, and the part of it that was compared."""
 
@@ -230,7 +230,7 @@ class Side:
         return unread_files(self.checkpoint, self.root)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Section:
     """Two state dicts that were taken for the same."""
 
@@ -239,7 +239,7 @@ class Section:
     b: KeyPath
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Rank:
     """The difference of one matrix of ``shape`` is of the rank ``rank``, but for ``rest`` of its squared norm."""
 
@@ -249,7 +249,7 @@ class Rank:
     rest: float
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Ranks:
     """The ranks of the differences of the largest changed matrices.
 
@@ -262,7 +262,7 @@ class Ranks:
     directions: int
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Difference:
     """How two checkpoints differ.
 

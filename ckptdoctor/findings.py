@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint.progress import Reading as Reading
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.late import dataclass, late_dataclass
+from ckptdoctor.noun import noun
 
 
 class Severity(str, Enum):
@@ -28,7 +28,7 @@ class Severity(str, Enum):
         return ("info", "warning", "error").index(self.value)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Location:
     """Where a finding shows: a key path, a record of an archive, a byte range; whichever are known."""
 
@@ -38,7 +38,7 @@ class Location:
     length: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Finding:
     """One cause, however many keys it touches.
 
@@ -62,7 +62,7 @@ class Finding:
     commands: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Skipped:
     """What was not examined, and why. Nothing that was skipped is ever called healthy."""
 
@@ -70,7 +70,7 @@ class Skipped:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class FileReport:
     """All that is said of one file. ``error`` is set when it could not be examined at all (exit status 2).
 
@@ -91,7 +91,7 @@ class FileReport:
     readings: tuple[Reading, ...] = ()
 
 
-@late_dataclass(frozen=True)
+@noun
 class Leftover:
     """An unfinished file or folder of a write that was killed: no process works on it any more."""
 
@@ -99,7 +99,7 @@ class Leftover:
     nbytes: int
 
 
-@late_dataclass(frozen=True)
+@noun
 class Report:
     """The reports over all files that were asked for, in the order they were asked for.
 
@@ -135,7 +135,7 @@ class Loader(str, Enum):
 _WAITING = frozenset({Loader.FIX, Loader.CONVERT, Loader.TRUSTED, Loader.OURS, Loader.NONE})
 
 
-@late_dataclass(frozen=True)
+@noun
 class NextStep:
     """What to do with a file as it is.
 
@@ -148,7 +148,7 @@ class NextStep:
     options: tuple[str, ...] = ()
 
 
-@late_dataclass(frozen=True)
+@noun
 class Proof:
     """What was proven of a written file. ``findings`` is what every rule that reads headers still finds in it.
 
@@ -169,7 +169,7 @@ class Proof:
     next: NextStep | None = None
 
 
-@late_dataclass(frozen=True)
+@noun
 class RepairReport:
     """All that is said of one repair: planned, or carried out when there is a ``proof``.
 
@@ -202,7 +202,7 @@ class RepairReport:
         return waits or any(each.severity is Severity.ERROR for each in found)
 
 
-@late_dataclass(frozen=True)
+@noun
 class LostTensor:
     """A tensor that was not saved: ``share`` of its bytes (0 to 1) is there and may be right.
 
@@ -219,7 +219,7 @@ class LostTensor:
     damage: str = ""
 
 
-@late_dataclass(frozen=True)
+@noun
 class SalvageReport:
     """What was saved of a broken checkpoint.
 

@@ -169,7 +169,9 @@ def test_every_noun_is_brief():
     for file in [*nouns, *[package / name for name in alone]]:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module == "dataclasses":
-                assert "dataclass" not in [alias.name for alias in node.names], f"{file}: take it from ckptdoctor.late"
+                assert "dataclass" not in [alias.name for alias in node.names], (
+                    f"{file}: noun of ckptdoctor.noun is briefer"
+                )
 
 
 def test_a_small_object_is_a_line():

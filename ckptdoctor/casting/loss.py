@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ckptdoctor.casting.cast import in_pieces, numbers, one_thread
 from ckptdoctor.checkpoint import progress
+from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Loss:
     """Of so many ``values``, those that are others afterwards: finite ones that become ``infinite`` or 0 among them.
 

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint.notes import Note
 from ckptdoctor.checkpoint.storage import Storage
 from ckptdoctor.checkpoint.tensor import Tensor
 from ckptdoctor.checkpoint.tree import Mapping, Node
-from ckptdoctor.late import dataclass, late_dataclass
+from ckptdoctor.noun import noun
 
 
 class Role(str, Enum):
@@ -23,7 +23,7 @@ class Role(str, Enum):
     RNG = "rng"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class StateDict:
     """A mapping of text keys to tensors at ``path``, with its role.
 
@@ -43,7 +43,7 @@ class StateDict:
         return tuple([tensor.key for tensor in self.tensors])
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class GlobalName:
     """A class or function that a pickle names, and where (byte offset in ``member``). Naming is not running."""
 
@@ -68,7 +68,7 @@ class Lying(str, Enum):
     BROKEN = "broken"  # it breaks off: what it names up to there
 
 
-@late_dataclass(frozen=True)
+@noun
 class Aside:
     """A pickle besides the one that the contents were read from, or one that breaks off, and what it names.
 
@@ -81,7 +81,7 @@ class Aside:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class FileIdentity:
     """What tells that a file is still the one that was read: device, inode, size and modification time (ns)."""
 
@@ -91,7 +91,7 @@ class FileIdentity:
     mtime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Container:
     """A file before its contents are read: what it is by its bytes, and what is wrong with its outside.
 
@@ -111,7 +111,7 @@ class Container:
     asides: tuple[Aside, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Checkpoint:
     """What a checkpoint holds. ``metadata`` is a safetensors file's ``__metadata__`` (None: there is none).
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint.keypath import KeyPath
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class CureStep:
     """Coverage of a reference after one cure: keys and parameters (elements) that then fit."""
 
@@ -16,7 +16,7 @@ class CureStep:
     parameters: int
 
 
-@late_dataclass(frozen=True)
+@noun
 class Coverage:
     """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after cures.
 

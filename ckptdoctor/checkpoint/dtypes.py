@@ -5,10 +5,10 @@ Sources: the dtypes and storage classes that ``torch`` exports, and the ``Dtype`
 
 from __future__ import annotations
 
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class DType:
     """One element type.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
     from ckptdoctor.checkpoint.checkpoint import Checkpoint
@@ -25,7 +25,7 @@ def is_extra_state(key: str) -> bool:
     return key.endswith(EXTRA_STATE) and (len(key) == len(EXTRA_STATE) or key[-len(EXTRA_STATE) - 1] == ".")
 
 
-@late_dataclass(frozen=True)
+@noun
 class Expected:
     """One expected tensor; ``dtype`` is None where the source of the expectation does not say."""
 
@@ -33,7 +33,7 @@ class Expected:
     dtype: DType | None = None
 
 
-@late_dataclass(frozen=True)
+@noun
 class Reference:
     """Every key that the target expects. ``source`` is what people call it: a path, ``nets:ResNet50``.
 

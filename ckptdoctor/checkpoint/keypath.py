@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Union
 
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Special:
     """A step that is neither a text key nor an index: an attribute (``._metadata``) or an odd key (``(1, 2)``)."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ckptdoctor.checkpoint.keypath import KeyPath
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
 class NoteKind(str, Enum):
@@ -60,7 +60,7 @@ class NoteKind(str, Enum):
 IN_FRONT = "If there is no other copy: ckptdoctor salvage FILE saves every tensor in front of the cut."
 
 
-@late_dataclass(frozen=True)
+@noun
 class Note:
     """One thing a reader noticed: what, in which record, and at which byte.
 

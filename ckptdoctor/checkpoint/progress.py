@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from time import monotonic
 
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class Reading:
     """How far one kind of work came: ``done`` of ``total`` bytes of ``what``."""
 

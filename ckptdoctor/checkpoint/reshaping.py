@@ -17,7 +17,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
 )
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 _CONTAINERS = (Mapping, Sequence, Opaque)
 
@@ -49,7 +49,7 @@ def with_nodes(node: Node, below: list[Node]) -> Node:
     return node
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Frame:
     """A container on its way to its changed copy: what is in it, and what has been changed so far."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint.dtypes import DType
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Extent:
     """``length`` bytes at ``offset`` of the file ``file``."""
 
@@ -15,7 +15,7 @@ class Extent:
     length: int
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Storage:
     """A run of bytes that one or more tensors view.
 

@@ -8,10 +8,10 @@ from math import prod
 from ckptdoctor.checkpoint.dtypes import DType
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.checkpoint.storage import Storage
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Tensor:
     """One tensor: a view (``shape``, ``stride``, ``offset`` in elements) of a storage.
 

@@ -7,10 +7,10 @@ from typing import Union
 
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath, Part, Special
 from ckptdoctor.checkpoint.tensor import Tensor
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Mapping:
     """A dict of any kind. ``kind`` is "dict" or the class's full name (``collections.OrderedDict``).
 
@@ -22,7 +22,7 @@ class Mapping:
     attributes: Mapping | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Sequence:
     """A list, tuple, set or frozenset (``kind``), or a named kind of one such as ``torch.Size``."""
 
@@ -30,7 +30,7 @@ class Sequence:
     items: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Opaque:
     """An object that is shown but never made: its class, what it would be called with, and the state it would get."""
 
@@ -41,21 +41,21 @@ class Opaque:
     entries: tuple[tuple[Part, Node], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Named:
     """A class, function or constant that the file names without calling it, such as ``torch.float32``."""
 
     name: str
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Cycle:
     """The object at ``path``, which contains this place."""
 
     path: KeyPath
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Elided:
     """Something left out of the tree, and why (a budget was reached)."""
 

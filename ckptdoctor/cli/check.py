@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import click
@@ -18,6 +17,7 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import left_in
 from ckptdoctor.findings import FileReport, Report, Severity
+from ckptdoctor.noun import noun
 
 
 @click.command("check", cls=WithModel, context_settings=SHORT_HELP)
@@ -100,7 +100,7 @@ def _status(report: Report, fail_on: Severity | None) -> ExitStatus:
     return ExitStatus.FINDINGS if failed else ExitStatus.CLEAN
 
 
-@dataclass
+@noun(frozen=False)
 class _Printer:
     """Prints reports as they come, in one style; what is one document at the end."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -17,6 +17,7 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import RepairReport
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.repair.request import (
     EXPERT_LAYOUTS,
@@ -187,7 +188,7 @@ def _carried_out(request: FixRequest, diff: bool) -> RepairReport:
     return report
 
 
-@dataclass
+@noun(frozen=False)
 class _Voice:
     """Says what became of the repair, in one style."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
     KeyPath,
@@ -32,6 +32,7 @@ from ckptdoctor.formats.compose import pickling
 from ckptdoctor.formats.compose.safetensors import Entry, code_of
 from ckptdoctor.formats.compose.strided import refusal
 from ckptdoctor.formats.compose.ties import owners
+from ckptdoctor.noun import noun
 
 _LISTED = 10  # what is refused is named one by one up to here
 _METADATA = "_metadata"
@@ -39,7 +40,7 @@ _PROGRAMS = ("TorchScript archive", "torch.export program")  # their tensors bes
 _ALONE = "tensor"  # what a tensor without a name is called
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Chosen:
     """The tensors of a flat file by their names, and what else there is.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from ckptdoctor import formats
@@ -26,6 +26,7 @@ from ckptdoctor.formats.compose import dcp
 from ckptdoctor.formats.compose.dcp_flat import Flat, Steps
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.directories.overlay import Overlay
+from ckptdoctor.noun import noun
 from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import Literal, Part, Recipe
 
@@ -69,7 +70,7 @@ def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRepo
     )
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Wanted:
     """What reading the folder must give, and by their places in it the tensors whose elements it must hold."""
 

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from shlex import quote
 
 from ckptdoctor import formats
@@ -36,13 +35,14 @@ from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.facts.torn import to_salvage
 from ckptdoctor.formats.compose.strided import refusal
+from ckptdoctor.noun import noun
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
 _DOUBTED = frozenset({*_BROKEN, *UNREAD, NoteKind.TENSOR_STATE})
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Inputs:
     """The contents of all files together. ``file`` is one that the bytes lie in, ``identity`` what it was when read.
 

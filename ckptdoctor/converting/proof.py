@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from itertools import accumulate
 from zlib import crc32
 
@@ -19,6 +18,7 @@ from ckptdoctor.errors import DamagedError, WriteError
 from ckptdoctor.formats.compose.checksums import Bytes, Data, batches
 from ckptdoctor.formats.compose.reading import Place, inflated
 from ckptdoctor.formats.compose.strided import elements, segments, turn_of
+from ckptdoctor.noun import noun
 from ckptdoctor.prove.elements import insist_on_elements
 from ckptdoctor.writing import Copy, Generated, Literal, Recipe, Segment
 
@@ -26,7 +26,7 @@ _WORKERS = 2
 _EVERY = 0.1  # seconds
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Direct:
     """Elements that are views of files, and where the storages lie that they name."""
 
@@ -34,7 +34,7 @@ class Direct:
     places: Mapping[str, Extent]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Tally:
     """How many tensors are ranges of the sources, and how many hold the same elements in another layout."""
 

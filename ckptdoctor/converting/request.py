@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 
 from ckptdoctor.errors import UsageError
 from ckptdoctor.formats.outputs import SAFETENSORS, SHARDED, SINGLE, TORCH, TORCH_ZIP
+from ckptdoctor.noun import noun
 
 DEFAULT_SHARD = 5 * 10**9
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "KI": 2**10, "MI": 2**20, "GI": 2**30, "TI": 2**40}
@@ -16,7 +16,7 @@ DCP = "torch distributed checkpoint"
 KINDS = ("torch", "safetensors", "dcp")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class ConvertRequest:
     """Checkpoints to write as one, and how.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import combinations
 from shlex import join
 
@@ -13,11 +12,12 @@ from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import Twins
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe
+from ckptdoctor.noun import noun
 
 _SHOWN = 3  # pairs of names in a refusal
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Member:
     """A tensor of one of the files. ``telling``: its numbers are not all the same, as those of many tensors are."""
 

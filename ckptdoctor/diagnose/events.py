@@ -2,46 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
 
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.findings import FileReport, Finding, Skipped
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
     from ckptdoctor.facts.values import Values
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Recognised:
     """The file is open, and its first bytes say what it is."""
 
     container: Container
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Opened:
     """Its headers have been read: the contents can be shown."""
 
     checkpoint: Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Found:
     """A rule has found something; in the order of discovery, not of severity."""
 
     finding: Finding
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class LeftOut:
     """Something was not examined."""
 
     skipped: Skipped
 
 
-@late_dataclass(frozen=True)
+@noun
 class Progress:
     """How far reading every byte is: ``done`` of ``total`` bytes of ``what``, said several times a second."""
 
@@ -50,14 +49,14 @@ class Progress:
     total: int
 
 
-@late_dataclass(frozen=True)
+@noun
 class Measured:
     """Every value has been read: what they are, tensor by tensor, for pictures of them."""
 
     values: Values
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Finished:
     """The last event of each file: everything, worst finding first."""
 

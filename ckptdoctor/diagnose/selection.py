@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Rule
 
 EVERYTHING = "all"  # selects every rule; the least specific choice there is
 _EXACT = 1_000  # a full code or name is more specific than any prefix
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Selection:
     """Rules by code (``N401``), name (``module-prefix``), prefix (``N``, ``N4``) or ``ALL``, whatever the case.
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.findings import Severity
+from ckptdoctor.noun import noun
 
 # the fields of Settings that say where a reference comes from, as people see them on the command line
 SOURCES = ("like", "model", "config", "error")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Settings:
     """What to examine and how deeply.
 

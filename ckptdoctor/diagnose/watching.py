@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Event, Thread
 from typing import Generic, TypeVar
 
 from ckptdoctor.checkpoint import process
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.findings import Reading
+from ckptdoctor.noun import noun
 
 Result = TypeVar("Result")
 Going = Callable[[int], bool]
@@ -20,7 +21,7 @@ _EVERY = 0.1  # seconds between two looks at the work
 _GRACE, _NOTHING_YET, _ELSEWHERE = 1.0, 0.2, 10.0
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Watched(Generic[Result]):
     """What came of the work: its ``result``, all of it if ``reading.complete``; None where there is none.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.sections import Counterparts, counterparts
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.diffing.ties import ties
+from ckptdoctor.noun import noun
 
 Step = Callable[[Difference, Sequence[int]], None]  # hears what is known so far
 Watch = Callable[[Event], None]
@@ -147,7 +148,7 @@ def _direct(tensors: dict[Address, Tensor], section: int) -> list[tuple[str, Ten
 Address = tuple[int, KeyPath]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Names:
     """The addresses of the tensors of one side, and what people call them."""
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Generic, TypeVar
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.facts.alignment import Comparison, compare
+from ckptdoctor.noun import noun
 
 Name = TypeVar("Name")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Renaming(Generic[Name]):
     """Old name → new name; ``unsure`` are old ones whose new name is one of several that names and shapes allow.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isfinite
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class DiffRequest:
     """Two paths, the part of each that matters, and tolerances for values. ``root_b`` None is ``root``."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Role, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.differences import Side
 from ckptdoctor.facts import names
+from ckptdoctor.noun import noun
 
 _LOOKED_AT = 64  # state dicts of one role that are held against each other by their keys
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Counterparts:
     """Pairs of state dicts; ``main`` is the number of the pair whose keys need no path before them, -1 for none."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import KeyPath
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Twins:
     """Tensors of the file ``one`` that are in ``other`` under other names: ``number`` of the ``of`` that only it has.
 
@@ -20,7 +20,7 @@ class Twins:
     names: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class ConvertReport:
     """All that is said of one conversion.
 

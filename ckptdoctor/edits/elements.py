@@ -12,7 +12,7 @@ from typing import Protocol, Union
 
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 Shape = tuple[int, ...]
 
@@ -24,7 +24,7 @@ class Sliced(Protocol):
         """The bytes from ``place.start`` up to ``place.stop``."""
 
 
-@late_dataclass(frozen=True)
+@noun
 class View:
     """Elements of ``width`` bytes of the storage ``source``, the first at byte ``start``; strides count elements.
 
@@ -45,7 +45,7 @@ class View:
         return 0 in self.shape or all(size == 1 or have == want for size, have, want in steps)
 
 
-@late_dataclass(frozen=True)
+@noun
 class Joined:
     """Parts of equal sizes but along ``dim``, one after another along it, as ``torch.cat`` puts them."""
 
@@ -54,7 +54,7 @@ class Joined:
     shape: Shape
 
 
-@late_dataclass(frozen=True)
+@noun
 class Reshaped:
     """The same elements in C order under a shape that ``inner`` cannot have as a view."""
 
@@ -62,7 +62,7 @@ class Reshaped:
     shape: Shape
 
 
-@late_dataclass(frozen=True)
+@noun
 class Normed:
     """The plain weights that a norm computes of its parts, as ``edits.kinds.FuseNorm`` says; ``dtype`` is theirs."""
 
@@ -73,7 +73,7 @@ class Normed:
     shape: Shape
 
 
-@late_dataclass(frozen=True)
+@noun
 class Dequantized:
     """The plain weights that quantised parts stand for, as ``edits.kinds.Dequantize`` says; ``kinds`` are their dtypes.
 
@@ -90,7 +90,7 @@ class Dequantized:
     shape: Shape
 
 
-@late_dataclass(frozen=True)
+@noun
 class Calculated:
     """What is computed of the parts by a form of ``edits.computing``; ``kinds`` are the dtypes that the edit took."""
 
@@ -103,7 +103,7 @@ class Calculated:
     shape: Shape
 
 
-@late_dataclass(frozen=True)
+@noun
 class Converted:
     """The one part, of the dtype ``kind``, cast to ``dtype``; ``exact``: every value stays what it is."""
 
@@ -115,7 +115,7 @@ class Converted:
     exact: bool = False
 
 
-@late_dataclass(frozen=True)
+@noun
 class Scattered:
     """The dense tensor of a sparse one: zeros, and values where the indices say.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ckptdoctor.edits.kinds import Edit
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
 class Safety(str, Enum):
@@ -18,7 +18,7 @@ class Safety(str, Enum):
     UNSAFE = "unsafe"  # changes or drops something: only with --unsafe-fixes or its own option
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Fix:
     """One cure. ``option`` is how to ask for it on the command line: ``--strip-module``, ``--select A705``."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from ckptdoctor.checkpoint import KeyPath
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
 class Ground(str, Enum):
@@ -16,7 +16,7 @@ class Ground(str, Enum):
     CONSENT = "consent"  # nothing shows that both come from one save: the result is a mixture
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Graft:
     """One tensor that is taken from the other copy. ``came_from`` is what it is called there, where that differs."""
 
@@ -29,7 +29,7 @@ class Graft:
     came_from: KeyPath | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Left:
     """A damaged tensor that stays as it is, and why."""
 
@@ -38,7 +38,7 @@ class Left:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Likeness:
     """How far two copies agree apart from what is grafted.
 
@@ -62,7 +62,7 @@ class Likeness:
         return self.equal > 0 and not self.unlike
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class GraftReport:
     """All that is said of one graft. ``output`` is None where there was nothing to graft.
 

@@ -6,10 +6,10 @@ from typing import Union
 
 from ckptdoctor.checkpoint import KeyPath, Part
 from ckptdoctor.edits.elements import View
-from ckptdoctor.late import dataclass, late_dataclass
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Rename:
     """Keys of the state dict at ``state_dict`` get new names: (old, new) pairs, one-to-one.
 
@@ -22,7 +22,7 @@ class Rename:
     pairs: tuple[tuple[str, str], ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class RenameModules:
     """Prefixes in the ``_metadata`` of the state dict at ``state_dict`` get new names; keys stay."""
 
@@ -30,7 +30,7 @@ class RenameModules:
     pairs: tuple[tuple[str, str], ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Renumber:
     """Keys of the dict at ``path`` that are integers get other numbers: (old, new) pairs, one-to-one.
 
@@ -41,7 +41,7 @@ class Renumber:
     pairs: tuple[tuple[int, int], ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Reorder:
     """The entries of the dict at ``path`` come in this order: ``keys`` are all of its keys."""
 
@@ -49,7 +49,7 @@ class Reorder:
     keys: tuple[Part, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Retag:
     """Storages (by key; None: all) tagged with one of ``devices`` (None: any but ``to``) get the tag ``to``."""
 
@@ -58,7 +58,7 @@ class Retag:
     storages: tuple[str, ...] | None = None
 
 
-@late_dataclass(frozen=True)
+@noun
 class MoveToCpu:
     """Tensors that torch makes on one of ``devices`` (None: any) out of a CPU tensor or an array become CPU tensors.
 
@@ -69,35 +69,35 @@ class MoveToCpu:
     devices: tuple[str, ...] | None = None
 
 
-@late_dataclass(frozen=True)
+@noun
 class Drop:
     """The values at these key paths go, with their storages where nothing else views them."""
 
     paths: tuple[KeyPath, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class TakeRoot:
     """The value at ``path`` becomes the whole contents; everything else goes."""
 
     path: KeyPath
 
 
-@late_dataclass(frozen=True)
+@noun
 class Compact:
     """These storages shrink to the elements that tensors view; tensors that share elements go on sharing them."""
 
     storages: tuple[str, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class MakeContiguous:
     """The tensors at these paths get C-contiguous storages of their own, as ``Tensor.contiguous()`` gives."""
 
     paths: tuple[KeyPath, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Clone:
     """The tensors at these paths get C-contiguous storages of their own, which they share with no other tensor.
 
@@ -107,7 +107,7 @@ class Clone:
     paths: tuple[KeyPath, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Densify:
     """The sparse tensors at these paths become dense ones with the same values, as ``Tensor.to_dense()`` gives.
 
@@ -117,7 +117,7 @@ class Densify:
     paths: tuple[KeyPath, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Replace:
     """The value at ``path`` becomes plain: None, bool, int, float, str, bytes, or a list, tuple or dict of such."""
 
@@ -125,14 +125,14 @@ class Replace:
     value: object
 
 
-@late_dataclass(frozen=True)
+@noun
 class MakeTensors:
     """The NumPy arrays at these paths become CPU tensors with the same elements, each with a storage of its own."""
 
     paths: tuple[KeyPath, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Repickle:
     """The pickle is written anew as ``torch.save`` writes it today: protocol 2, what it says being the same.
 
@@ -143,7 +143,7 @@ class Repickle:
     encoding: Union[str, None] = None
 
 
-@late_dataclass(frozen=True)
+@noun
 class Flatten:
     """The object at ``path`` becomes a state dict (an OrderedDict) of tensors inside it; everything else in it goes.
 
@@ -155,7 +155,7 @@ class Flatten:
     tensors: tuple[tuple[str, KeyPath], ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Reshape:
     """The tensor at ``path`` gets another shape for the same elements, as ``Tensor.reshape`` gives."""
 
@@ -163,7 +163,7 @@ class Reshape:
     shape: tuple[int, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Transpose:
     """The dimensions of the tensor at ``path`` change places: the elements of ``Tensor.permute(dims).contiguous()``."""
 
@@ -171,7 +171,7 @@ class Transpose:
     dims: tuple[int, ...] = (1, 0)
 
 
-@late_dataclass(frozen=True)
+@noun
 class Fill:
     """A new tensor at ``path``, an entry of a state dict, with the same number everywhere, behind its siblings.
 
@@ -185,7 +185,7 @@ class Fill:
     device: str = "cpu"
 
 
-@late_dataclass(frozen=True)
+@noun
 class Split:
     """The tensor at ``path`` becomes several: ``parts`` are (key, start, stop) of its indices along ``dim``.
 
@@ -198,7 +198,7 @@ class Split:
     dim: int = 0
 
 
-@late_dataclass(frozen=True)
+@noun
 class Fuse:
     """The tensors at ``paths``, entries of one state dict, become one along ``dim``, where the first of them stood.
 
@@ -212,7 +212,7 @@ class Fuse:
     order: tuple[tuple[int, int, int], ...] = ()
 
 
-@late_dataclass(frozen=True)
+@noun
 class FuseNorm:
     """What a norm of weights is computed from becomes the plain weight ``key``, where the first of the tensors stood.
 
@@ -228,7 +228,7 @@ class FuseNorm:
     dim: Union[int, None] = 0
 
 
-@late_dataclass(frozen=True)
+@noun
 class Tie:
     """The tensor at ``path``, an entry of a state dict, gets a second name there, ``key``, right behind it.
 
@@ -239,7 +239,7 @@ class Tie:
     key: str
 
 
-@late_dataclass(frozen=True)
+@noun
 class Dequantize:
     """What a quantised layer keeps becomes the plain weight ``key`` of ``dtype`` in the state dict at ``place``.
 
@@ -259,7 +259,7 @@ class Dequantize:
     shape: Union[tuple[int, ...], None] = None
 
 
-@late_dataclass(frozen=True)
+@noun
 class Compute:
     """Tensors become the one, ``key`` of the state dict at ``place``, that is computed of them by the ``form``.
 
@@ -277,7 +277,7 @@ class Compute:
     beside: tuple[tuple[str, View], ...] = ()
 
 
-@late_dataclass(frozen=True)
+@noun
 class Cast:
     """The floating-point tensors at these paths get the dtype ``dtype``, as ``Tensor.to`` gives.
 
@@ -290,7 +290,7 @@ class Cast:
     exact: bool = False
 
 
-@late_dataclass(frozen=True)
+@noun
 class SetMetadata:
     """The safetensors ``__metadata__`` entry ``key`` becomes ``value``."""
 
@@ -298,7 +298,7 @@ class SetMetadata:
     value: str
 
 
-@late_dataclass(frozen=True)
+@noun
 class TextMetadata:
     """The safetensors ``__metadata__`` entries that are no text become the text of their JSON; those of null go.
 
@@ -308,28 +308,28 @@ class TextMetadata:
     entries: tuple[tuple[str, Union[str, None]], ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class SetSuffix:
     """The output file gets this suffix; no byte changes."""
 
     suffix: str
 
 
-@late_dataclass(frozen=True)
+@noun
 class Truncate:
     """The file ends after ``length`` bytes."""
 
     length: int
 
 
-@late_dataclass(frozen=True)
+@noun
 class Convert:
     """The contents move to another container: a format name such as "torch zip"."""
 
     format: str
 
 
-@late_dataclass(frozen=True)
+@noun
 class Unwrap:
     """Every tensor of these classes becomes the one tensor that it wraps.
 
@@ -340,7 +340,7 @@ class Unwrap:
     storages: tuple[str, ...] = ()
 
 
-@late_dataclass(frozen=True)
+@noun
 class WriteIndex:
     """The index ``name`` of a folder of shards is written anew from their headers; no other file changes."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits.fix import Safety
 from ckptdoctor.edits.kinds import Edit
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class Step:
     """One repair of the plan.
 
@@ -25,7 +25,7 @@ class Step:
     fit: tuple[int, int] | None = None
 
 
-@late_dataclass(frozen=True)
+@noun
 class Change:
     """What one edit does: ``pairs`` of names before and after ("" after: it goes), and how many of what it touches.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, get_args
 
@@ -22,6 +22,7 @@ from ckptdoctor.facts.integrity import Integrity, examine_integrity, integrity_b
 from ckptdoctor.facts.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Reading, Skipped
+from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import plural
 
@@ -76,7 +77,7 @@ def values_of(
     return (yield from watched(work, "values", total_bytes(checkpoint)))
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Passed:
     """What was learnt while all of a file passed by: ``end`` is where it ended, None where nobody waited for that.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor.checkpoint import Checkpoint, Container
@@ -17,6 +17,7 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Safety
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import Coverage, Finding, Severity
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.wording import plural
@@ -28,7 +29,7 @@ AUTO = "--auto"
 _DROP = "--drop"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Offer:
     """One line to choose: the cures of one rule that are equally safe, the way to a target, or a refusal.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from ckptdoctor.explain.message import Way
+from ckptdoctor.noun import noun
 
 
 class Repair(Enum):
@@ -17,7 +17,7 @@ class Repair(Enum):
     NONE = "nothing, and nothing else does either"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Cause:
     """The code of its rule ("" for none), what it means, and what to do; TARGET stands for the way to name the model.
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.explain.codes import NAMES
 from ckptdoctor.explain.message import Hit
 from ckptdoctor.explain.recognise import recognise
 from ckptdoctor.explain.source_file import source_file
 from ckptdoctor.explain.text import Text, cleaned
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Verdict:
     """What a file says to an explanation: confirmed (None: it cannot tell), and why in one sentence."""
 
@@ -19,7 +18,7 @@ class Verdict:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Explanation:
     """The causes, the root first, of a text of so many lines. ``file`` is the checkpoint that it is about, if known.
 

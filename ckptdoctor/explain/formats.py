@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from ckptdoctor.explain.pairs import Pairs
+from ckptdoctor.noun import noun
 
 
 class Form(Enum):
@@ -44,7 +44,7 @@ _BASE = re.compile(r"(?P<module>.*\.)(?P<part>base_layer)\.(?P<name>\w+)")
 _ADAPTER = re.compile(r"(?P<module>.*\.)lora_(?:A|B|embedding_A|embedding_B|magnitude_vector)(?:\..*)?")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Change:
     """Weights that the file keeps in one way and the model in another."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from ckptdoctor.explain.cause import Repair
 from ckptdoctor.explain.message import CHECK, Way
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Leaves:
     """A cause that shows in keys that the model misses, keys that it does not know, or both at once."""
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 
 from ckptdoctor.explain.text import Text, squeeze
+from ckptdoctor.noun import noun
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Mismatch:
     """A key whose shape in the checkpoint is not the model's."""
 
@@ -21,7 +22,7 @@ class Mismatch:
     model: Shape
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class LoadError:
     """What the text says does not fit. Keys are in the text's order, each once.
 
@@ -44,7 +45,7 @@ class LoadError:
     first_only: bool = False
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Found:
     """What has been read so far; dicts keep the order and each key once."""
 

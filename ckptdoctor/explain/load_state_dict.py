@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from shlex import quote
 
 from ckptdoctor.explain import shapes
@@ -17,6 +17,7 @@ from ckptdoctor.explain.message import CHECK, Hit, Way, Weight
 from ckptdoctor.explain.named_pairs import of_change, of_pairs
 from ckptdoctor.explain.pairs import COUNTER, Pairs, bare, cut_pairs, name_pairs
 from ckptdoctor.explain.text import Text
+from ckptdoctor.noun import noun
 
 _SHOWN = 3
 _DEPTH = 6  # tokens of a prefix that are tried
@@ -38,7 +39,7 @@ _EMBEDDINGS = ("embed_tokens.weight", "wte.weight", "word_embeddings.weight")
 _HEADS = ("lm_head.weight", "lm_head.decoder.weight", "predictions.decoder.weight", "embed_out.weight")
 
 
-@dataclass
+@noun(frozen=False)
 class _Rest:
     """What no cause has explained yet."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
+
+from ckptdoctor.noun import noun
 
 
 class Weight(IntEnum):
@@ -20,7 +21,7 @@ class Weight(IntEnum):
     """It says so little that next to any other message it is not mentioned."""
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Way:
     """One thing to do: a label ("load it with") and code or a command. FILE stands for the file's name."""
 
@@ -28,7 +29,7 @@ class Way:
     command: str
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Message:
     """A message: the words that it always has, and a pattern for those that follow at once.
 
@@ -50,7 +51,7 @@ class Message:
     holds: Callable[[dict[str, str]], bool] | None = None  # what the groups of ``then`` have to be, beyond the pattern
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Hit:
     """A message that was met: its own words, what it means here, and where (offset in the squeezed text)."""
 

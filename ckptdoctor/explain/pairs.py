@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
 from itertools import islice
+
+from ckptdoctor.noun import noun
 
 _TAIL = 2  # last tokens in common from which two keys are taken for the same weight
 _DEEPEST = 8  # tokens of an end that are compared
@@ -18,7 +19,7 @@ WRAPPERS = ("_orig_mod", "_fsdp_wrapped_module", "_fpw_module", "_checkpoint_wra
 STAT, COUNTER = "running_mean", "num_batches_tracked"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Pairs:
     """One way in which names differ: its kind, how to say it ("old → new"), and missing key → unexpected key.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 
 from ckptdoctor.explain import (
@@ -31,6 +30,7 @@ from ckptdoctor.explain.load_error import load_error
 from ckptdoctor.explain.load_state_dict import causes
 from ckptdoctor.explain.message import Hit, Message, Way, Weight
 from ckptdoctor.explain.text import Text, squeeze
+from ckptdoctor.noun import noun
 
 FAMILIES = {
     "first_bytes": first_bytes.MESSAGES,
@@ -59,7 +59,7 @@ _IN_SOURCE = re.compile(r"raise[\w.]{1,50}\(f?[\"']$")
 _TRACEBACK = "Traceback(mostrecentcalllast)"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Place:
     """Where a message stands, before anything is made of it: texts may hold very many."""
 

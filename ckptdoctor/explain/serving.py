@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.explain.message import CHECK, Message, Way, Weight
+from ckptdoctor.noun import noun
 
 _GGUF = "no command of ckptdoctor rewrites GGUF; convert the original again, or use a newer llama.cpp"
 
@@ -17,7 +17,7 @@ _CONFIG = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Kind:
     """What a key that a program does not know says of the checkpoint; ``key`` is a pattern of the whole of it."""
 

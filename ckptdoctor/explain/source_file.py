@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.explain.text import Text
+from ckptdoctor.noun import noun
 
 _ENDINGS = r"(?:safetensors|pth\.tar|ckpt|pth|pt|bin|pkl)"
 _NAME = r"(?P<quote>[\"'])(?P<path>[^\"'\n]{1,1000})(?P=quote)"
@@ -29,7 +29,7 @@ _DRIVE = re.compile(r"(?<!\w)[A-Za-z]:$")
 _STOPS = re.compile(r"[\s\"'`=:,;(){}\[\]<>|]")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Candidate:
     trust: int  # higher is better
     line: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
+
+from ckptdoctor.noun import noun
 
 _PART = 8_000_000  # characters kept of the beginning and of the end of a longer text
 _LINES = 100_000  # lines kept of the beginning and of the end
@@ -31,7 +32,7 @@ _PREFIX = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@noun(eq=False)
 class Text:
     """A text as ``lines`` without decoration, and ``squeezed``: all of them without any white space.
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts import marks, names
 from ckptdoctor.facts.once import once
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # peft.PeftModel holds the tuner in base_model, and that the model in model
 LEAD = "base_model.model."
@@ -58,7 +58,7 @@ _ENDINGS = ("weight", "bias")
 _FACTOR = re.compile(r"lora_(?:embedding_)?[AB]")
 
 
-@late_dataclass(frozen=True)
+@noun
 class Part:
     """One tensor of an adapter: ``parameter`` on ``module``. ``adapter`` is "" where the key does not name it.
 
@@ -71,7 +71,7 @@ class Part:
     plain: str
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Adapter:
     """What of a state dict belongs to adapters.
 

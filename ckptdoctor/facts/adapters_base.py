@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
@@ -12,11 +11,12 @@ from ckptdoctor.facts import adapters
 from ckptdoctor.facts.adapters import LEAD, Adapter
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.once import once
+from ckptdoctor.noun import noun
 
 _DEPTH, _LENGTH = 32, 1024  # tokens of a name that are looked at; longer ones are nobody's
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Misfit:
     """A tensor that does not fit the model's ``key``, which is of the shape ``wanted``."""
 
@@ -25,7 +25,7 @@ class Misfit:
     wanted: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@noun(eq=False)
 class OnBase:
     """An adapter on a model. ``modules`` are its layers, as its keys call them.
 

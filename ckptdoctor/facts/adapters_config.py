@@ -15,7 +15,7 @@ from ckptdoctor.facts.adapters import LEAD, Adapter
 from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 NAME = "adapter_config.json"
 # fields with which ranks are counted in another way
@@ -24,7 +24,7 @@ _DEPTH, _LENGTH = 32, 1024  # tokens of a name that are looked at; longer ones a
 _PLAIN = re.compile(r"[\w.\-]+")
 
 
-@late_dataclass(frozen=True)
+@noun
 class Disagreement:
     """A field, what it says, and what it would have to be; ``modules`` are those that show it, ``tensors`` theirs."""
 

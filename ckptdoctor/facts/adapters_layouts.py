@@ -10,10 +10,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class LoraLayout:
     """One way to write adapters down: what it is called, what its keys look like, who reads it, what converts it."""
 

@@ -13,7 +13,7 @@ from dataclasses import field
 from math import isfinite, sqrt
 
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 LORA, IA3 = "LORA", "IA3"
 
@@ -35,7 +35,7 @@ _PLAIN = re.compile(r"\^?(?:[\w\-]|\.|\\\.)+\$?")
 _DEPTH = 32  # tokens of a name that are looked at
 
 
-@late_dataclass(frozen=True)
+@noun
 class Strength:
     """What is known of an adapter besides its tensors. ``source`` says where it stands, ``base`` what it is for.
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _DEPTH = 32  # tokens of a key that are compared: keys of a million dots must not cost a million steps each
 
 View = tuple[str, int, tuple[int, ...], tuple[int, ...], str]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Alias:
     """``keys`` (after the cures) are the very tensors of ``twins``, which the target wants.
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage, Tensor
 from ckptdoctor.facts.once import once
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class Shared:
     """Tensors that share elements of one storage. ``tied``: all with the same view, so that they are one tensor."""
 
@@ -17,7 +17,7 @@ class Shared:
     tied: bool
 
 
-@late_dataclass(frozen=True)
+@noun
 class StorageUse:
     """A storage, the tensors that view it, and the bytes from the first to the last element of each view, united."""
 

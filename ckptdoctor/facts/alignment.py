@@ -19,13 +19,13 @@ from ckptdoctor.facts.moves import Move
 from ckptdoctor.facts.nested_parts import Parts, parts_for
 from ckptdoctor.facts.prefixes import Prefix, best_prefix
 from ckptdoctor.facts.twins import twins_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
     from ckptdoctor.facts.published.matching import Conversion
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Alignment:
     """Keys (under the names that ``here`` gives them) against a reference. ``parameters`` are the elements that fit.
 
@@ -58,7 +58,7 @@ class Alignment:
         return len(self.fits) + len(self.spared)
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Comparison:
     """One state dict of a checkpoint against a reference.
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.checkpoint import DType, KeyPath, Node, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME, NUMPY_ELEMENTS, little_endian
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.facts.numpy_values import array_of
+from ckptdoctor.noun import noun
 
 _TYPED, _UNTYPED = "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_tensor_v3"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Held:
     """The elements of an array, and how they lie."""
 

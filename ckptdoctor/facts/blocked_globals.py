@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Union
 
@@ -14,7 +13,7 @@ from ckptdoctor.facts.globals import is_allowed, is_dangerous, is_standard, mode
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain, is_path
 from ckptdoctor.facts.whole_modules import is_module
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
 class Cause(Enum):
@@ -29,7 +28,7 @@ class Cause(Enum):
     OTHER = "other"
 
 
-@late_dataclass(frozen=True)
+@noun
 class Place:
     """An object, and where it stands in the tree."""
 
@@ -37,7 +36,7 @@ class Place:
     node: Node
 
 
-@late_dataclass(frozen=True)
+@noun
 class Blocked:
     """A refused name: as Python 3 calls it, as the file names it first, why it is there, and where it is used."""
 
@@ -47,7 +46,7 @@ class Blocked:
     places: tuple[Place, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Objects:
     """Objects of one cause: the outermost places, and the refused names that appear there (or nowhere)."""
 

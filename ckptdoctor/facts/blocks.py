@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # criterion, loss_fn, mse_loss, val_metrics, …: whole words, however they are put together
 _SIDE = re.compile(
@@ -17,7 +17,7 @@ _LENGTH = 64  # characters of a name that anybody would give
 _TEACHERS = frozenset({"teacher", "teacher_model", "teacher_net", "teacher_network", "online_finetuner", "lpips"})
 
 
-@late_dataclass(frozen=True)
+@noun
 class Block:
     """The keys below one name at the top, after the cures. ``copies``: some are the target's own under that name.
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of, read_small
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 CHUNK = 4 << 20
 
@@ -31,7 +31,7 @@ _MD5 = 32  # digits
 _LONGEST_LIST = 100_000  # lines
 
 
-@late_dataclass(frozen=True)
+@noun
 class Promise:
     """The SHA-256 (or its first digits) or MD5 that a file should have, and who says so.
 

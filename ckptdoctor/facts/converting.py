@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Sequence
 from ckptdoctor.facts.array_tensors import held_values
 from ckptdoctor.facts.blocked_globals import Place
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Conversion:
     """Arrays that become tensors, what becomes plain data (and which), and what stays, with the reason."""
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.facts.likeness import alike, kin_of, letters, of_one_kind, within
 from ckptdoctor.facts.rewordings import template
 from ckptdoctor.facts.trees import Node, Tokens
+from ckptdoctor.noun import noun
 
 _DIGITS = re.compile(r"[0-9]+")
 _LONG = 9  # longer numbers count nothing
@@ -22,7 +22,7 @@ _FEW = 64  # parts of one form that are held against each other
 _ROUNDS = 8  # how often what was told is used to tell more
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@noun(eq=False)
 class Match:
     """One part here and the part there that it is. ``sure`` is false where only the order of equal parts tells.
 
@@ -65,7 +65,7 @@ Learnt = dict[Tokens, set[Tokens]]
 Nodes = list[tuple[Node, Node]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@noun(eq=False)
 class _Group:
     """Equally many parts of one form on both sides."""
 
@@ -256,7 +256,7 @@ def _by_likeness(group: _Group) -> Nodes:
     return []
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Numbered:
     """Parts by the numbers that tell them apart. ``plain``: these numbers are whole tokens, as in lists."""
 

@@ -7,10 +7,10 @@ from functools import partial
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts import names
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class NameCure:
     """What the rule ``code`` does to the keys of one state dict. ``drops`` is a tensor that goes.
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection
 
 from ckptdoctor.facts.moves import Gap, Here, Move, Wanted, move
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _MOST = 64  # letters: nobody counts further
 _FEWEST = 2  # keys: one that is the end of another is a coincidence
@@ -15,7 +15,7 @@ _LEAVES = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked
 _TELLING = 3  # letters from which an end of such a name is no name of its own
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Cut:
     """How many letters are gone, how many keys of the target fell together, and the way back where none did."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class Explained:
     """Missing, unexpected and mismatched keys, under their names after all cures, that some rule explains."""
 

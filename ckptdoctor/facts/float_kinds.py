@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts.quantization import quantized_in
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 WIDTHS = ("float64", "float32", "bfloat16", "float16")
 # what programs keep in higher precision on purpose: norms, routers, states of recurrent layers, tables and scales
@@ -18,7 +18,7 @@ _KEPT = re.compile(
 )
 
 
-@late_dataclass(frozen=True)
+@noun
 class Mixture:
     """The matrices of a model by the name of their dtype, most elements first; norms and the like are left out."""
 

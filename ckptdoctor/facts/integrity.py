@@ -15,7 +15,7 @@ from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, St
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.checksums import Promise, digest_of, promise_of
 from ckptdoctor.facts.crc32 import fastest
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
     from ckptdoctor.facts.ties import Pair
@@ -30,7 +30,7 @@ _THREADS = 2  # zlib checks 5 GB/s in one thread, and files are read faster than
 _Place = tuple[Storage, Extent]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Hole:
     """``length`` zero bytes at ``offset`` of the file, within a storage that is not all zero."""
 
@@ -38,7 +38,7 @@ class Hole:
     length: int
 
 
-@late_dataclass(frozen=True)
+@noun
 class Damage:
     """What is wrong with the bytes of one storage: its checksum (None: it has none, or it fits) or holes."""
 
@@ -47,7 +47,7 @@ class Damage:
     holes: tuple[Hole, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Integrity:
     """What reading every byte of a checkpoint's storages showed.
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class Layout:
     """One code base: what it is called, and names that all of its checkpoints hold."""
 
@@ -15,7 +15,7 @@ class Layout:
     marks: tuple[str, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Family:
     """Layouts of the same networks, and what converts one into the other; renaming alone never does."""
 

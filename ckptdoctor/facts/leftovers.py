@@ -17,10 +17,10 @@ from ckptdoctor.facts.once import once
 from ckptdoctor.facts.profiled import profiler_counters
 from ckptdoctor.facts.pruning import pruned_for
 from ckptdoctor.facts.weight_norms import beside, computable, parametrized
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Leftovers:
     """Each rule's share, under the names after all cures: a key belongs to one rule at most.
 

@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts import names
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # ldm.modules.ema.LitEma registers these beside the average
 DECAY, UPDATES = "decay", "num_updates"
 _PARAMETERS = ("weight", "bias")
 
 
-@late_dataclass(frozen=True)
+@noun
 class LitEma:
     """The average under ``prefix`` ("" or with its dot): its counters, and its tensors (none: they are wanted)."""
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Union
 
 from ckptdoctor.facts.values import TensorValues
+from ckptdoctor.noun import noun
 
 Number = Union[float, int, bool, complex]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Window:
     """Some values of a tensor: of each dimension the indexes in ``box``; ``values`` are in C order."""
 
@@ -18,7 +18,7 @@ class Window:
     values: tuple[Number, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Extreme:
     """A value far out, at these indexes; ``size`` is its absolute value."""
 
@@ -27,7 +27,7 @@ class Extreme:
     size: float
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Extremes:
     """The indexes of one dimension by the largest absolute value in each; ``usual`` is the median of those."""
 
@@ -35,7 +35,7 @@ class Extremes:
     usual: float
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Look:
     """The values of one tensor in numbers, from ``looked`` of its ``total`` elements, evenly spread.
 
@@ -59,7 +59,7 @@ class Look:
         return self.looked < self.total
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Picture:
     """A slice of two dimensions as ``cells``, row by row; None where there is nothing.
 
@@ -74,7 +74,7 @@ class Picture:
     sampled: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Refused:
     """Values that cannot be looked at, and why."""
 

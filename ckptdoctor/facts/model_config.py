@@ -11,7 +11,7 @@ from dataclasses import field
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.siblings import Folder, folder_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 NAME = "config.json"
 _LONGEST = 1 << 20
@@ -42,7 +42,7 @@ _DEPTH = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
 _OTHER_DEPTHS = ("num_nextn_predict_layers", "num_mtp_layers", "num_hidden_groups", "mtp_num_layers", "block_sizes")
 
 
-@late_dataclass(frozen=True)
+@noun
 class Config:
     """A config beside the weights: its path, its fields, and the line (from 1) on which each of the outer ones is."""
 
@@ -59,7 +59,7 @@ class Config:
         return None
 
 
-@late_dataclass(frozen=True)
+@noun
 class Disagreement:
     """A field of the config, what it says, and what the tensors say; ``tensor`` is the one that shows it."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # modules deeper than this are not told apart: keys of a million dots must not cost a million steps each
 _DEPTH = 32
 
 
-@late_dataclass(frozen=True)
+@noun
 class Group:
     """The keys below one module (``""``: the top), and their elements."""
 

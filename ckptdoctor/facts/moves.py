@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.meanings import another_quantity
 from ckptdoctor.facts.norm_parts import is_called_part, is_part
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # what quanto calls the parts of a weight, and what is beside it; HQQ calls its codes W_q
 _CODES = frozenset({"_data", "_scale", "_shift", "W_q"})
@@ -18,7 +18,7 @@ Here = Mapping[str, Tensor]
 Wanted = Mapping[str, Expected]
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Move:
     """What the rule ``code`` does to keys: ``names`` are those that change, under the names that earlier steps gave.
 
@@ -38,7 +38,7 @@ class Move:
         return self.names.get(key, key)
 
 
-@late_dataclass(frozen=True)
+@noun
 class Gap:
     """What does not fit yet: keys here that nobody wants, or not in this shape; keys wanted that are not here."""
 

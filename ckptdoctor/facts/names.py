@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import StateDict, Tensor
+from ckptdoctor.noun import noun
 
 # DataParallel and DistributedDataParallel, and AveragedModel, hold the model in this attribute
 MODULE = "module"
@@ -168,7 +168,7 @@ def flat_parameter(keys: Iterable[str]) -> str | None:
     return next((key for key in keys if "flat_param" in key and _FLAT.search(key)), None)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Renaming:
     """New names for some keys of a state dict. ``collision``: two old names that would get the same new one."""
 

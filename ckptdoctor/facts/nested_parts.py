@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Tensor, at
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts import names
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _TOKENS = names.WRAPPERS | {names.MODULE}  # of wrappers around a part, which later steps take away
 _OUTER, _INNER = 3, 32  # levels around the parts, and inside them, that are looked at
@@ -15,7 +15,7 @@ _OUTER, _INNER = 3, 32  # levels around the parts, and inside them, that are loo
 Form = frozenset[tuple[str, tuple[int, ...]]]
 
 
-@late_dataclass(frozen=True)
+@noun
 class Parts:
     """The dict at ``path``, and its tensors as (joined name, key path below it); ``names`` are the parts right below.
 

@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.once import once
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 COUNTER = "num_batches_tracked"
 STATS = ("running_mean", "running_var")
@@ -20,7 +20,7 @@ _BUFFERS = frozenset({*STATS, COUNTER})
 _TELLING = ("running_var", "running_mean", "weight", "bias")
 
 
-@late_dataclass(frozen=True)
+@noun
 class RunningStats:
     """Running stats that a target does not keep for the layer ``module``; all names are those after the cures.
 

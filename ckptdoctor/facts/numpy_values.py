@@ -7,13 +7,13 @@ Sources: ``__reduce__`` and ``__setstate__`` of ``numpy.ndarray`` and ``numpy.dt
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from datetime import date
 from math import prod
 from typing import Union
 
 from ckptdoctor.checkpoint import Mapping, Named, Node, Opaque, Sequence
 from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_MAKERS
+from ckptdoctor.noun import noun
 
 _DIMENSIONS = 64  # that an array can have
 _LISTED = 1 << 20  # elements that are written as a list: more would be a pickle that takes minutes to read
@@ -35,7 +35,7 @@ class NotPlainError(Exception):
     """The value cannot be said in plain data without loss; the text names what stands in the way."""
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Element:
     """One element: its code (kind and bytes, "f4"), and how its bytes lie.
 
@@ -60,7 +60,7 @@ class Element:
         return f"{name}{self.width * 8}" if name in ("float", "complex") else name or self.code
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Array:
     """An array: ``contents`` are the bytes of its elements, or a list of the objects that they are."""
 

@@ -9,7 +9,7 @@ from ckptdoctor.facts.contents import MODEL_KEYS, weight_sets
 from ckptdoctor.facts.globals import modern
 from ckptdoctor.facts.places import mapping_at
 from ckptdoctor.facts.weight_sets import is_network
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _LOOKED_AT = 32  # sets of weights of one file
 _EXTRA_STATE = "_extra_state"  # torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
@@ -18,7 +18,7 @@ _ARRAYS = frozenset(
 )
 
 
-@late_dataclass(frozen=True)
+@noun
 class Leaf:
     """One value of a state dict, and its key there."""
 

@@ -17,14 +17,14 @@ from ckptdoctor.checkpoint import (
     walk,
 )
 from ckptdoctor.facts.protocols import pickle_protocol
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _MOST = 1000
 _NUMPY = ("numpy.core.multiarray", "numpy._core.multiarray")
 BYTES = ("b'", 'b"')  # how a key of bytes is spelt (formats.torch_objects.keys)
 
 
-@late_dataclass(frozen=True)
+@noun
 class OldString:
     """A string that ``torch.load`` cannot decode: where it is, whether it is a key, and what torch says.
 

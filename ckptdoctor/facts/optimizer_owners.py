@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, clashes
 from ckptdoctor.facts.parameters import Candidate, ordered
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 Shape = tuple[int, ...]
 
@@ -18,7 +18,7 @@ class NoRemapError(Exception):
     """The optimizer's parameters cannot be told apart, or not brought to the target; the text says why."""
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Owners:
     """``places``: the keys of the parameters, group by group; ``numbers``: key → the number of its state.
 

@@ -10,10 +10,10 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.optimizer_owners import NoRemapError, Owners, Shape, owners
 from ckptdoctor.facts.optimizers import SavedOptimizer, saved_optimizers
 from ckptdoctor.facts.parameters import Candidate, candidates, expected_candidates, only_model, ordered
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Target:
     """What the optimizer's parameters should be: ``order`` is that of all of them, by the names of the target.
 
@@ -31,7 +31,7 @@ class Target:
     alone: bool = True
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Remap:
     """The groups that the optimizer gets: (number of the group whose options it keeps, names of its parameters).
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
@@ -14,6 +13,7 @@ from ckptdoctor.facts import names
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.parameters import Candidate
 from ckptdoctor.facts.places import mapping_at
+from ckptdoctor.noun import noun
 
 # states that have the shape of their parameter in every optimizer of torch and in those that copy its names:
 # Adam, SGD, RMSprop, Adadelta, Adamax, Adagrad, Rprop, ASGD
@@ -24,7 +24,7 @@ _FLAT = "prev_flat_grad"
 _READ = 16  # optimizers of one file that are looked at
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Slot:
     """One parameter as its optimizer saved it. ``shape`` is what its moments tell, ``name`` what ``param_names`` do.
 
@@ -38,7 +38,7 @@ class Slot:
     flat: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@noun(eq=False, slots=False)
 class SavedOptimizer:
     """The state of an optimizer at ``path``: its parameter groups in order, each with its parameters in order.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, DType, Role, StateDict, Tensor
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts import names
 from ckptdoctor.facts.contents import weight_sets
+from ckptdoctor.noun import noun
 
 # last tokens of keys that are buffers in every library: norm layers, AveragedModel, rotary embeddings, thop.profile
 BUFFERS = frozenset(
@@ -18,7 +18,7 @@ _TRAINED = ("float", "complex")  # torch refuses requires_grad of any other kind
 _NOT_TRAINED = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Candidate:
     """A tensor that may be a parameter: its key without the names of wrappers, its shape, and its dtype's name."""
 

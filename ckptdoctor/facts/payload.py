@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Named, Node, Opaque, Sequence, Tensor, children
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _HEAD = 5  # opcode and count of a text in a pickle
 _FLOAT = 9
 _HOLDERS = (Mapping, Sequence, Opaque)
 
 
-@late_dataclass(frozen=True)
+@noun
 class Payload:
     """A value without tensors under a key of a dict, and about how many bytes its pickle takes."""
 

@@ -9,14 +9,14 @@ import re
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _INFO = "DCP_SHARDING_INFO"
 _NAME = re.compile(r"shard-(\d{1,9})-model-\d{1,9}-of-\d{1,9}\.safetensors")
 _LONGEST = 16 << 20  # characters of the places that are read
 
 
-@late_dataclass(frozen=True)
+@noun
 class Pieces:
     """``number``: the rank's number in the name, from 1 on. ``shards``: how many ranks' files lie in the folder.
 

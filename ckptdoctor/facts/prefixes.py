@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _TRIED = 4  # prefixes worked out in full: those with the most votes
 _DEPTH = 32  # tokens that a prefix can have: keys of a million dots must not cost a million steps each
 
 
-@late_dataclass(frozen=True)
+@noun
 class Prefix:
     """``text`` ends with a dot. Stripped from the keys that begin with it, or added to all keys."""
 

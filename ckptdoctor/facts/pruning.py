@@ -11,14 +11,14 @@ from collections.abc import Container, Iterator, Mapping
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.once import once
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 ORIGINAL, MASK = "_orig", "_mask"
 # what other norms keep beside an original: then it is no question of masks alone
 _OTHERS = ("_u", "_v", "_g")
 
 
-@late_dataclass(frozen=True)
+@noun
 class Pruned:
     """The parameter ``key``, and its two parts here; None for one that is not.
 

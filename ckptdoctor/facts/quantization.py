@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from math import ceil, prod
 
 from ckptdoctor.checkpoint import StateDict, Tensor
@@ -18,7 +17,7 @@ from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.marks import QUANTIZED
 from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.once import once
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # the schemes
 BNB4, BNB8, GPTQ, AWQ, SCALED, PACKED, NVFP4, MXFP4, QUANTO, HQQ = (
@@ -62,7 +61,7 @@ _HQQ = (
 Described = Tensor | Expected
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Layer:
     """One quantised weight. ``key`` is what it is called where it is plain, ``parts`` are its own keys by what they do.
 
@@ -85,7 +84,7 @@ class Layer:
         return tuple(self.parts.values())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@noun(eq=False)
 class Quantized:
     """The quantised layers of a state dict, and ``others``: scales that belong to activations or caches."""
 

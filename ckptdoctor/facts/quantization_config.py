@@ -21,7 +21,7 @@ from ckptdoctor.facts.quantization import (
     quantized_in,
 )
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # configs of their own, as the libraries that quantise write them (AutoGPTQ, AutoAWQ, ModelOpt)
 _OWN = frozenset({"quantize_config.json", "quant_config.json", "hf_quant_config.json"})
@@ -51,7 +51,7 @@ _OTHERWISE = ("dynamic", "checkpoint_format", "is_marlin_format", "modules_in_bl
 _USUAL_FORMATS = (None, "gptq", "gptq_v2")
 
 
-@late_dataclass(frozen=True)
+@noun
 class ConfigDisagreement:
     """A field of ``quantization_config``, what it says, and what the tensors say; ``layer`` is one that shows it."""
 

@@ -6,12 +6,12 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.explained import Explained
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.quantization import BY_RULE, Layer, Quantized, dtype_of, quantized
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _PLAIN = ("", "float64", "float32", "float16", "bfloat16")
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Unfit:
     """Layers that are quantised ``here`` and plain in the target, or ``there`` in the target and plain here.
 

@@ -17,7 +17,7 @@ from ckptdoctor.facts.marks import QUANTIZED
 from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.quantization import FLOAT8, dtype_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _BNB_STATE = re.compile(r"weight\.quant_state\.bitsandbytes__(?:nf4|fp4)")
@@ -37,7 +37,7 @@ _INT8 = ("weight", "SCB", "weight_format")
 _FEWEST = 2  # layers of the same place that show what belongs to one
 
 
-@late_dataclass(frozen=True)
+@noun
 class Incomplete:
     """A quantised layer, and the keys of the members that it lacks; ``present`` are those it has."""
 
@@ -47,7 +47,7 @@ class Incomplete:
     present: tuple[str, ...]
 
 
-@late_dataclass(frozen=True)
+@noun
 class _Layer:
     scheme: str
     module: str

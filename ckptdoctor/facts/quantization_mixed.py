@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint.dtypes import BY_SAFETENSORS
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.quantization import AWQ, BNB4, GPTQ, Layer, dtype_of, quantized, quantized_in
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _PLAIN = ("float64", "float32", "float16", "bfloat16")
 _SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
@@ -22,7 +22,7 @@ _LOOKED_AT = 8  # files beside the checkpoint, at most
 _LONGEST = 8 << 20  # bytes of a header that are read, at most
 
 
-@late_dataclass(frozen=True)
+@noun
 class Stray:
     """A file beside the checkpoint: its name, what it holds of the same layers, and how many of those there are."""
 

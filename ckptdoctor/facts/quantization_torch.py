@@ -15,7 +15,7 @@ from ckptdoctor.facts.marks import OBSERVERS
 from ckptdoctor.facts.names import keys_of, mentions
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.quantization import dtype_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _PACKED = "._packed_params._packed_params"  # (weight, bias) of a linear layer
 _EMBEDDED = "._packed_params._packed_weight"  # of an embedding
@@ -29,7 +29,7 @@ _OBSERVER = re.compile(
 )
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class TorchLayer:
     """A layer of torch: the plain names of what it holds, and the entries that go when it becomes plain.
 
@@ -43,7 +43,7 @@ class TorchLayer:
     gone: tuple[KeyPath, ...] = ()
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class TorchQuantized:
     """The layers of one state dict, and ``buffers``: scales and zero points of values that no layer makes."""
 

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
     from ckptdoctor.facts.alignment import Comparison
@@ -28,7 +28,7 @@ _COUNTED = re.compile(r"rank[_-]?\d+[_-]of[_-]\d", re.IGNORECASE)
 _RANDOM = re.compile(r"rng|random", re.IGNORECASE)
 
 
-@late_dataclass(frozen=True)
+@noun
 class RankFiles:
     """The rank in a file's name, and those of the files that are called alike, its own included.
 
@@ -40,7 +40,7 @@ class RankFiles:
     apart: bool = False
 
 
-@late_dataclass(frozen=True)
+@noun
 class Slice:
     """One of ``count`` parts of a model that was split for tensor parallelism: ``key`` is split along ``axis``."""
 

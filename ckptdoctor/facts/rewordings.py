@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.facts.likeness import Tokens
+from ckptdoctor.noun import noun
 
 _NUMBER = re.compile(r"[0-9]+")
 _SHOWN = 8
@@ -14,7 +14,7 @@ _LETTERS = "nmkj"
 _LONG = 19  # digits of two numbers that still count something
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Rewording:
     """A part that has one path here and another one there."""
 

@@ -18,13 +18,13 @@ from ckptdoctor.facts.likeness import alike
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.ties import same_bytes
 from ckptdoctor.facts.twins import is_one
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _GROUPS = 64  # parts of which each is asked about by itself
 _PATTERNS = 8  # of one command
 
 
-@late_dataclass(frozen=True)
+@noun
 class Part:
     """One of several parts: the ``prefix`` of its keys (or, where one is added, of the target's), and its tensors by
     what follows the prefix.
@@ -42,7 +42,7 @@ class Part:
         return " ".join([f"--keep {shlex.quote(pattern)}" for pattern in self.keep])
 
 
-@late_dataclass(frozen=True)
+@noun
 class Rivals:
     """Parts that fit equally well, in the order of the file. ``names`` are the keys that get new names.
 

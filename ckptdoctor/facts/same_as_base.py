@@ -8,10 +8,10 @@ from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Tensor
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.same_bytes import is_readable, same
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class SameAsBase:
     """The tensors of a state dict by what became of those of the same name, shape and dtype in another checkpoint.
 

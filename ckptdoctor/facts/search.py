@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.facts.doubts import doubtful
 from ckptdoctor.facts.moves import Gap, Here, Move, Wanted, gap, joined, renamed
 from ckptdoctor.facts.proposals import leaves, prefixes, replacements, shifts, spellings, structure, substitutions
+from ckptdoctor.noun import noun
 
 Proposal = Callable[[Gap], Iterator[Move]]
 
@@ -51,7 +52,7 @@ def find_moves(here: Here, wanted: Wanted) -> list[Move]:
     return list(answer.moves)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Answer:
     """What was found for these keys in this order."""
 
@@ -93,7 +94,7 @@ def _moves(here: Here, wanted: Wanted) -> list[Move]:
     return min(reversed(best), key=lambda each: (each.left, each.guessed)).moves
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Chain:
     """Moves, and how many wanted keys stay open after them. ``complete``: nothing is left to rename, or no place."""
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Sequence, children
 from ckptdoctor.facts.outline import has_only_versions, is_flat
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # characters of one text that are looked at, and of all texts together
 _LONGEST = 1 << 20
@@ -41,7 +41,7 @@ _HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:[\\/]+Users[\\/]+)(?P<user>[^\\/
 _SHARED = frozenset({"shared", "public", "default", "ubuntu", "user", "root", "runner", "work", "jovyan", "ec2-user"})
 
 
-@late_dataclass(frozen=True)
+@noun
 class Leak:
     """A text that tells more than it should: where, what kind of thing is in it, and whether plain data holds it.
 

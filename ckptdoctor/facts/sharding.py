@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, NoteKind, Opaque, Sequence, StateDict, Storage, Tensor
@@ -13,7 +12,7 @@ from ckptdoctor.facts.names import forms, keys_of
 from ckptdoctor.facts.notes import Noted
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.siblings import SHARD, folder_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 DTENSOR = "torch.distributed.tensor.DTensor"
 # the module that torch before 2.5 had it in
@@ -31,7 +30,7 @@ _ZERO = re.compile(r"zero_pp_rank_\d+_mp_rank_\d+_model_states")
 # ---- DeepSpeed
 
 
-@late_dataclass(frozen=True)
+@noun
 class DeepSpeed:
     """What a DeepSpeed checkpoint is. ``stage`` and ``ranks`` (who saved partitions) are None where it does not say.
 
@@ -99,7 +98,7 @@ def _configured(states: dict[str, Node]) -> int | None:
 # ---- tensors in pieces
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Pieces:
     """DTensors of a file: ``whole`` are those whose local part is all of the tensor."""
 
@@ -118,7 +117,7 @@ def dtensors(checkpoint: Checkpoint) -> Pieces:
     return Pieces(tuple(whole), tuple([each for each in found if id(each) not in known]))
 
 
-@late_dataclass(frozen=True)
+@noun
 class Wrappers:
     """The classes of DTensors that are whole, and the storages of their meshes, which no tensor shows."""
 
@@ -184,7 +183,7 @@ _LAYER = re.compile(r"(?<![^.])([a-z_]+)\.(\d{1,4})\.")
 _FEWEST = 4  # layers that a list must have, and names that each of them must hold
 
 
-@late_dataclass(frozen=True)
+@noun
 class Layers:
     """A list of alike layers: its name, the numbers that are there, and those between that are not."""
 
@@ -235,7 +234,7 @@ def _between(present: list[int]) -> Iterable[int]:
     return missing if 2 * len(missing) <= len(present) else ()
 
 
-@late_dataclass(frozen=True)
+@noun
 class ShardFile:
     """A file that is number ``number`` (from 1) of ``count``, and the names of those that do not lie beside it."""
 

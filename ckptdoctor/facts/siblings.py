@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import re
 import stat
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint.descriptors import READING
+from ckptdoctor.noun import noun
 
 # how one file of several is called
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.")
@@ -24,7 +24,7 @@ _BLOB = re.compile(r"\.\./\.\./blobs/([0-9a-f]{40}|[0-9a-f]{64})")
 _REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Sibling:
     """A file beside the checkpoint (or the checkpoint itself): its size, and when it was written (ns)."""
 
@@ -33,7 +33,7 @@ class Sibling:
     mtime_ns: int
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Folder:
     """The names of the regular files in the folder of a checkpoint; ``name`` is its own, "" where it is the folder."""
 

@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint import Checkpoint, NoteKind, Role, StateDict, Tensor
 from ckptdoctor.facts.model_config import config_beside
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.siblings import is_shard
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in)\.weight$")
 HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
@@ -68,7 +68,7 @@ def known_pairs(keys: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield from ((name, first) for name in names for first in firsts if name != first)
 
 
-@late_dataclass(frozen=True)
+@noun
 class Orphan:
     """A head without its embedding: what that would be called, and what says that the two are one ("": nothing)."""
 
@@ -77,7 +77,7 @@ class Orphan:
     proof: str
 
 
-@late_dataclass(frozen=True)
+@noun
 class Pair:
     """Head and embedding, each with bytes of its own. ``same``: whether their checksums agree (None: unknown)."""
 

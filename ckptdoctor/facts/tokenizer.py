@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.facts.model_config import embedding_tables, top_weights
 from ckptdoctor.facts.siblings import Folder, folder_of
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 FILES = ("tokenizer.json", "added_tokens.json", "tokenizer_config.json")
 _ADDED = '"added_tokens":'
 
 
-@late_dataclass(frozen=True)
+@noun
 class Beyond:
     """Tokens without an embedding, by their numbers: in which file they stand, and the table that is too short."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Tensor
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.places import mapping_at
+from ckptdoctor.noun import noun
 
 LIGHTNING = "pytorch-lightning_version"
 HPARAMS = ("hyper_parameters", "datamodule_hyper_parameters")
@@ -24,7 +24,7 @@ _OPTIMIZERS = frozenset(
 )
 
 
-@dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Group:
     """One parameter group of a saved optimizer: its options, and what is kept of each of its parameters."""
 
@@ -32,7 +32,7 @@ class Group:
     states: tuple[dict[Part, Node], ...]
 
 
-@dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Optimizer:
     """The state of an optimizer at ``path``, group by group."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
+
+from ckptdoctor.noun import noun
 
 Tokens = tuple[str, ...]
 Kind = tuple[str, tuple[int, ...]]
@@ -13,7 +15,7 @@ _DEPTH = 32  # tokens of a key that make a tree: longer ones stand outside
 _BITS = 96
 
 
-@dataclass(eq=False, slots=True)
+@noun(frozen=False, eq=False)
 class Node:
     """A module, or a parameter where ``key`` is set. ``form`` is the same where the same kinds of keys are below."""
 

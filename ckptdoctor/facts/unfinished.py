@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ckptdoctor.facts.siblings import Folder, Sibling
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # suffixes that programs give to a file until it is whole (browsers, huggingface_hub, wget, curl, rsync, editors)
 SUFFIXES = (
@@ -14,7 +14,7 @@ SUFFIXES = (
 _CONTROL = (".aria2", ".st")
 
 
-@late_dataclass(frozen=True)
+@noun
 class Leftover:
     """A file beside the checkpoint that belongs to it. ``control``: it says that the checkpoint is not whole yet."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Histogram:
     """How often values lie between two neighbouring ``edges``; ``sampled``: among evenly spaced values only.
 
@@ -21,7 +21,7 @@ class Histogram:
     exponents: tuple[tuple[int, int], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class TensorValues:
     """The values of one tensor in numbers; a complex number counts as two, quantized values are what they stand for.
 
@@ -65,7 +65,7 @@ class TensorValues:
         return self.finite == self.count > 0 and self.min == self.max
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Unread:
     """A tensor whose values were not examined, or whose indices are wrong; and why."""
 
@@ -73,7 +73,7 @@ class Unread:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Values:
     """What the values of a checkpoint's tensors are. Tensors that are one (tied) share one ``TensorValues``.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.facts import names
@@ -13,6 +12,7 @@ from ckptdoctor.facts.once import once
 from ckptdoctor.facts.parameters import may_train
 from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.facts.weight_sets import networks
+from ckptdoctor.noun import noun
 
 # attention masks hold minus infinity; observers, metrics and ranges begin with infinite bounds, or have none
 _MAY_BE_INFINITE = frozenset(
@@ -48,7 +48,7 @@ ZERO_AT_FIRST = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Read:
     """A tensor of some weights, with its values."""
 

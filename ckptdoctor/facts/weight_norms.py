@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.norm_parts import PARAMETRIZATIONS, parts_of
 from ckptdoctor.facts.once import once
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class Computable:
     """The wanted key ``key``, and the ``parts`` of its ``norm`` that are here; names are those after all cures."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.facts import names
 from ckptdoctor.facts.contents import weight_sets
 from ckptdoctor.facts.parameters import may_train
+from ckptdoctor.noun import noun
 
 _LOOKED_AT = 64  # sets of one file
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@noun(eq=False)
 class Network:
     """One network, and every set of its weights: as it was trained, averaged, at its best."""
 

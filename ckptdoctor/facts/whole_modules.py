@@ -28,7 +28,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.facts import rebuilding
 from ckptdoctor.facts.rebuilding import FROM_CPU, UTILS
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # what torch.compile gives is pickled as a call of this class with the module that was compiled (since torch 2.6)
 _COMPILED = "torch._dynamo.eval_frame.OptimizedModule"
@@ -73,7 +73,7 @@ class UnknownStateError(Exception):
     """The state dict cannot be told without the code; the text says why, as the rest of a sentence."""
 
 
-@late_dataclass(frozen=True)
+@noun
 class ModuleState:
     """The state dict of a module: (key, key path below the module) of each tensor, in torch's order.
 
@@ -132,7 +132,7 @@ def hidden_storages(checkpoint: Checkpoint) -> bool:
 # ---- the state dict
 
 
-@late_dataclass(frozen=True)
+@noun
 class _Place:
     """A module on the way: what its keys begin with, and its path below the outermost one."""
 
@@ -148,7 +148,7 @@ class _Place:
         return _Place(module, f"{self.prefix}{name}.", (*self.path, *way))
 
 
-@late_dataclass()
+@noun(frozen=False)
 class _Found:
     tensors: dict[str, KeyPath] = field(default_factory=dict)
     doubts: list[str] = field(default_factory=list)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
 
 from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import Finding
+from ckptdoctor.noun import noun
 
 
 class Found(Protocol):
@@ -18,7 +18,7 @@ class Found(Protocol):
         """The rows that findings of a code, a name or a severity speak of; "*": of any."""
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Findings:
     """Findings that do not change any more."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from operator import eq, ge, gt, le, lt
 
@@ -14,6 +13,7 @@ from ckptdoctor.filters import sieves
 from ckptdoctor.filters.found import Found
 from ckptdoctor.filters.sieves import Sieve
 from ckptdoctor.filters.table import Rows, Table, as_rows
+from ckptdoctor.noun import noun
 
 _WORD = re.compile(r'(?:[^\s"]|"[^"]*"?)+')
 _SIZE = re.compile(r"(>=|<=|>|<|=)([0-9]+(?:\.[0-9]*)?|\.[0-9]+)([A-Za-z]*)")
@@ -32,7 +32,7 @@ _EXAMPLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Term:
     """One word of the filter: as it was written, and what it keeps. ``cost`` says which to try first.
 
@@ -46,7 +46,7 @@ class Term:
     finding: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Query:
     """A filter that was understood."""
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import Any, TypeVar, Union
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_path
+from ckptdoctor.noun import noun
 
 Rows = Union[range, list[int]]
 K = TypeVar("K")
@@ -22,7 +22,7 @@ V = TypeVar("V")
 _BLOCK = 4_096  # rows that are dealt with in one step, so that the screen has its turn between two
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Figures:
     """What a set of tensors comes to; tensors that are the same view of the same storage count once."""
 

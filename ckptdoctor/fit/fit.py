@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
 from ckptdoctor.checkpoint.expectation import Reference
@@ -13,12 +12,13 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.offers import Offer, offers
 from ckptdoctor.facts.alignment import Alignment, Comparison, compare
 from ckptdoctor.facts.whole_modules import with_modules
+from ckptdoctor.noun import noun
 
 Pair = tuple[str, str]
 _ROOT = "W301"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class FitStep:
     """One repair of the chain: its rule, what it does, how many keys and parameters fit after it.
 
@@ -32,7 +32,7 @@ class FitStep:
     pairs: tuple[Pair, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Misfit:
     """A key that does not fit: its shape here and in the target, None where it is not there."""
 
@@ -41,7 +41,7 @@ class Misfit:
     wanted: tuple[int, ...] | None
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Fit:
     """How much of ``target`` fits as it is, after each of ``steps``, and what does not fit after all of them.
 

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping as Table
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import require_sound
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import make_tensor
+from ckptdoctor.noun import noun
 from ckptdoctor.target.mapping import as_reference
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def load_state_dict(
 # ---- names
 
 
-@dataclass(frozen=True, eq=False)
+@noun(eq=False, slots=False)
 class _Settled:
     """The state dict under its new names (``names``: old → new), with what is proven only: no guesses, nothing lost.
 

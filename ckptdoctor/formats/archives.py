@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
@@ -15,6 +14,7 @@ from ckptdoctor.formats.torch_zip.end import find_end
 from ckptdoctor.formats.torch_zip.local import check_records
 from ckptdoctor.formats.torch_zip.record import Record, shown
 from ckptdoctor.formats.torch_zip.remarks import Remarks
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 # more than this of a record that says something of the others (a pickle, JSON, code) is not read
@@ -26,7 +26,7 @@ _WORD_BYTES = 64
 _FOR_TORCH_LOAD = frozenset({NoteKind.ZIP_UNUSUAL})
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Archive:
     """The records of a zip archive; ``found`` has them by name, of several with one name the last."""
 

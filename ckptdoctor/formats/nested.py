@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
     Aside,
@@ -25,11 +25,12 @@ from ckptdoctor.formats.archives import Archive, is_whole
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import shown
 from ckptdoctor.formats.window import Window
+from ckptdoctor.noun import noun
 
 _HEAD = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Inner:
     """A checkpoint in a record: its top entries, or the one value that it is, as nouns of the file around it."""
 

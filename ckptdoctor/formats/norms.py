@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import chain, repeat
 from math import copysign, fsum, hypot, inf, isnan, nan, prod
 from operator import mul
@@ -12,6 +11,7 @@ from operator import mul
 from ckptdoctor.edits.elements import Elements, Normed, Shape
 from ckptdoctor.edits.norms import ALIGNED, WEIGHT, spectral_dims, undecided
 from ckptdoctor.formats.floats import decoded, encoded, width
+from ckptdoctor.noun import noun
 
 _PIECE = 1 << 16  # numbers that are worked on at once
 _NARROW = 64  # numbers of a run that are not worth a slice
@@ -35,7 +35,7 @@ def normed(elements: Normed, read: Read) -> Iterator[bytes]:
         yield encoded(map(mul, piece, grid.spread(factors, at, len(piece))), elements.dtype)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Grid:
     """Numbers in C order as runs of ``inner``, each of which belongs to one of ``count`` channels, in turn."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Storage, Tensor, show_path
 from ckptdoctor.differences import Pair
@@ -13,10 +13,11 @@ from ckptdoctor.facts.integrity import Damage
 from ckptdoctor.grafting.damage import Health, storages_of
 from ckptdoctor.grafting.recipe import Healed, heal
 from ckptdoctor.grafting.storages import Views, unlike
+from ckptdoctor.noun import noun
 from ckptdoctor.values.alike import big_endian
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Choice:
     """The tensors that are ``wanted`` (each with its trouble), what they become, and ``why`` the others stay."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.util import find_spec
 from typing import TypeVar
 
@@ -14,11 +14,12 @@ from ckptdoctor.examine.deep import integrity_of
 from ckptdoctor.facts.integrity import Damage, Integrity
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import not_finite
+from ckptdoctor.noun import noun
 
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Health:
     """What is known to be wrong with a checkpoint.
 

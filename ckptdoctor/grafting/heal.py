@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from shlex import quote
 from time import perf_counter
 from typing import Union
@@ -32,6 +32,7 @@ from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of, watched_work
 from ckptdoctor.grafting.recipe import Healed, recipe_of
 from ckptdoctor.grafting.request import GraftRequest, output_of
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import require_local
 from ckptdoctor.values.alike import alike
 from ckptdoctor.wording import plural
@@ -43,7 +44,7 @@ _WRITTEN = ("torch zip", "torch legacy", "safetensors")
 Event = Union[Progress, GraftReport]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Opened:
     """One of the two files, open."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Source, Storage
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.integrity import Damage
 from ckptdoctor.formats.compose.checksums import Bytes
 from ckptdoctor.grafting.storages import Patch
+from ckptdoctor.noun import noun
 from ckptdoctor.writing import Copy, Literal, Recipe, Segment
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Healed:
     """A storage with its new bytes. ``crc32`` is their checksum, None where the container has none of it.
 

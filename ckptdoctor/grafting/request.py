@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class GraftRequest:
     """A damaged file, and the copy to take tensors from.
 

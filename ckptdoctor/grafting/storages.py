@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import KeyPath, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
@@ -13,6 +13,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.checksums import Bytes
 from ckptdoctor.formats.compose.reading import of_storage
 from ckptdoctor.formats.compose.strided import length, refusal, segments
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing import Copy, Generated, Segment
 
@@ -20,7 +21,7 @@ _RAW = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized
 _PLAIN = (None, "torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer")  # classes that are only their values
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class View:
     """What a tensor, or a part of one, shows of a storage; ``donor`` is the same of the other copy."""
 
@@ -39,7 +40,7 @@ class View:
         return self.mine.offset, self.mine.shape, self.mine.stride, self.mine.dtype.name
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Patch:
     """New bytes of a storage from ``start`` on."""
 
@@ -52,7 +53,7 @@ class Patch:
         return sum(each.length for each in self.data)
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Views:
     """Everything that is shown of the storages of the damaged file. ``swapped``: which of both are big-endian."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Inert:
     """An object as the file describes it: its class, the arguments it would be called with, the state it would get.
 

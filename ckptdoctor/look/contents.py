@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Storage, Tensor, at
 from ckptdoctor.checkpoint.roots import find_root
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Asked:
     """A filter as it was written, and of how many tensors it was asked."""
 
@@ -18,7 +19,7 @@ class Asked:
     tensors: int
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Part:
     """``node``, which lies at ``root``. ``checkpoint`` keeps only the tensors and storages that are in it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import translate
 from importlib.util import find_spec
 
@@ -15,11 +15,12 @@ from ckptdoctor.diagnose.watching import told, watched
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.values import Values
 from ckptdoctor.look.contents import Part, part_of
+from ckptdoctor.noun import noun
 
 Watch = Callable[[Event], None]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Measurement:
     """The values of the tensors of a part; of some of them only where it was ``interrupted``."""
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.errors import HostileError
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Budgets:
     """Upper bounds for one pickle, several times what the 100 MB ``data.pkl`` of 750,000 tensors needs.
 

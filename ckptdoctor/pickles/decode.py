@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from struct import error as StructError
 
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.budgets import Budgets, exceeded
 from ckptdoctor.pickles.discards import discards_calls
@@ -33,7 +33,7 @@ def decode(
         return _finished(machine, end, opcodes)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Followed:
     """How far a pickle could be followed: what it names up to there, and ``error`` where that is not its STOP.
 

@@ -9,8 +9,9 @@ or ``payload`` list, then encode.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Union
+
+from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
     from ckptdoctor.pickles.folded import FoldedTensor
@@ -100,7 +101,7 @@ class Tuple(Node):
         self.memo = memo
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Step:
     """Something done to a container or object after it was made.
 
@@ -194,7 +195,7 @@ class Revisit(Popped):
 Value = Union[None, bool, int, float, Text, Literal, Global, Extension, Tuple, Made, PersistentId, Popped]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class GlobalUse:
     """The first place (byte offset in the stream) where a class or function is named."""
 
@@ -203,7 +204,7 @@ class GlobalUse:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Ambiguity:
     """Something on which unpicklers disagree, or that a pickler never writes, with its byte offset."""
 
@@ -212,7 +213,7 @@ class Ambiguity:
     offset: int
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Pickle:
     """One decoded pickle: its root, and all that is needed to write the same bytes again.
 

@@ -8,9 +8,9 @@ them: the readers of formats say what is wrong with tensors.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Union
 
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 
 # what stands on the stack: the name of a kind, a class or function, or a tuple of such
@@ -54,7 +54,7 @@ _PUSHED: dict[int, Any] = {
 _SIZED = {op.BININT: (4, _INT), op.BININT1: (1, _INT), op.BININT2: (2, _INT), op.BINFLOAT: (8, _OTHER)}
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Named:
     """A class or function that the stream names, and may name."""
 
@@ -68,7 +68,7 @@ class Refused(Exception):
     """torch refuses the stream; the text says why."""
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Verdict:
     """Why torch refuses a pickle ("": it does not), and where it ends."""
 

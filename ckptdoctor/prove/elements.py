@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Literal, Union
@@ -31,6 +30,7 @@ from ckptdoctor.edits.elements import (
 )
 from ckptdoctor.errors import WriteError
 from ckptdoctor.formats.elements import chunks
+from ckptdoctor.noun import noun
 from ckptdoctor.prove.norms import insist_on_weights
 from ckptdoctor.prove.quantization import insist_on_dequantized
 from ckptdoctor.prove.sparse import insist_on_scattered
@@ -41,7 +41,7 @@ _SPARSE = 4  # so many times more than what is wanted of a window may be read wi
 _UNITS: tuple[tuple[int, Literal["Q", "I", "H", "B"]], ...] = ((8, "Q"), (4, "I"), (2, "H"), (1, "B"))
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Axis:
     """One dimension of a comparison: its size, and the steps on both sides, in units."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, StateDict, Tensor
@@ -17,6 +17,7 @@ from ckptdoctor.facts.adapters_config import NAME
 from ckptdoctor.facts.adapters_scaling import IA3, Strength, strength_of
 from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 OPTION = "--merge-adapter"
@@ -26,7 +27,7 @@ _SHOWN = 4  # names in a refusal
 _CACHED = re.compile(r"models--(.+?)/snapshots/")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Wanted:
     """``FROM[,alpha=N][,rslora][,name=ADAPTER]``; ``path`` is "" where nothing but what follows it was given."""
 
@@ -69,7 +70,7 @@ def _number(text: str) -> float:
     return found
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class FileBytes:
     """The bytes of a file, read when they are asked for: ``data[begin:end]``."""
 
@@ -80,7 +81,7 @@ class FileBytes:
             return source.read(place.start, place.stop - place.start)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@noun(eq=False)
 class Donor:
     """The adapter that is merged: its tensors by module and parameter, and how strongly they work.
 

@@ -6,18 +6,19 @@ Each step is planned anew from the contents as the ones before it left them, so 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Edit, TakeRoot
 from ckptdoctor.facts.alignment import Comparison, compare, prefix_code
+from ckptdoctor.noun import noun
 from ckptdoctor.rules.layout_edits import layout_edits, title
 from ckptdoctor.rules.registry import find_rule
 from ckptdoctor.rules.renames import rename_edits
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Link:
     """One step of the chain: the rule that it is the cure of, what it does in a few words, and its edits."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import isqrt
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
@@ -23,6 +23,7 @@ from ckptdoctor.facts.norms import final_versions, missing_counters
 from ckptdoctor.facts.published.kernels import forward
 from ckptdoctor.facts.rewordings import template
 from ckptdoctor.facts.ties import known_partner
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, of_steps
 from ckptdoctor.wording import plural
 
@@ -40,7 +41,7 @@ _FLAT = "behind a flattened image the inputs come in another order where the cha
 _TOKEN = re.compile(r"[A-Za-z]+|[0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Open:
     """What wants a partner: keys here (under the names that certain steps gave them) and keys of the target."""
 

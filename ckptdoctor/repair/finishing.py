@@ -6,7 +6,7 @@ Each is planned as it would be carried out, from headers alone, and named only i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference
@@ -20,6 +20,7 @@ from ckptdoctor.facts.qkv import HEAD_BY_HEAD, HEAD_SIZES, LAYOUTS
 from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.weight_norms import orthogonals, parametrized
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.drafting import drafted
 from ckptdoctor.repair.name_map import NameMap, resolved
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, again, draft_path
@@ -30,7 +31,7 @@ _NUMBERS = 3  # numbers of heads that are offered
 _MANY = 20_000  # keys of which only what is likely is tried
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Attempt:
     """What came of planning a request: the contents and the steps that lead there; whether the target would load it.
 
@@ -48,7 +49,7 @@ class Attempt:
 Try = Callable[[FixRequest], Attempt]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Ways:
     """Sentences with complete commands, one of which finishes; none where nothing does. ``draft`` is the draft map."""
 

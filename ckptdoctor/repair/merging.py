@@ -7,7 +7,6 @@ and rounded once, where peft works in the adapter's dtype and rounds the product
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.weights import weights_among
@@ -17,6 +16,7 @@ from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import BASE_LAYER, LEAD, adapter_in, base_name
 from ckptdoctor.facts.adapters_scaling import IA3, Strength
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.adapter_files import Donor, donor_in, donor_of, read_wanted
 from ckptdoctor.rules.renames import rename_edits
 from ckptdoctor.wording import plural
@@ -95,7 +95,7 @@ def _tensors(state_dict: StateDict) -> dict[str, Tensor]:
     return {tensor.key: tensor for tensor in state_dict.tensors}
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Layer:
     """A module with its weight, and the tensors of the adapter on it by their parameters."""
 

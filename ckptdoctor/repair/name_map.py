@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 
 from ckptdoctor.checkpoint import Checkpoint, show_path
@@ -18,11 +18,12 @@ from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
+from ckptdoctor.noun import noun
 
 _BELOW = "/"  # of a tensor in a part of its own that is dropped, the map has the path
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Form:
     """How the values of a tensor get another order: seen as ``view`` (() as it is), the dimensions change places as
     ``axes`` says, and what comes of that has ``shape`` (() as it is): ``view(…).permute(…).reshape(…)``.
@@ -39,7 +40,7 @@ class Form:
         return same and sorted(self.axes) == list(range(len(seen)))
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Given:
     """What becomes of a key: its new name, several for one tensor under each of them, () where it is left out."""
 
@@ -48,7 +49,7 @@ class Given:
     form: Form | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Mark:
     """A pair that a person has to confirm: what is proposed, why it is not certain, and what else it may be."""
 
@@ -57,7 +58,7 @@ class Mark:
     rivals: tuple[Given, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class NameMap:
     """Where the state dict was, what its keys became, and which of them went.
 

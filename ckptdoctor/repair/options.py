@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from shlex import join, quote
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, at
@@ -16,6 +16,7 @@ from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import names
 from ckptdoctor.facts.devices import CPU
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import name_edits, root_edits, turn_edits
 from ckptdoctor.repair.request import FixRequest, Substitution
 from ckptdoctor.repair.sharing import clone_edits, tie_edits
@@ -25,7 +26,7 @@ from ckptdoctor.repair.weights_only import weights_only_edits
 _SHOWN = 6  # prefixes offered in a message
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Wish:
     """One option: how it was written, what it does in a few words, and the edits it means for some contents."""
 

@@ -41,7 +41,7 @@ from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.facts.weight_norms import orthogonals
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.formats.outputs import asked_for
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.attention import attention_edits
 from ckptdoctor.repair.casts import dtype_edits, loss_change, lost, values_cures
 from ckptdoctor.repair.chain import next_link
@@ -71,7 +71,7 @@ _ROUNDS = 64
 _ONLY_NAMES = (Drop, Rename, RenameModules, Renumber, Reorder, SetSuffix, TakeRoot, Truncate, WriteIndex)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Plan:
     """A repair before anything is written.
 

@@ -11,14 +11,14 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.findings import Proof, RepairReport
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.verify import verify
 from ckptdoctor.repair.verify_index import verify_index
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Outcome:
     """What became of a plan. ``written`` and ``proof`` are None where there was nothing to repair.
 

@@ -16,14 +16,14 @@ from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.qkv import LAYOUTS
 from ckptdoctor.facts.shapes import stacking
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import NameMap
 
 QKV_LAYOUTS, ORTHOGONAL_MAPS = LAYOUTS, ORTHOGONAL
 EXPERT_LAYOUTS = stacking.LAYOUTS
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Substitution:
     """``--rename 'REGEX=REPL'``: ``text`` as it was given, taken apart at the last ``=``."""
 
@@ -32,7 +32,7 @@ class Substitution:
     replacement: str
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class FixRequest:
     """One file and what to do with it. Nothing named: the safe cures of everything that is found.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
+from ckptdoctor.noun import noun
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.wrapping import abridged, columns
@@ -13,7 +13,7 @@ from ckptdoctor.report.wrapping import abridged, columns
 _PLACES = 3  # places named for a tag before the rest is counted
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Held:
     """What belongs on one device: storages, arrays in the pickle that stand for tensors, and the bytes of both."""
 

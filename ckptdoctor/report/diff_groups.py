@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Single, Tie, Verdict
+from ckptdoctor.noun import noun
 from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.contents import value
 from ckptdoctor.report.escape import escape
@@ -27,7 +27,7 @@ _COMPARED = 5000  # names for which exact patterns are looked for
 Kind = TypeVar("Kind", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Group:
     """One line: ``label`` is what these differ in, ``count`` how many tensors (0: no tensors), ``text`` which."""
 
@@ -37,7 +37,7 @@ class Group:
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Row:
     """A module, or a tensor: how many of its tensors changed, and how far all of them are apart."""
 

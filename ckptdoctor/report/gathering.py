@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.diagnose.events import Event, Measured
 from ckptdoctor.diagnose.settings import Settings
@@ -15,10 +15,11 @@ from ckptdoctor.examine.files import examine_all
 from ckptdoctor.examine.paths import STANDARD_INPUT, expand
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import FileReport
+from ckptdoctor.noun import noun
 from ckptdoctor.writing.fresh import insist, write_fresh
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Gathered:
     """The report on the file, and its values where they were read."""
 
@@ -26,7 +27,7 @@ class Gathered:
     values: Values | None = None
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Ears:
     """Keeps what is measured, and tells everything to whoever watches."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ckptdoctor.findings import Severity
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _OF_SEVERITY = {Severity.ERROR: "1;31", Severity.WARNING: "1;33", Severity.INFO: "1"}
 
 
-@late_dataclass(frozen=True)
+@noun
 class Paint:
     """Wraps text in ANSI codes, or leaves it as it is."""
 

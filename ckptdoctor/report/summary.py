@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from math import prod
 
 from ckptdoctor.checkpoint import Checkpoint, Role, Tensor
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class Summary:
     """Figures of one checkpoint.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -17,6 +17,7 @@ from ckptdoctor.checkpoint import (
     children,
     show_part,
 )
+from ckptdoctor.noun import noun
 from ckptdoctor.report.contents import place, value
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, plural, shape, size
@@ -31,7 +32,7 @@ _DEPTH = 64  # levels that unfold, of nested contents and of modules: deeper one
 _METADATA = Special("._metadata")
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Branch:
     """A level of the tree: a dict, an object, or a module whose name is the beginning of keys of a state dict.
 

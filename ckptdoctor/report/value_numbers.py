@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf, sqrt
 
 from ckptdoctor.facts.values import Histogram, TensorValues
+from ckptdoctor.noun import noun
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 _SIGNS = ".:-=+*#@"  # where blocks cannot be shown
@@ -41,7 +42,7 @@ def picture(histogram: Histogram | None, columns: int, plain: bool = False) -> s
     return "".join([signs[-(-count * len(signs) // top) - 1] if count else " " for count in counts])
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Total:
     """Several tensors as if they were one; tied ones count once."""
 

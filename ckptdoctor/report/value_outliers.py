@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from statistics import median
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts.values import TensorValues
+from ckptdoctor.noun import noun
 from ckptdoctor.report.abbreviating import braced, pattern
 from ckptdoctor.report.contents import place
 from ckptdoctor.report.escape import escape
@@ -22,7 +22,7 @@ _KIN = 4  # tensors of one kind of which one can be told to stick out
 _FAR = 10.0  # times the median of its kind
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Outlier:
     """One line: which tensors, what of them, and whether it is an error wherever it is."""
 

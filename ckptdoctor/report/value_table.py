@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.findings import Severity
+from ckptdoctor.noun import noun
 from ckptdoctor.report.contents import place
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
@@ -41,7 +41,7 @@ _DROPPED = ("dtype", "norm", "values", "shape", "mean", "zeros", "std", "narrow"
 _GAP = 2
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Row:
     """A tensor: how it is called below the heading of its group, its cells, or the reason why it has none."""
 

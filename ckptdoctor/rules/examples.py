@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 
-@late_dataclass(frozen=True)
+@noun
 class T:
     """A tensor. Tensors with the same ``storage`` name share one storage of ``storage_size`` elements.
 
@@ -32,7 +32,7 @@ class T:
     saved_as: str = "storage"
 
 
-@late_dataclass(frozen=True)
+@noun
 class Obj:
     """An instance of ``class_name`` ("argparse.Namespace") with attributes, or a call of it with ``arguments``."""
 
@@ -41,7 +41,7 @@ class Obj:
     arguments: tuple[object, ...] = ()
 
 
-@late_dataclass(frozen=True)
+@noun
 class Odict:
     """An OrderedDict with a ``_metadata`` attribute: module prefix → version."""
 
@@ -49,7 +49,7 @@ class Odict:
     metadata: dict[str, dict[str, int]] | None = None
 
 
-@late_dataclass(frozen=True)
+@noun
 class Example:
     """One example file.
 

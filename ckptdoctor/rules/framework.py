@@ -9,20 +9,20 @@ from __future__ import annotations
 import sys
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import UnionType
 from typing import Any
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Finding, Location, Severity
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example
 
 SECTIONS = ("What it means", "Why it matters", "What you see", "How it is found", "Repair")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Problem:
     """What a rule yields: a finding that has not got its code yet. See ``findings.Finding`` for the fields."""
 
@@ -37,7 +37,7 @@ class Problem:
     commands: tuple[str, ...] = ()
 
 
-@late_dataclass(frozen=True)
+@noun
 class Rule:
     """A registered rule. ``subject`` is what its function reads: Container, Checkpoint, Comparison,
     Integrity, Values or SameAsBase.

@@ -13,7 +13,7 @@ from ckptdoctor.facts.quantization import Layer, quantized_in
 from ckptdoctor.facts.quantization_config import config_lacks_it
 from ckptdoctor.facts.quantization_fit import unfit
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.shaping import places
@@ -21,7 +21,7 @@ from ckptdoctor.rules.shaping import places
 _KINDS = 3  # of layers that a sentence names before it only counts them
 
 
-@late_dataclass(frozen=True)
+@noun
 class Words:
     """What one rule says. ``one`` describes a layer; ``config`` is the quantization_config that is missing, if told."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
@@ -25,6 +24,7 @@ from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.facts.zero_tail import zero_tail
 from ckptdoctor.findings import LostTensor, SalvageReport
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import FixRequest, require_local
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 Watch = Callable[[Progress], None]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Salvage:
     """What will be written, and what is said of it."""
 

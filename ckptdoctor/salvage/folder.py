@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from ckptdoctor import formats
@@ -26,6 +26,7 @@ from ckptdoctor.formats.directories.names import SINGLE
 from ckptdoctor.formats.directories.overlay import Overlay
 from ckptdoctor.formats.directories.unreadable import why, why_closed
 from ckptdoctor.formats.directories.weights import Weights, weights_in
+from ckptdoctor.noun import noun
 from ckptdoctor.repair.verify import verify
 from ckptdoctor.salvage.checkpoint import Salvage, plan_salvage
 from ckptdoctor.wording import plural
@@ -37,7 +38,7 @@ _REASONS = 3  # files of which is said why nothing of them can be saved
 _WRONG = frozenset({NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.INDEX_WRONG, NoteKind.INDEX_LACKS})
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Folder:
     """What was found out of each shard: what will be written of it, or why nothing is."""
 

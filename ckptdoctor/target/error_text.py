@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.expectation import is_extra_state
@@ -20,6 +20,7 @@ from ckptdoctor.explain.load_error import LoadError, load_error
 from ckptdoctor.explain.pairs import cut_pairs, name_pairs
 from ckptdoctor.explain.reading import is_text, read_text
 from ckptdoctor.explain.text import cleaned
+from ckptdoctor.noun import noun
 from ckptdoctor.target import Expected, Reference
 
 # torch.nn.modules.batchnorm._NormBase: a layer with running stats counts its batches, since torch 0.4.1
@@ -32,7 +33,7 @@ _TAIL = 2  # last tokens that two keys must share at least, unless one is the wh
 _DEEPEST = 16  # tokens from the end of a key that are compared
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class FromError:
     """The reference, which of its shapes were taken from another key (missing → unexpected), and what was left out."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ckptdoctor.noun import noun
 from ckptdoctor.target.target import Target
 
 DATAMODULE = "datamodule_hyper_parameters"  # what its data were made with, which Lightning gives no model
@@ -32,7 +33,7 @@ class Record(dict[Any, Any]):
         self[name] = value
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Saved:
     """What a file keeps of the call that made its model: plain values by name, and under which key of it each is.
 
@@ -53,7 +54,7 @@ class Saved:
 Asked = Callable[[], "Saved | None"]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Taken:
     """Arguments from a file: by name, with a sentence that says so, and the target with them spelled out.
 

@@ -6,10 +6,10 @@ import ast
 import os
 import re
 import warnings
-from dataclasses import dataclass
 from typing import Any
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.noun import noun
 
 # the module or file, then the first colon behind which a dotted name stands, with or without arguments: other colons
 # belong to a path (a drive letter) or to the arguments
@@ -22,7 +22,7 @@ _LONGEST = 60  # characters of arguments in a name
 _UNFIT = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Target:
     """A class, function or module object in the user's code. ``called``: there were parentheses, if only empty ones.
 

@@ -9,11 +9,11 @@ the largest positive one; taken without, they are those of the smallest positive
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from functools import cache
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING
 
+from ckptdoctor.noun import noun
 from ckptdoctor.values.compared import sum_of_squares, unsigned_extremes
 from ckptdoctor.values.counted import add_counted, is_counted, scan_counted
 from ckptdoctor.values.partial import Partial
@@ -33,7 +33,7 @@ _FEW = 32  # values that plain Python is faster with
 _NARROW = ("int8", "uint8", "int16", "uint16", "bool")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Extremes:
     """The least and the greatest value of a chunk, and which integers its zeros are, of those that occur."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from threading import Lock
 from typing import BinaryIO
@@ -15,6 +15,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import DamagedError, StoppedError, UnreadableError
 from ckptdoctor.formats.compose.strided import length, refusal, segments
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import system_says
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Segment
 
@@ -28,7 +29,7 @@ _RAW = {"qint8": "int8", "quint8": "uint8", "qint32": "int32"}  # what quantized
 Data = tuple[Segment, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Run:
     """The same number of elements of both sides; ``number`` is the pair's, ``leaf`` the part of its tensor."""
 

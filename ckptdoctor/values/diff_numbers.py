@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint.dtypes import DType, cast_loses_values
 from ckptdoctor.differences import Numbers
+from ckptdoctor.noun import noun
 from ckptdoctor.values.diff_bytes import Feed, Files, Run, Tally
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def why_opaque(dtype: DType) -> str | None:
 _NUMBERS = ("8", "16", "32", "64")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Tolerance:
     """Two values are close where |a - b| <= atol + rtol·|b|."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.values import TensorValues, Unread, Values
+from ckptdoctor.noun import noun
 from ckptdoctor.values.bytes import Bytes
 from ckptdoctor.values.chunks import Measure
 from ckptdoctor.values.indices import SPARSE, stray
@@ -87,7 +88,7 @@ def _threads() -> int:
     return min(_MOST_THREADS, cores)
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Measured:
     """One tensor on its way: what is known of it, and how many pieces of work are still to come."""
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite, sqrt
 from typing import TYPE_CHECKING
+
+from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
     import torch
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Partial:
     """Counts, extremes and moments of the values seen so far; ``mean`` and ``spread`` are of the finite ones.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
+from ckptdoctor.noun import noun
 from ckptdoctor.values.bytes import Bytes
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ class UnreadError(Exception):
     """The values of a tensor cannot be looked at; its text is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Strip:
     """``count`` real numbers in a row, each standing for ``weight`` elements; ``read(start, stop)`` gives them.
 

@@ -6,11 +6,11 @@ import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity, process, progress
 from ckptdoctor.errors import WriteError
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.attributes import restore
 from ckptdoctor.writing.comparing import compare
@@ -30,7 +30,7 @@ _WORTH_A_THREAD = 16 << 20
 Watch = Callable[[str, int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Written:
     """What was published: its path as asked for, its bytes, and how many of them are the original's."""
 
@@ -40,7 +40,7 @@ class Written:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Part:
     """One of several files that are published together. ``verify`` gets the path of the complete temporary file."""
 

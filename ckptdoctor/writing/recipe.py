@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Union
 
-from ckptdoctor.late import dataclass
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Literal:
     """New bytes."""
 
@@ -20,7 +20,7 @@ class Literal:
         return len(self.data)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Copy:
     """``length`` bytes of the original at ``offset``, unchanged; ``file`` None is the recipe's source."""
 
@@ -29,7 +29,7 @@ class Copy:
     file: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Generated:
     """``length`` bytes made while writing, chunk by chunk; ``chunks`` may be called more than once (to verify)."""
 
@@ -40,7 +40,7 @@ class Generated:
 Segment = Union[Literal, Copy, Generated]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Recipe:
     """How to make an output file from the file ``source``, whose permissions it gets, and from others."""
 

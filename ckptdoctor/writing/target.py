@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 
 from ckptdoctor.errors import WriteError
+from ckptdoctor.noun import noun
 
 # What the names of temporary files hold: one left behind by a crash is recognised, and may be deleted
 MARK = "ckptdoctor-tmp"
@@ -14,7 +14,7 @@ MARK = "ckptdoctor-tmp"
 _SLASHES = tuple(filter(None, (os.sep, os.altsep)))
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Target:
     """``path`` with symbolic links resolved. ``replaces``: a file is there that will be replaced."""
 

@@ -34,8 +34,8 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Rename, Retag
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UnreadableError
 from ckptdoctor.examine.file import check
-from ckptdoctor.late import complete_all
 from ckptdoctor.loading import load
+from ckptdoctor.noun import complete_all
 from ckptdoctor.pickles import decode, encode, prove
 from ckptdoctor.writing.recipe import Copy, Generated, Literal
 from tests.fuzz.mutations import mutated

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -37,6 +37,7 @@ from ckptdoctor.edits.tensors import (
     with_new,
 )
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.noun import noun
 
 _VERBS = {
     Reshape: "reshaped",
@@ -58,7 +59,7 @@ _ALIKE = ("dtype", "device", "requires_grad", "is_parameter", "rebuild", "detail
 _COMPUTED = ("dtype", "device")  # what the rest of a norm has in common with its weight
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Result:
     """One tensor that an edit makes, and the views that its new storage holds (None: it keeps its storage)."""
 

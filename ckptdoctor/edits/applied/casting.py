@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
@@ -17,9 +17,10 @@ from ckptdoctor.edits.applied.compacting import views
 from ckptdoctor.edits.casts import converted, insist_on_castable
 from ckptdoctor.edits.elements import Elements, View, nbytes
 from ckptdoctor.edits.tensors import storage_name
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Plan:
     """The storages that are cast as a whole, by key, and the tensors that get one of their own: with what these hold.
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice, pairwise
 
 from ckptdoctor.facts.moves import Gap, Move, move
+from ckptdoctor.noun import noun
 
 _DEPTH = 32  # numbers of a key that are looked at
 _EVEN = 3  # members of a list that are evenly apart, at least
@@ -21,7 +22,7 @@ _NUMBER = re.compile(r"(?<![0-9])(?<![.]w)(?<!wi_)[0-9]{1,9}(?![0-9])")
 _TOKEN = re.compile(r"(?<![^.])[0-9]{1,9}(?![^.])")
 
 
-@dataclass
+@noun(frozen=False)
 class _Numbered:
     """The keys below one container, by number: (number, key, what follows the number)."""
 

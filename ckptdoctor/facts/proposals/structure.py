@@ -6,13 +6,14 @@ Numbers inside names may change their places, and only some of the parts of a li
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.facts.counterparts import Match, counterparts
 from ckptdoctor.facts.likeness import alike, other_layout
 from ckptdoctor.facts.moves import Gap, Move, move
 from ckptdoctor.facts.rewordings import Rewording, describe, template
 from ckptdoctor.facts.trees import Forms, Kind, Node, tree
+from ckptdoctor.noun import noun
 
 Shape = tuple[int, ...]
 Kinds = Callable[[str, Shape], Kind | None]
@@ -21,7 +22,7 @@ _PLAIN = ("weight", "bias")
 _MANY = 10_000  # keys whose shapes alone tell nothing
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Pair:
     """A parameter's name here and there. ``kin``: all parts around it have the name that they had."""
 
@@ -37,7 +38,7 @@ class Pair:
         return template(self.old) == template(self.new)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Way:
     """How a part came to its name: what was reworded on the way to it, and whether the names stayed akin."""
 

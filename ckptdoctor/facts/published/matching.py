@@ -19,7 +19,7 @@ from ckptdoctor.facts.meanings import is_code
 from ckptdoctor.facts.published.catalogue import WAYS
 from ckptdoctor.facts.published.kernels import KERNELS, kernels, second_biases
 from ckptdoctor.facts.published.table import GROUPED, ROTARY, ROWS, SAME, STACKED, TURNED, TURNED_ROWS, Published
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 Here = Mapping[str, Tensor]
 Shape = tuple[int, ...]
@@ -29,7 +29,7 @@ _Index = Mapping[str, "tuple[tuple[int, int, int, tuple[str, ...]], ...]"]
 _ANY = "{}"
 
 
-@late_dataclass(frozen=True)
+@noun
 class Piece:
     """Tensors that become others: ``old`` names and ``new`` ones, both in the order of their elements.
 
@@ -47,7 +47,7 @@ class Piece:
         return self.how == SAME
 
 
-@late_dataclass(frozen=True, eq=False)
+@noun(eq=False)
 class Conversion:
     """How a checkpoint in one published layout becomes the same network in another one.
 

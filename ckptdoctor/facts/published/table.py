@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 # what becomes of the elements from the first code base to the second; backwards from the second to the first
 SAME = "same"  # as they are, but for dimensions of size 1
@@ -24,7 +24,7 @@ GATES, GATE_BIASES = "gates", "gate biases"
 ROTARY = (QUERIES, KEYS)
 
 
-@late_dataclass(frozen=True)
+@noun
 class Row:
     """Tensors of one kind: their keys in the first code base and in the second, and what becomes of their elements.
 
@@ -36,7 +36,7 @@ class Row:
     how: str = SAME
 
 
-@late_dataclass(frozen=True)
+@noun
 class Published:
     """A network in two code bases. ``source`` is the program that says so, with the version that was read.
 

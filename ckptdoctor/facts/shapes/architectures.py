@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.facts.shapes.pairs import Shape
 from ckptdoctor.facts.shapes.stacks import Profile, Stack
+from ckptdoctor.noun import noun
 
 # blocks in the four stages of torchvision's ResNets → the name with basic blocks, and with bottlenecks
 _RESNETS = {
@@ -63,7 +63,7 @@ _VGGS = {8: "vgg11", 10: "vgg13", 13: "vgg16", 16: "vgg19"}
 _VGG_WIDTHS = {64, 128, 256, 512}
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Architecture:
     """A well-known model: its ``family`` (models that differ in size alone), and its name."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import prod
 
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.pairs import Shape, is_index
+from ckptdoctor.noun import noun
 
 _EXPERTS = ("experts", "expert", "local_experts")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Experts:
     """The experts of one layer: ``count`` of them, ``stacked`` keys on one side, ``apart`` keys on the other."""
 
@@ -22,7 +23,7 @@ class Experts:
     here: bool
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Layer:
     """The keys of one layer's experts on one side, as they are gathered."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.pairs import Shape, is_index
 from ckptdoctor.facts.shapes.projections import Kind
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Fused:
     """One tensor and its parts: shapes that add up along ``axis``. ``here`` says that the checkpoint has the one."""
 
@@ -22,7 +22,7 @@ class Fused:
     here: bool
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Name:
     """A key as the place of its layer, the layer's name, and the tensor's: ``weight`` of ``q_proj`` in ``layers.0``."""
 

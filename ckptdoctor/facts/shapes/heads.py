@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.kinds import is_head, is_vocabulary
 from ckptdoctor.facts.shapes.pairs import Pair, model_order
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Head:
     """A terminal layer with other outputs: its module, its keys of other shapes, and the outputs on both sides."""
 
@@ -19,7 +18,7 @@ class Head:
     there: int
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Vocabulary:
     """Tables with a row for each token: embeddings, and heads that have just as many outputs."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import itertools
 
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 Shape = tuple[int, ...]
 _DIGITS = 6  # a token of more digits is no index of a block
 
 
-@late_dataclass(frozen=True)
+@noun
 class Pair:
     """One key (under its name after all cures) with its shape in the checkpoint and in the reference."""
 

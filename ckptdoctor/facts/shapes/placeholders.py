@@ -6,7 +6,7 @@ from math import prod
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts.shapes.pairs import Shape, words
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 
 _WEIGHTS = 4  # so many weights at least: one empty tensor is an accident
 _SHARE = 3  # two of three weights must be placeholders
@@ -14,7 +14,7 @@ _SHARE = 3  # two of three weights must be placeholders
 _VECTORS = frozenset(["bn", "bn1", "bn2", "bn3", "ln", "ln1", "ln2", "act", "act1", "act2", "scale", "gamma"])
 
 
-@late_dataclass(frozen=True)
+@noun
 class Placeholders:
     """The tensors without values, and the weights that have some."""
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import isqrt
 
 from ckptdoctor.facts.shapes.kinds import is_derived, is_position
 from ckptdoctor.facts.shapes.pairs import Pair
+from ckptdoctor.noun import noun
 
 _EXTRA_TOKENS = (0, 1, 2)  # none, a class token, a class and a distillation token
 _TABLE = "relative_position_bias_table"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Grid:
     """Positions as a square of patches (``side`` each way) and ``extra`` tokens before it; or as a window's offsets."""
 
@@ -21,7 +21,7 @@ class Grid:
     window: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Positions:
     """Tables of ``here`` positions in the checkpoint and ``there`` in the target, and what is derived from them."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass
 
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.kinds import is_vocabulary
 from ckptdoctor.facts.shapes.pairs import Pair, block
+from ckptdoctor.noun import noun
 
 _MOST = 64  # ranks that one layer is split over
 _MATRICES = 4  # fewer may be split by chance
@@ -17,7 +17,7 @@ _PADDING = 128  # Megatron's make-vocab-size-divisible-by: rows per rank are a m
 _RANK = re.compile(r"consolidated[._]\d+|mp_rank_\d+|tp_rank_?\d+|model_part-\d+|tp\d+_", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Sharded:
     """Tensors of which the file has one of ``ranks`` parts, by the side (0: rows, 1: columns) that was split."""
 

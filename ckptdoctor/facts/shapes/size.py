@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 
 from ckptdoctor.facts.alignment import Comparison
@@ -13,6 +12,7 @@ from ckptdoctor.facts.shapes.architectures import Architecture, architecture
 from ckptdoctor.facts.shapes.kinds import is_head, is_position, is_vocabulary
 from ckptdoctor.facts.shapes.pairs import Pair, Shape, block
 from ckptdoctor.facts.shapes.stacks import Profile, Stack, profile, stacks
+from ckptdoctor.noun import noun
 
 _SHARE = Fraction(3, 10)  # of the keys that both sides have: so many differ where the whole model does
 _SAME = Fraction(9, 10)  # of the names of layers on either side: so many are on both
@@ -22,7 +22,7 @@ _ONE_WAY = Fraction(8, 10)  # or, where blocks show that it is one family: so ma
 _COUNTER = "num_batches_tracked"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Sized:
     """One side: its sizes, and the well-known model that has them."""
 
@@ -30,7 +30,7 @@ class Sized:
     known: Architecture | None
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class WrongSize:
     """Both sides, and what follows from their sizes: keys of other shapes, and keys of blocks that one side lacks.
 

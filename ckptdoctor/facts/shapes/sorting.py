@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import chain
 
 from ckptdoctor.facts import quantization_explained
@@ -21,9 +20,10 @@ from ckptdoctor.facts.shapes.projections import GATE_UP, QKV
 from ckptdoctor.facts.shapes.shards import Sharded, sharded
 from ckptdoctor.facts.shapes.size import WrongSize, wrong_size
 from ckptdoctor.facts.shapes.transposed import Family, transposed
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Shapes:
     """What the shapes of a comparison say. A key of another shape is in one of these at most.
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.experts import Experts
 from ckptdoctor.facts.shapes.pairs import Shape
+from ckptdoctor.noun import noun
 
 LAYOUTS = ("out-in", "in-out")  # of slices: as torch.nn.Linear has its weight, or transposed
 _EXPERTS = ("experts", "expert", "local_experts")  # what mixtures call them
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Stack:
     """The tensor ``key`` has a slice for each of ``apart``, in their order; ``shape`` is that of one of these.
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ckptdoctor.facts.shapes.kinds import is_vocabulary
 from ckptdoctor.facts.shapes.pairs import Shape, block
+from ckptdoctor.noun import noun
 
 Block = dict[str, Shape]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Stack:
     """Blocks with the names 0, 1, … below ``stem``, all of which have at least one module's key in common."""
 
@@ -25,7 +25,7 @@ class Stack:
         return len(self.blocks)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Profile:
     """The sizes of a model, where they can be told: ``depths`` of its stacks, in order; ``inner`` is the width of its
     feed-forward layers."""

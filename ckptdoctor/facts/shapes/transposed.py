@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.kinds import is_position, is_vocabulary
 from ckptdoctor.facts.shapes.pairs import Pair, block
+from ckptdoctor.noun import noun
 
 _WEIGHTS = ("weight", "kernel", "w")
 _MANY = 3  # so many reversed matrices are no coincidence, even without a bias
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Family:
     """Matrices that were saved by one piece of code: those of one stack of blocks, or those outside of all stacks.
 

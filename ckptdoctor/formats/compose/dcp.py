@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping as AnyMapping
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Tensor, walk
 from ckptdoctor.checkpoint import Sequence as Items
@@ -18,6 +18,7 @@ from ckptdoctor.formats.compose.dcp_metadata import Saved, metadata
 from ckptdoctor.formats.compose.pickling import dtype_of, pickled
 from ckptdoctor.formats.compose.strided import length, segments
 from ckptdoctor.formats.compose.torch_zip import Storages, Stored, archive, torch_tensor
+from ckptdoctor.noun import noun
 from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
 
 DATA, METADATA = "__0_0.distcp", ".metadata"
@@ -25,7 +26,7 @@ DATA, METADATA = "__0_0.distcp", ".metadata"
 _FOLDER = "archive"  # what torch.save calls it where it writes into no file
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Written:
     """One value of the file: what it is as it is written, and the storages that it got."""
 
@@ -34,7 +35,7 @@ class Written:
     storages: OwnElements
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Layout:
     """How to write a folder. ``values`` are in their order in the file; ``apart`` says what could not be kept."""
 
@@ -131,7 +132,7 @@ def nested(values: Sequence[tuple[Steps, Node]]) -> Node:
     return _joined(top)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Leaf:
     node: Node
 

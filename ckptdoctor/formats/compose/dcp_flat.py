@@ -7,19 +7,20 @@ empty dict, which torch would lose. The keys of dicts become text, as torch make
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Part, Tensor, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.parts import key_of
+from ckptdoctor.noun import noun
 
 Steps = tuple[str | int, ...]
 
 _DEEPEST = 60
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Value:
     """What is saved under one flat key: a tensor, or any other value. ``steps`` lead to it in the nested contents."""
 
@@ -28,7 +29,7 @@ class Value:
     node: Node
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Flat:
     """All values of some contents. ``renamed`` are places of keys that were no text."""
 

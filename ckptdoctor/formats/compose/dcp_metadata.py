@@ -6,10 +6,10 @@ The records are those of ``torch.distributed.checkpoint.metadata``, as torch 2.1
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Union
 
 from ckptdoctor.formats.compose.dcp_flat import Steps
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 
@@ -19,7 +19,7 @@ _PLACES = "torch.distributed.checkpoint.filesystem"
 _VERSION = "1.0.0"  # torch.distributed.checkpoint.filesystem.CURRENT_DCP_VERSION
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Saved:
     """Where one value was written, and what it is: for a tensor ``dtype`` (as torch calls it) and ``shape``."""
 
@@ -56,14 +56,14 @@ def metadata(values: Sequence[Saved]) -> bytes:
 # ---- the records
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Name:
     """A class, function or dtype."""
 
     full: str
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Call:
     """A call with one argument."""
 
@@ -71,14 +71,14 @@ class _Call:
     argument: _Value
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Table:
     """A dict."""
 
     pairs: tuple[tuple[_Value, _Value], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Record:
     """An object of a class, and the state that it gets (None: it gets none)."""
 
@@ -86,7 +86,7 @@ class _Record:
     state: _Value = None
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Lone:
     """A list of one value."""
 

@@ -6,7 +6,6 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import BinaryIO
 
@@ -14,20 +13,21 @@ from ckptdoctor.checkpoint import FileSource, Storage
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.elements import chunks
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 _CHUNK = 1 << 20
 _CODES = {2: "H", 4: "I", 8: "Q"}
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Place:
     """Where the bytes of a storage lie, which are asked for by their place in it."""
 
     storage: Storage
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Made:
     """Makes the bytes of elements each time it is called; ``turn`` bytes at a time change their order."""
 

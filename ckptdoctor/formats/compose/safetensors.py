@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.strided import length, segments
 from ckptdoctor.formats.safetensors.header import METADATA
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
+from ckptdoctor.noun import noun
 from ckptdoctor.writing.recipe import Literal, Recipe, Segment
 
 # tensors are written in this order of their dtypes, and by name where these are the same (``prepare`` of its crate:
@@ -24,7 +24,7 @@ _RANK = {code: rank for rank, code in enumerate(_ORDER)}
 _PAIRED = "float4_e2m1fn_x2"  # torch counts pairs, safetensors elements
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Entry:
     """One tensor to write, and its name in the file."""
 

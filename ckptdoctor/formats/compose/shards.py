@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.formats.compose.safetensors import Entry
+from ckptdoctor.noun import noun
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Shard:
     """One file of a folder, and the tensors in it."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 
 from ckptdoctor.checkpoint import Node, Storage, Tensor
@@ -16,11 +16,12 @@ from ckptdoctor.formats.compose.pickling import pickled
 from ckptdoctor.formats.compose.reading import of_storage
 from ckptdoctor.formats.compose.strided import segments, turn_of
 from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Stored:
     """One storage of the output: its length, its bytes, and their checksum where that is known.
 

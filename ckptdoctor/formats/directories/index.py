@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import FolderSource
 from ckptdoctor.checkpoint.folder import MOST_NAMES
 from ckptdoctor.errors import DamagedError, HostileError
+from ckptdoctor.noun import noun
 
 # half a million entries of 130 bytes
 LONGEST = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Index:
     """What an index says: tensor → file, and the bytes of all tensors together (None: it does not say).
 

@@ -7,7 +7,7 @@ nothing depends on the names of their classes, and nothing of them is made.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.errors import DamagedError, HostileError
@@ -15,6 +15,7 @@ from ckptdoctor.formats.torch_objects.shapes import LISTS, Kind, shape_of
 from ckptdoctor.formats.torch_objects.steps import filling
 from ckptdoctor.formats.torch_objects.storages import MAX_COUNT
 from ckptdoctor.formats.torch_objects.values import bare, dtype, integer, items, text
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.graph import Made, Tuple, Value
 
@@ -26,7 +27,7 @@ _DEEPEST = 64  # dimensions that torch allows
 _CHUNK_BYTES = 16
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Item:
     """Where one value was written: ``length`` bytes at ``offset`` of ``file``. ``packed``: by what."""
 
@@ -36,7 +37,7 @@ class Item:
     packed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Entry:
     """What is saved under one flat key: a tensor in chunks (where each begins, and its size), or some other value."""
 
@@ -51,7 +52,7 @@ class Entry:
         return self.size is not None
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Metadata:
     """All that ``.metadata`` says. ``places`` has an item for each chunk (by key and where it begins) and value (None).
 

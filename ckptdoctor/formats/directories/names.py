@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from ckptdoctor.noun import noun
 
 # a file of weights by itself, in the order in which transformers, diffusers and peft look for one
 SINGLE = (
@@ -21,7 +22,7 @@ _SHARD = re.compile(r"(.+)-(\d{5,6})-of-(\d{5,6})\.(safetensors|bin|pt|pth)")
 _INDEX = re.compile(r".+\.(safetensors|bin)\.index(?:\.\w+)?\.json")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Shards:
     """Files that number themselves as parts of one checkpoint: ``stem-00001-of-00003.suffix``."""
 

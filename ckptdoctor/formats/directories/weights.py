@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from ckptdoctor.checkpoint import FolderSource, Mapping, Node, NoteKind, Part
@@ -12,10 +11,11 @@ from ckptdoctor.formats.directories.gathering import Gathering
 from ckptdoctor.formats.directories.index import Index, read_index
 from ckptdoctor.formats.directories.names import CONFIGS, SINGLE, Shards, indexes, shard_sets
 from ckptdoctor.formats.directories.union import union
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Weights:
     """Where a folder's weights are. ``files`` are all of them; one that is alone is ``single``.
 

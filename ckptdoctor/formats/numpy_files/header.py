@@ -7,12 +7,12 @@ bytes (16 before NumPy 1.14).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import prod
 
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.numpy_files.elements import Element, element
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 MAGIC = b"\x93NUMPY"
@@ -38,7 +38,7 @@ _ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)""")
 _SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([0-9L,\s]*)\)""")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Header:
     """An array as its header describes it; its values begin at byte ``size``.
 

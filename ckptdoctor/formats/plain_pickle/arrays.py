@@ -6,8 +6,6 @@ joblib's ``NumpyArrayWrapper``. Strings of Python 2 hold raw bytes; protocol 2 o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.formats.plain_pickle.elements import Kind, kind_of
 from ckptdoctor.formats.plain_pickle.held import Held
 from ckptdoctor.formats.plain_pickle.stream import Payload
@@ -15,6 +13,7 @@ from ckptdoctor.formats.torch_objects.objects import plain_value
 from ckptdoctor.formats.torch_objects.steps import filling
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, integer, items, text
 from ckptdoctor.formats.torch_objects.views import MAX_DIMENSIONS
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles.graph import Made, Text, Value
 
 _MAKERS = frozenset({"numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct"})
@@ -23,7 +22,7 @@ _PLAIN = frozenset({"numpy.ndarray", "numpy.memmap", "numpy.core.memmap.memmap"}
 _MAX_COUNT = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Array:
     """An array of the graph. Its values are at ``start`` of the file, or ``held`` in memory; neither: out of reach."""
 

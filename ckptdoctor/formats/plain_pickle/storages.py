@@ -5,7 +5,7 @@ Source: ``torch.storage.TypedStorage.__reduce__``: ``torch.save(storage, …, _u
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import Extent, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, TruncatedError
@@ -16,6 +16,7 @@ from ckptdoctor.formats.torch_legacy.stream import Stream, is_legacy, read_strea
 from ckptdoctor.formats.torch_objects.storages import Known, claim_of
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name
 from ckptdoctor.formats.window import Memory, Window
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import decode
 from ckptdoctor.pickles.graph import GlobalUse, Made, PersistentId, Value
 
@@ -25,7 +26,7 @@ LOADER = "torch.storage._load_from_bytes"
 _HEAD = 4096
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Nested:
     """A storage that was read out of a nested file. ``values`` are its bytes where no extent can name them."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.errors import HostileError
 from ckptdoctor.formats.plain_pickle.held import Data, Held, as_bytes, data_of
 from ckptdoctor.formats.plain_pickle.wrapped import Wrapped, is_wrapper, wrapped
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.decode import Followed, decode, follow
 from ckptdoctor.pickles.graph import Made, Pickle
@@ -23,7 +24,7 @@ _LONG_TEXT = 1 << 16
 _MOST_INNER = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Payload:
     """The array behind a joblib object (``node``): where its values begin (None: they are pickled objects)."""
 
@@ -32,7 +33,7 @@ class Payload:
     start: int | None
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Stream:
     """A decoded pickle with the arrays that lie in its stream, by the id of the object that stands for each.
 

@@ -5,7 +5,6 @@ Source: ``joblib.numpy_pickle.NumpyArrayWrapper`` of joblib 0.10 to 1.6. The obj
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ckptdoctor.errors import DamagedError
@@ -13,6 +12,7 @@ from ckptdoctor.formats.plain_pickle.elements import Kind, kind_of
 from ckptdoctor.formats.torch_objects.arguments import plain_dict
 from ckptdoctor.formats.torch_objects.steps import filling
 from ckptdoctor.formats.torch_objects.values import CALLS, full_name, integer, items, text
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles.graph import Made, Value
 
 WRAPPERS = frozenset(
@@ -24,7 +24,7 @@ _ALIGNMENT = "numpy_array_alignment_bytes"
 _MAX_COUNT = (1 << 63) - 1
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Wrapped:
     """What the object says of its array: ``plain`` is whether it is no matrix or other subclass."""
 

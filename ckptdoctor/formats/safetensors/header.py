@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Note, NoteKind, Source
 from ckptdoctor.errors import DamagedError, TruncatedError
@@ -12,12 +11,13 @@ from ckptdoctor.formats.safetensors.layout import check_layout
 from ckptdoctor.formats.safetensors.remarks import MOST, Remarks, quoted
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
 from ckptdoctor.formats.safetensors.strict_json import parse
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 METADATA = "__metadata__"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Header:
     """What a header says. ``entries`` maps each name, in header order, to its tensor or to why it has none.
 

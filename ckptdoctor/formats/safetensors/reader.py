@@ -17,9 +17,9 @@ from ckptdoctor.checkpoint import (
     Role,
     Source,
     StateDict,
+    Storage,
     Tensor,
 )
-from ckptdoctor.checkpoint.making import make_extent, make_storage, make_tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.safetensors.header import Header, read_header
@@ -101,8 +101,8 @@ def _entries(source: Source, header: Header) -> Iterator[tuple[str, Node]]:
                 strides[shape] = stride
         start = data + begin
         length = end - begin if end > begin else 0
-        extent = make_extent(path, start, length) if start + length <= size else _cut(source, start)
-        yield name, make_tensor((name,), dtype, shape, stride, make_storage(name, length, dtype, "cpu", extent))
+        extent = Extent(path, start, length) if start + length <= size else _cut(source, start)
+        yield name, Tensor((name,), dtype, shape, stride, Storage(name, length, dtype, "cpu", extent))
 
 
 def _cut(source: Source, start: int) -> Extent | None:

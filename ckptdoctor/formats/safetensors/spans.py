@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json import JSONDecodeError, JSONDecoder
 
 from ckptdoctor.errors import UnprovenError
+from ckptdoctor.noun import noun
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _DECODER = JSONDecoder()
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Member:
     """One name and value of an object, as text: ``"name"``, the colon with blanks around it, the value, what follows.
 
@@ -32,7 +33,7 @@ class Member:
         return self.name + self.colon + self.value + self.after
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Cut:
     """An object's text in pieces: up to the first name, the members, and from the closing brace on."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json import dumps, loads
 
 from ckptdoctor.checkpoint import DType, KeyPath
@@ -20,11 +20,12 @@ from ckptdoctor.formats.safetensors.header import METADATA
 from ckptdoctor.formats.safetensors.remarks import quoted
 from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
 from ckptdoctor.formats.safetensors.values import Piece, Values, made_piece, united
+from ckptdoctor.noun import noun
 
 _COMPACT = '{"dtype":"","shape":[],"data_offsets":[0,0]}'  # as safetensors writes an entry
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Entry:
     """One tensor. ``name`` is its key as JSON, ``text`` what the header says of it, ``pieces`` its values."""
 

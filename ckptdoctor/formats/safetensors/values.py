@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import accumulate
 
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits.elements import Elements, nbytes
 from ckptdoctor.formats.elements import chunks
+from ckptdoctor.noun import noun
 from ckptdoctor.writing.recipe import Copy, Generated, Segment
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Piece:
     """``length`` bytes at ``offset`` of the original, or those of ``made``, which are views of its bytes."""
 
@@ -69,7 +70,7 @@ def segments(path: str, pieces: Sequence[Piece]) -> Iterator[Segment]:
             yield Generated(piece.length, _Maker(path, piece.made))
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Maker:
     """Makes the bytes of elements out of the file at ``path``, which is opened each time."""
 

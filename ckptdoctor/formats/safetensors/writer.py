@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from json import dumps
 from typing import Any
 
@@ -45,6 +45,7 @@ from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BY
 from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
 from ckptdoctor.formats.safetensors.tensors import cast_tensors, edit_tensors, place_in_values
 from ckptdoctor.formats.safetensors.values import Piece, Values, segments, united
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Literal, Recipe
 
@@ -59,7 +60,7 @@ _ODD_METADATA = f"the {METADATA} entry "
 _BYTES_OF_THEIR_OWN = "each tensor of a safetensors file has its own bytes, in C order and without gaps"
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _State:
     """The file between two edits: its header in pieces, and which ranges of the original's values are kept."""
 

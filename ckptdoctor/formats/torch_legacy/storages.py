@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.notes import IN_FRONT
 from ckptdoctor.formats.torch_legacy.stream import Stream
 from ckptdoctor.formats.torch_objects.contents import LEGACY_ID
 from ckptdoctor.formats.torch_objects.storages import Claim, claim_of
 from ckptdoctor.formats.torch_objects.sweep import storage_references
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 COUNT_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Place:
     """One storage: its elements at ``offset``, ``length`` bytes of them in the file; its count says ``count``."""
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.errors import DamagedError, HostileError, TruncatedError
 from ckptdoctor.formats.torch_objects.slots import children
 from ckptdoctor.formats.torch_objects.storages import storage_key
 from ckptdoctor.formats.torch_objects.values import bare
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Made, Pickle, Tuple, decode
 
 # torch.serialization.MAGIC_NUMBER and PROTOCOL_VERSION
@@ -27,7 +26,7 @@ MAX_PICKLE_BYTES = 1 << 30
 NAMES = ("magic number", "protocol version", "system info", "saved object", "storage keys")
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Stream:
     """The five pickles, decoded from ``data``, the file's beginning; ``end`` is where the storages begin."""
 

@@ -6,7 +6,6 @@ devices without storages in files of torch before 2.6 (``torch.Tensor._reduce_ex
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ckptdoctor.checkpoint import DType
@@ -14,6 +13,7 @@ from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_ELEMENTS, NUMPY_MA
 from ckptdoctor.formats.torch_objects.objects import plain_value
 from ckptdoctor.formats.torch_objects.steps import filling
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items, text
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Text, Value
 
@@ -21,7 +21,7 @@ _OLD_STRINGS = (op.STRING, op.BINSTRING, op.SHORT_BINSTRING)  # of Python 2, whe
 _ORDERS = ("<", "|", ">")  # byte orders: "|" where it does not matter
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Array:
     """An array in the graph. ``element`` is None where torch has no such type; ``swapped``: it is big-endian."""
 

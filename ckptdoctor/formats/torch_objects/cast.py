@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
@@ -25,12 +24,13 @@ from ckptdoctor.formats.torch_objects.views_in_graph import (
     users_of_storages,
     view_in,
 )
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles.graph import Made, PersistentId, Value
 
 _V3_DTYPE = 6  # where the arguments of _rebuild_tensor_v3 have the dtype
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Found:
     """A tensor that is cast: where it stands, what it views, and the nodes that make it."""
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 from ckptdoctor.checkpoint import DType, GlobalName, Node, Note, StateDict, Storage, Tensor
+from ckptdoctor.noun import noun
 
 ZIP_ID = 5  # ('storage', class, key, location, numel)
 LEGACY_ID = 6  # and (key, offset, size) of a view, or None
@@ -23,7 +23,7 @@ class StorageTable(Protocol):
         """The storage that the pickle names ``key``; asked once for each. ``nbytes`` is what the pickle declares."""
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Contents:
     """The nouns that one pickle describes; ``storages`` stand in the order in which the pickle first uses them."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Union
 
 from ckptdoctor.checkpoint import KeyPath, Part, show_path
@@ -32,6 +32,7 @@ from ckptdoctor.formats.torch_objects.shapes import shape_of
 from ckptdoctor.formats.torch_objects.slots import Child, Children, Slot
 from ckptdoctor.formats.torch_objects.values import bare, call, full_name, items
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS, View, tuple_of
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Step, Tuple, Value
 
@@ -47,7 +48,7 @@ _VERBS = {
 }
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Entries:
     """What happens to the entries of one state dict: new ones (key, value) behind others, and keys that go."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Union
 
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
@@ -21,7 +21,7 @@ from ckptdoctor.pickles.graph import (
 )
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Store:
     """Here the node is complete and goes into the memo."""
 

@@ -5,10 +5,9 @@ Source: ``torch.Tensor._reduce_ex_internal`` of torch 2.13 (a CPU tensor), and o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.formats.torch_objects.arguments import NotOurs, device_name
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, items
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles.graph import Made, Value
 
 _UTILS = "torch._utils._rebuild_"
@@ -22,7 +21,7 @@ GRAD = {f"{_UTILS}tensor_v2": 4, f"{_UTILS}tensor_v3": 4, f"{_UTILS}qtensor": 5}
 PLAIN_MAKERS = frozenset({*GRAD, f"{_UTILS}sparse_tensor"})
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Mover:
     """One such call. ``node`` makes the CPU tensor or the array; ``maker`` is its function."""
 

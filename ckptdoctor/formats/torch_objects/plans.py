@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 from ckptdoctor.checkpoint import Storage
+from ckptdoctor.noun import noun
 
 # reads ``length`` bytes at ``offset`` of one storage
 ReadBytes = Callable[[int, int], bytes]
@@ -17,7 +17,7 @@ ReadStorage = Callable[[str, int, int], bytes]
 Piece = tuple[int, int]  # offset in the old storage, length; both in bytes
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class StoragePlan:
     """One storage of the output, ``key`` being its new name.
 
@@ -51,7 +51,7 @@ class Numbering(Enum):
     KEPT = "kept"  # never: keys stay, and new storages get free numbers
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Edited:
     """The storages of the output, in the order in which its pickle first uses them."""
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Union
 
 from ckptdoctor.formats.torch_objects.sweep import below
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles.graph import Extension, Literal, Node, Text, Value, Verbatim
 
 # nodes that hold no others
 _LEAVES = frozenset({Text, Verbatim, Literal, Extension})
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Scan:
     """``nodes`` are all nodes that hold others, parents before children, in stream order.
 

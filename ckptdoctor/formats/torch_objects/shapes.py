@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.formats.torch_objects.steps import Filling, filling
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Tuple, Value
 
@@ -33,7 +34,7 @@ class Kind(Enum):
     OBJECT = "object"
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Shape:
     """What an object holds. ``found`` was gathered from ``filled``: the object, or the one list or dict in its call.
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Part, Special
 from ckptdoctor.formats.torch_objects.keys import parts_of
 from ckptdoctor.formats.torch_objects.shapes import DICTS, Kind, Shape, is_dict, shape_of
 from ckptdoctor.formats.torch_objects.steps import ITEM_STEPS, PAIR_STEPS
 from ckptdoctor.formats.torch_objects.values import bare, full_name
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Tuple, Value
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Slot:
     """One place in a list of the graph."""
 
@@ -31,7 +31,7 @@ class Slot:
         self.holder[self.index] = value
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Child:
     """One child of a node: the slot of its value, and of its key in a dict.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Value
 
@@ -11,7 +12,7 @@ PAIR_STEPS = frozenset({op.SETITEM, op.SETITEMS})
 ITEM_STEPS = frozenset({op.APPEND, op.APPENDS, op.ADDITEMS})
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Filling:
     """Keys with their values, items, and states (of BUILD), each in the order in which they were given."""
 

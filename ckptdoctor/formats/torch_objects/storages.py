@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.formats.torch_objects.contents import LEGACY_ID, ZIP_ID, StorageTable
 from ckptdoctor.formats.torch_objects.values import bare, full_name, integer, items, text
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles.folded import FoldedTensor
 from ckptdoctor.pickles.graph import Global, PersistentId, Text, Tuple, Value
 from ckptdoctor.wording import plural
@@ -22,7 +22,7 @@ _USUAL_COUNT = 1 << 58
 _UNTYPED = "UntypedStorage"
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Claim:
     """What one persistent id says of a storage. ``dtype`` is None for untyped ones, whose ``numel`` counts bytes.
 
@@ -47,7 +47,7 @@ class Claim:
         return self.numel * self.itemsize
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Known:
     """A storage that was looked up, and the first claim about it.
 

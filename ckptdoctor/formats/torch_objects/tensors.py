@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Special, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.making import make_tensor
 from ckptdoctor.formats.torch_objects.arguments import NotOurs, plain_dict
 from ckptdoctor.formats.torch_objects.arrays import Array, elements
 from ckptdoctor.formats.torch_objects.makers import CLASSES, MAX_WRAPPING, REACHING, REBUILD, insist
@@ -147,7 +146,7 @@ class TensorReader:
         if reach * element.bits > storage.nbytes * 8:
             self._out_of_bounds(path, reach, known, element)
         grad = grad_of(arguments[4], element) if len(arguments) > 4 else False
-        return make_tensor(path, element, shape, stride, storage, offset, storage.device, grad, kind)
+        return Tensor(path, element, shape, stride, storage, offset, storage.device, grad, rebuild=kind)
 
     def _folded(self, kind: str, folded: FoldedTensor, path: KeyPath) -> Tensor | None:
         """The same from the numbers of a folded call; None where it takes a closer look."""
@@ -163,7 +162,7 @@ class TensorReader:
         if folded.requires_grad:
             grad_of(True, element)
         shape, stride, grad = folded.shape, folded.stride, folded.requires_grad
-        return make_tensor(path, element, shape, stride, storage, folded.offset, storage.device, grad, kind)
+        return Tensor(path, element, shape, stride, storage, folded.offset, storage.device, grad, rebuild=kind)
 
     def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:
         known = self._registry.get(reference, own_dtype)

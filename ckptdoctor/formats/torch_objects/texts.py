@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.slots import Slot
 from ckptdoctor.formats.torch_objects.values import bare
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import NO_MEMO, Pickle, Text
 
 _SHORT = 256  # bytes from which a text needs a longer count
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class NewText:
     """The text in ``slot`` becomes ``value``."""
 

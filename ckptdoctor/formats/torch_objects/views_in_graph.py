@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.formats.torch_objects.storages import Claim, claim_of
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, dtype, full_name, items
 from ckptdoctor.formats.torch_objects.views import OddTensor, view_of
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Made, Node, PersistentId, Tuple, Value
 
@@ -25,7 +26,7 @@ PARAMETER_MAKERS = frozenset({f"{_UTILS}parameter", f"{_UTILS}parameter_with_sta
 TYPE_MAKERS = frozenset({"torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2"})
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class View:
     """One view: ``arguments`` is the list in the graph; offset, strides and ``reach`` count elements of ``dtype``."""
 
@@ -51,7 +52,7 @@ class View:
         return self.offset * self.itemsize, self.reach * self.itemsize
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Users:
     """Who uses one storage: its views, all references to it, and whether it is saved on its own, too."""
 

@@ -9,7 +9,6 @@ pickle of (key, location, class), an element count of eight bytes and the raw el
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Source, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
@@ -20,6 +19,7 @@ from ckptdoctor.formats.torch_objects.values import bare, full_name, integer, it
 from ckptdoctor.formats.torch_objects.views import MAX_DIMENSIONS
 from ckptdoctor.formats.torch_tar.members import Member
 from ckptdoctor.formats.window import Window
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.decode import follow
 from ckptdoctor.pickles.graph import GlobalUse, Value
@@ -32,7 +32,7 @@ _MOST_PICKLE = 256 << 20
 _COUNT_BYTES = 8
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Placed:
     """``count`` elements of a storage from ``shift`` on: all of it, or a view."""
 
@@ -42,7 +42,7 @@ class Placed:
     shift: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Described:
     """A tensor of the table."""
 

@@ -6,12 +6,11 @@ and believes the directory offset as it stands; ``zipfile`` and others work it o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ckptdoctor.checkpoint import NoteKind, Source
 from ckptdoctor.errors import DamagedError, HostileError, NotACheckpointError, TruncatedError
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.remarks import Remarks
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 # miniz gives up looking for the end record about this far from the end of the file
@@ -22,7 +21,7 @@ MAX_DIRECTORY_BYTES = 64 << 20
 MAX_RECORDS = 500_000
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class End:
     """What the end of the archive says: ``entries`` records, in the ``size`` bytes at ``offset`` of the file.
 
@@ -38,7 +37,7 @@ class End:
     shift: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Claim:
     """The directory's whereabouts in one end record."""
 

@@ -8,10 +8,10 @@ miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on the
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import raw_name
+from ckptdoctor.noun import noun
 from ckptdoctor.writing.recipe import Literal, Segment
 
 # where torch aligns data unless torch.utils.serialization.config.save.storage_alignment says otherwise
@@ -25,7 +25,7 @@ _MADE_BY = 0x031E
 _VERSION_ZIP64 = 45
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Item:
     """One record to write: its full name, its length in bytes, the CRC to state, and the segments that hold it."""
 

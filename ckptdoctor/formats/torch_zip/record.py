@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import Note
+from ckptdoctor.noun import noun
 
 
 class Record(NamedTuple):
@@ -32,7 +32,7 @@ class Record(NamedTuple):
         return self.data_offset + self.compressed
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Directory:
     """What the archive lists. ``records`` are in directory order; ``prefix`` is the folder that torch looks in.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
-from ckptdoctor.checkpoint.making import make_extent, make_storage
+from ckptdoctor.checkpoint import DType, Extent, Note, NoteKind, Storage
 from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Directory, shown
@@ -38,6 +37,6 @@ class ZipStorages:
                 "torch.load refuses it, but takes bytes of its neighbours with mmap=True"
             )
             self.notes.append(Note(NoteKind.STORAGE_SIZE, message, member))
-        extent = make_extent(self._path, record.data_offset, record.compressed)
+        extent = Extent(self._path, record.data_offset, record.compressed)
         crc = record.crc if record.crc or not record.size else None
-        return make_storage(key, nbytes, dtype, device, extent, crc, record.method != structs.STORED)
+        return Storage(key, nbytes, dtype, device, extent, crc, record.method != structs.STORED)

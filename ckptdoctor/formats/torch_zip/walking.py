@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.record import Record
+from ckptdoctor.noun import noun
 
 # a record whose length only its descriptor tells is searched for it in at most this many bytes
 _SEARCH = 256 << 20
 _FIRST_SEARCH = 64 << 10
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Walk:
     """What was found on the way: the complete records, where the next one should begin, and whether that was the end.
 
@@ -28,7 +29,7 @@ class Walk:
     cut: Record | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Local:
     """A local header: ``size`` and ``crc`` are what it says itself, ``deferred`` whether they follow the data."""
 

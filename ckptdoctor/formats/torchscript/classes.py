@@ -7,11 +7,11 @@ Source: ``torch::jit::PythonPrintImpl::printModuleMetadata``.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.archives import Archive
+from ckptdoctor.noun import noun
 
 _MOST_CODE = 16 << 20
 
@@ -21,7 +21,7 @@ _LIST = re.compile(r"^  __(parameters|buffers)__ = \[([^\n]*)\]$", re.MULTILINE)
 _NAME = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)(?:"|\\?\Z)', re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Attributes:
     """The names of parameters and buffers; ``buffers`` is None where the code is too old to list them."""
 

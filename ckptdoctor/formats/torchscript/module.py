@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import Cycle, Mapping, Node, Opaque, Part, Special, Tensor, walk
 from ckptdoctor.errors import HostileError
 from ckptdoctor.formats.torchscript.classes import Attributes, Classes
+from ckptdoctor.noun import noun
 
 # what every module has beside its tensors; None, an empty list and the like say nothing either
 _USUAL = frozenset({"training", "_is_full_backward_hook"})
@@ -16,7 +17,7 @@ _MOST_MODULES = 1_000_000
 _MOST_TEXT = 64 << 20
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class State:
     """``tensors`` of the state dict by key, ``others``: further tensors among the attributes.
 

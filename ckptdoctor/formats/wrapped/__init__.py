@@ -23,7 +23,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ckptdoctor.checkpoint import Container, FileSource, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
@@ -38,6 +38,7 @@ from ckptdoctor.formats.wrapped.sieves import sieve_of
 from ckptdoctor.formats.wrapped.streams import STREAMS
 from ckptdoctor.formats.wrapped.thin import Thin
 from ckptdoctor.formats.wrapped.unpacking import HEAD, may_be_checkpoint, unpacked, within_bounds
+from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 
 __all__ = ["opened_inside", "passed_by", "split_member"]
@@ -51,7 +52,7 @@ _MOST_DISTANT = 16 << 20
 Examine = Callable[[Source], Container]
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Layer:
     """A file on the way in: its source, what it is, and how the ones around it are called."""
 
@@ -120,7 +121,7 @@ def _packed_in(inside: Container, around: tuple[str, ...], member: str | None) -
     return Note(NoteKind.ARCHIVE_WRAPPED, message, member)
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Opening:
     """How a packed file is opened. What is opened on the way stays open until ``stack`` closes it."""
 

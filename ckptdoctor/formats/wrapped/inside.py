@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ckptdoctor.checkpoint import Container, Source
 from ckptdoctor.errors import DamagedError, TruncatedError
@@ -11,6 +10,7 @@ from ckptdoctor.formats.recognise.members import is_junk, may_be_weights
 from ckptdoctor.formats.torch_zip.record import Record, shown
 from ckptdoctor.formats.wrapped.streams import STREAMS, decompressed
 from ckptdoctor.formats.wrapped.thin import Thin
+from ckptdoctor.noun import noun
 
 _ZIPS = ("zip archive", "TorchServe archive")
 _TAR = "tar archive"
@@ -21,7 +21,7 @@ _PARTS = frozenset({"data.pkl", "byteorder", "version"})
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Inside:
     """One file in a packed one. ``name`` is "" where it has none; ``packed`` is how many bytes it takes there.
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import ceil, floor, log10
 
+from ckptdoctor.noun import noun
 from ckptdoctor.report.html.markup import coordinate, element, text
 
 WIDTH, HEIGHT = 560.0, 260.0
@@ -14,7 +14,7 @@ _LABELS = 8  # of the axis of depth
 _LETTERS = 10  # of one of them
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Point:
     """One tensor: the place of its block, a number, what it is called, and whether it holds NaN or infinity."""
 
@@ -24,7 +24,7 @@ class Point:
     odd: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class Line:
     """One kind of tensor through all blocks. ``colour`` is its number among those of the style sheet."""
 

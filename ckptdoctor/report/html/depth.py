@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.values import TensorValues
+from ckptdoctor.noun import noun
 from ckptdoctor.report.html.chart import Line, Point, line_chart
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import lines, name, section, text
@@ -24,7 +25,7 @@ _Measured = tuple[str, Tensor, TensorValues]
 _Kind = tuple[str, dict[str, _Measured]]
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Stack:
     """Blocks by the numbers in their names, and for each kind of tensor those of the blocks."""
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.values import Histogram, TensorValues
+from ckptdoctor.noun import noun
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.report.numbers import amount, plural
@@ -24,7 +25,7 @@ _LOWEST, _HIGHEST = -60, 40  # powers of two that are drawn; what lies outside i
 _LIMITS = ((-13, "float16 loses digits below"), (16, "float16 overflows"))
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class _Sizes:
     """The values of all tensors of a dtype by powers of two, and what has no power."""
 

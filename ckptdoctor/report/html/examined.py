@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.differences import Difference
 from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.findings import FileReport
+from ckptdoctor.noun import noun
 
 
-@dataclass(frozen=True)
+@noun(slots=False)
 class Examined:
     """The report on a file, its values where they were read, and the comparison with another one where there is one.
 

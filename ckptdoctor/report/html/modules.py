@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_part
+from ckptdoctor.noun import noun
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.wrapping import abridged
 
@@ -13,7 +14,7 @@ _DEPTH = 64  # levels that are told apart: deeper ones are no architecture but a
 _PIECE = 120  # characters of one piece of a name
 
 
-@dataclass(slots=True)
+@noun(frozen=False)
 class Modules:
     """Level 0 is the whole file. Each level, and each tensor, has a number for its last piece and one for its parent.
 

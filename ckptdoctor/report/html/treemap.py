@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from ckptdoctor.noun import noun
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, section, text
 from ckptdoctor.report.html.modules import Modules, children, sizes
@@ -20,7 +20,7 @@ _TITLE = 22.0  # height of a title
 _LETTER = 7.2  # width of one
 
 
-@dataclass(frozen=True, slots=True)
+@noun
 class _Cell:
     name: str
     nbytes: int

@@ -43,7 +43,7 @@ from ckptdoctor.facts.whole_modules import (
     outermost_modules,
 )
 from ckptdoctor.findings import Severity
-from ckptdoctor.late import late_dataclass
+from ckptdoctor.noun import noun
 from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
@@ -67,7 +67,7 @@ SICK = (
 HEALTHY = (Example("its state dict", Odict({"fc.weight": T((2, 2)), "fc.bias": T((2,))}, {"": {"version": 1}})),)
 
 
-@late_dataclass(frozen=True)
+@noun
 class _Model:
     """A model in the file with its state dict, or with the reason why that cannot be told."""
 

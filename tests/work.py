@@ -34,7 +34,6 @@ def growth(function: Callable[[int], object], few: int, many: int, runs: int = 3
     about ``many / few``, where it grows with the square about the square of that.
     """
     seconds: dict[int, list[float]] = {few: [], many: []}
-    gc.collect()
     gc.disable()  # how long it takes depends on what other tests have left
     try:
         for _ in range(runs):

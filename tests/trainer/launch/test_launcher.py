@@ -92,7 +92,7 @@ def test_a_rank_that_exits_is_named(tmp_path):
     )
 
 
-@pytest.mark.parametrize("trouble", ["suspended", "endless"])
+@pytest.mark.parametrize("trouble", ["suspended", pytest.param("endless", marks=pytest.mark.slow)])
 def test_a_hung_rank_is_named(tmp_path, trouble):
     """A rank that is there and does not answer is named, not the one that gave up waiting for it."""
     with pytest.raises(TrainingError) as caught:

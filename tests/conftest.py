@@ -121,8 +121,18 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.timeout(0))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session):
+    """Nothing of what collecting makes is garbage: whoever looked for some would visit all tests again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish(session):
-    """Keep the collector from visiting all tests again and again: what is there now stays until the end."""
+    """Keep the collector from visiting all tests again later, too: what is there now stays until the end."""
     gc.collect()
     gc.freeze()
 

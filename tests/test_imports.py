@@ -64,9 +64,6 @@ def part(module):
     return steps[0] if steps else "__init__"
 
 
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-
-
 @cache
 def imports(path):
     """Every import statement of a file: the dotted name, and whether it is carried out when the file is imported."""
@@ -74,10 +71,7 @@ def imports(path):
 
 
 def _imports(path):
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    waiting = {id(node) for each in ast.walk(tree) if waits(each) for node in ast.walk(each)}
-    for node in ast.walk(tree):
-        at_once = id(node) not in waiting
+    for node, at_once in statements(ast.parse(path.read_text(encoding="utf-8")), True):
         if isinstance(node, ast.Import):
             yield from ((alias.name, at_once) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -89,9 +83,17 @@ def _imports(path):
                 yield node.module, at_once
 
 
+def statements(above, at_once):
+    """Every statement below, and whether it is carried out on import; no expression, for none can hold a statement."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for node in getattr(above, field, ()):
+            yield node, at_once
+            yield from statements(node, at_once and not waits(node))
+
+
 def waits(node):
     """Whether what stands below is not carried out on import: functions, and blocks for type checkers."""
-    if isinstance(node, FUNCTIONS):
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return True
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
@@ -190,21 +192,23 @@ def test_the_nouns_need_the_standard_library_only(path):
     assert roots <= sys.stdlib_module_names | {"ckptdoctor"}
 
 
-def loaded_after(arguments, folder):
-    """The modules in memory after a command line, run in a process of its own."""
+def loaded_after(lines, folder):
+    """What each of these command lines brought into memory, run one after another in a process of their own."""
     code = (
         "import sys\n"
         "from ckptdoctor.cli.main import main\n"
-        "try:\n"
-        f"    main({arguments!r})\n"
-        "except SystemExit as end:\n"
-        "    print('status', end.code, file=sys.stderr)\n"
-        "print('modules', *sys.modules, file=sys.stderr)\n"
+        f"for line in {lines!r}:\n"
+        "    try:\n"
+        "        main(line)\n"
+        "    except SystemExit as end:\n"
+        "        print('status', end.code, file=sys.stderr)\n"
+        "    print('modules', *sys.modules, file=sys.stderr)\n"
     )
     result = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
-    *_, status, modules = result.stderr.strip().split("\n")
-    assert status in ("status 0", "status 1"), result.stderr
-    return {name.split(".")[0] for name in modules.split()[1:]}
+    said = [each.split() for each in result.stderr.splitlines() if each.startswith(("status ", "modules "))]
+    assert [each[0] for each in said] == ["status", "modules"] * len(lines), result.stderr
+    assert {each[1] for each in said[::2]} <= {"0", "1"}, result.stderr
+    return [{name.split(".")[0] for name in each[1:]} for each in said[1::2]]
 
 
 @pytest.fixture(scope="module")
@@ -232,18 +236,22 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("name", ["model.pt", "model.safetensors"])
-@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_no_heavy_library_is_loaded(folder, command, name):
+def test_no_heavy_library_is_loaded(folder, name):
     """Neither torch, numpy, safetensors, textual, rich nor what reaches other machines is in memory afterwards."""
-    assert not loaded_after([command[0], name, *command[1:]], folder) & set(HEAVY)
+    loaded = loaded_after([[command[0], name, *command[1:]] for command in COMMANDS], folder)
+    assert [each & set(HEAVY) for each in loaded] == [set()] * len(COMMANDS)
 
 
-@pytest.mark.parametrize("module", BEFORE_TORCH)
-def test_what_runs_before_torch_does_not_load_it(module):
+def test_what_runs_before_torch_does_not_load_it():
     """Choosing GPUs comes before torch: it looks at CUDA_VISIBLE_DEVICES once. Starting ranks takes no torch either."""
-    code = f"import sys, {module}; print(*{set(HEAVY)!r} & set(sys.modules))"
+    code = (
+        "import importlib, sys\n"
+        f"for module in {BEFORE_TORCH!r}:\n"
+        "    importlib.import_module(module)\n"
+        f"    print(module, *{set(HEAVY)!r} & set(sys.modules))\n"
+    )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.split() == []
+    assert result.stdout.splitlines() == BEFORE_TORCH
 
 
 def test_importing_the_package_loads_nothing():

@@ -33,7 +33,10 @@ browse.run(sys.argv[1])
 """
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)])
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGHUP, 129)],
+)
 def test_a_signal_leaves_neither_half_a_file_nor_the_terminal_in_disorder(tmp_path: Path, number: int, status: int):
     """The browser goes as if it had been closed, and its status tells why; a terminal that is gone gets no farewell."""
     path = tmp_path / "m.pt"
@@ -59,7 +62,15 @@ def test_a_signal_leaves_neither_half_a_file_nor_the_terminal_in_disorder(tmp_pa
     assert said.index(_SHOWN) < said.rfind(_GONE) or number == signal.SIGHUP
 
 
-@pytest.mark.parametrize(("key", "status"), [(b"q", 0), (b"\x11", 0), (signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("key", "status"),
+    [
+        (b"q", 0),
+        pytest.param(b"\x11", 0, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.slow),
+        (signal.SIGINT, 130),
+    ],
+)
 def test_it_ends_while_every_byte_is_read(tmp_path: Path, key: bytes | int, status: int):
     """By a key or a signal, with threads in machine code: at once, with its status, the terminal as it was."""
     path = tmp_path / "m.safetensors"

@@ -195,7 +195,11 @@ PARTS = [
     (("diff", "--values", "../in/a.pt", "../in/b.pt"), "import|('torch',"),
     pytest.param(("report", "../in/a.pt", "-o", "page.html"), "import|('torch',", marks=pytest.mark.slow),
     (("report", "../in/a.pt", "-o", "page.html"), "open|ckptdoctor-tmp"),
-    (("fix", "--strip-module", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"), "import|('torch',"),
+    pytest.param(
+        ("fix", "--strip-module", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"),
+        "import|('torch',",
+        marks=pytest.mark.slow,
+    ),
     pytest.param(
         ("fix", "--strip-module", "--dtype", "bf16", "../in/a.pt", "-o", "out.pt"),
         "open|ckptdoctor-tmp",
@@ -220,24 +224,20 @@ def test_a_press_at_a_chosen_point(place, arguments, point):
         read = {each["what"]: each for each in found["files"][0]["read"]}
         assert read["checksums"]["complete"] and read["values"] | {"done": 0, "complete": False} == read["values"]
         assert found["not_begun"] == ["../in/b.pt"]
+    elif arguments == ("check", "--deep", "../in/a.pt"):  # what was read, and that there may be more to find
+        assert "Interrupted: checksums done, values 0 of 786 kB. 1 finding so far." in ended.out
     elif "report.full" not in point:  # then the examination is over, and Ctrl-C came while it was printed
         assert "Interrupted" in ended.out
 
 
-def test_the_words_for_a_deep_examination(place):
-    """What was read and what was not, and that there may be more to find."""
-    ended = place.run("check", "--deep", "../in/a.pt", points="import|('torch',")
-    assert "Interrupted: checksums done, values 0 of 786 kB. 1 finding so far." in ended.out
-
-
-@pytest.mark.parametrize("event", ["os.link", "os.remove"])
+@pytest.mark.parametrize("event", ["os.link", pytest.param("os.remove", marks=pytest.mark.slow)])
 def test_what_is_being_published_is_finished(place, event):
     """Once the new file gets its name it is too late: the status is that of a repair that was done."""
     ended = place.run("fix", "--strip-module", "../in/a.pt", "-o", "out.pt", points=f"{event}|ckptdoctor-tmp")
     assert ended.status == 0 and ended.left == {"out.pt"} and "wrote" in ended.out
 
 
-@pytest.mark.parametrize("event", ["os.remove", "import"])
+@pytest.mark.parametrize("event", ["os.remove", pytest.param("import", marks=pytest.mark.slow)])
 def test_a_second_press_ends_it_at_once(place, event):
     """While the first is acted upon, or said: without a traceback, or anything left behind."""
     points = f"fcntl.flock|;{event}|"

@@ -136,7 +136,7 @@ def test_a_device_that_is_not_here_is_one_sentence(capsys):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("more", [[], ["--devices"]])
+@pytest.mark.parametrize("more", [[], pytest.param(["--devices"], marks=pytest.mark.slow)])
 def test_gpus_that_are_not_there_are_refused(more, tmp_path):
     """--gpus on a machine without GPUs says why there is none and what there is, and trains nothing."""
     process = started("--gpus", "9", *more)

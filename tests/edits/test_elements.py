@@ -69,9 +69,24 @@ def chains(draw: st.DrawFn) -> tuple[bytes, torch.Tensor, Elements]:
 
 
 @given(chains(), st.integers(16, 200))
-@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_chains_of_edits_give_what_torch_gives(tmp_path: Path, chain: tuple[bytes, torch.Tensor, Elements], block: int):
     """However small the blocks are; and the proof agrees, but not with any other byte."""
+    require_what_torch_gives(tmp_path, chain, block)
+
+
+@pytest.mark.slow
+@given(chains(), st.integers(16, 200))
+@settings(deadline=None, max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_more_chains_of_edits_give_what_torch_gives(
+    tmp_path: Path, chain: tuple[bytes, torch.Tensor, Elements], block: int
+):
+    """The same of three times as many."""
+    require_what_torch_gives(tmp_path, chain, block)
+
+
+def require_what_torch_gives(tmp_path: Path, chain: tuple[bytes, torch.Tensor, Elements], block: int) -> None:
+    """The bytes of a chain, and that its proof agrees with them and with no others."""
     storage, tensor, made = chain
     assert made.shape == tuple(tensor.shape)
     found = b"".join(chunks(made, lambda _, offset, length: storage[offset : offset + length], block))

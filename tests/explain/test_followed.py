@@ -42,7 +42,15 @@ def explained(folder, *arguments):
     return json.loads(result.stdout)["explanations"]
 
 
-@pytest.mark.parametrize("name", MISFITS)
+def first_of_each_cause():
+    """Every misfit; where another one before it has the same cause, it is asked where it may take long."""
+    causes = set()
+    for name, misfit in MISFITS.items():
+        yield pytest.param(name, marks=[pytest.mark.slow] if misfit.code in causes else [])
+        causes.add(misfit.code)
+
+
+@pytest.mark.parametrize("name", list(first_of_each_cause()))
 def test_the_cause_is_told_and_what_helps(name, fail, tmp_path):
     """The text of torch is enough; each command finishes, and each repair, and each line of Python that loads, leaves a
     model that has its weights.

@@ -123,10 +123,10 @@ def test_a_model_is_told_from_every_other(name: str) -> None:
 
 @pytest.mark.parametrize("name", SIZES)
 def test_a_model_is_told_from_the_next(name: str) -> None:
-    """The same of itself and of the two after it in the list, which may be of its family or of another."""
+    """The same of itself and of the one after it in the list, which may be of its family or of another."""
     names = [*SIZES, *SIZES]
     at = names.index(name)
-    _told_from(name, names[at : at + 3])
+    _told_from(name, names[at : at + 2])
 
 
 def _told_from(name: str, others: Iterable[str]) -> None:

@@ -17,6 +17,9 @@ copyreg.add_extension("os", "system", 240)
 import _pickle
 _pickle.loads(b"\\x82\\xf0.")  # the cache is warm: unpicklers call the function without asking anybody
 def guard(event, arguments, write=os.write, leave=os._exit):
+    noun = event == "object.__setattr__" and arguments[1] == "__class__" and type(arguments[0]).__module__
+    if noun and noun.startswith("ckptdoctor."):
+        return  # a noun of ours that has just been made, and is frozen now
     if event.startswith(forbidden):
         write(2, f"{event} {arguments}".encode())
         leave(3)

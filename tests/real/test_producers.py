@@ -91,7 +91,7 @@ def test_the_weights_of_a_frozen_script_are_its_constants(made):
     assert [each.code for each in ckptdoctor.check(path).findings] == ["C107"]
 
 
-# ---- two processes
+# ---- two processes; tests/formats/directories/test_dcp.py asks the first run about what two write together
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +102,7 @@ def together(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", producers_gloo.FOLDERS)
 def test_a_distributed_checkpoint_is_what_torch_gathers(name, together, tmp_path):
     """Without a process group; and converted, it is what ``dcp_to_torch_save`` writes."""
@@ -115,6 +116,7 @@ def test_a_distributed_checkpoint_is_what_torch_gathers(name, together, tmp_path
     assert_same({key: converted[key] for key in theirs}, theirs)
 
 
+@pytest.mark.slow
 def test_the_whole_state_dict_of_a_sharded_model_is_a_plain_one(together):
     """What rank 0 saves after gathering."""
     path = together / "fsdp2_whole.pt"
@@ -122,6 +124,7 @@ def test_the_whole_state_dict_of_a_sharded_model_is_a_plain_one(together):
     assert not ckptdoctor.check(path).findings
 
 
+@pytest.mark.slow
 def test_one_process_s_part_is_called_one(together):
     """torch loads it after an import, which is said; no class is called refused that the import makes known."""
     report = ckptdoctor.check(together / "fsdp2_rank0.pt")

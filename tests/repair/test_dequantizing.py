@@ -173,7 +173,7 @@ def edit_of_four(state: dict[str, torch.Tensor], shape: tuple[int, ...], target:
     return Dequantize(tuple([(key,) for key in order if key in state]), "w", "four-bit", target, shape=shape)
 
 
-@FORMATS
+@pytest.mark.parametrize("suffix", [".pt", pytest.param(".safetensors", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("shape", [(64, 96), (33, 7), (500, 700)], ids=str)
 def test_four_bits_of_bitsandbytes(tmp_path: Path, suffix: str, nested: bool, shape):

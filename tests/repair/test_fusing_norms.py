@@ -59,7 +59,7 @@ def ulps(one, other):
     return ((one.double() - wide).abs() / unit).max().item()
 
 
-@FORMATS
+@pytest.mark.parametrize("suffix", [".pt", pytest.param(".safetensors", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("shape", "dim"), SHAPES, ids=str)
 def test_float32_is_within_one_unit_of_the_exact_weight(tmp_path: Path, suffix: str, shape, dim):
     """Rounded once from double precision: at most half a unit beside it; torch itself is further off."""

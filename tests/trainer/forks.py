@@ -18,7 +18,10 @@ from types import SimpleNamespace
 
 from ckptdoctor.trainer.launch import ranks, worker
 
-_SERVED = multiprocessing.get_context("forkserver")
+FORKED = "forkserver"
+"""How ``torch.multiprocessing`` starts such processes."""
+
+_SERVED = multiprocessing.get_context(FORKED)
 _SERVED.set_forkserver_preload(
     ["ckptdoctor.trainer.run", "ckptdoctor.trainer.strategies.make", "torch._dynamo", "torch.distributed.checkpoint"]
 )

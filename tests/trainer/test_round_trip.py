@@ -54,6 +54,16 @@ CASES = [
     if not (style == "whole" and name == "manual")
 ]
 
+# runs that differ from another one by the device in a tag, or by the network
+ONCE_MORE = {"single-cuda-1", "single-mps", "single-xla", "dp"}
+
+
+def each(cases):
+    """Each of these by its name, and where it may take long those of runs that are much like another one."""
+    marks = {True: [pytest.mark.slow], False: []}
+    return [pytest.param(*case, id="-".join(case), marks=marks[case[0] in ONCE_MORE]) for case in cases]
+
+
 CUDA = "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False."
 
 
@@ -119,7 +129,7 @@ def repaired(path, capsys):
     raise AssertionError(f"{path} is not well after five repairs")
 
 
-@pytest.mark.parametrize(("name", "style"), CASES, ids=["-".join(case) for case in CASES])
+@pytest.mark.parametrize(("name", "style"), each(CASES))
 def test_what_a_run_leaves_behind_loads_after_the_proposed_repair(name, style, folder_of, capsys):
     """Every file that check complains of fails in torch as truth.json says, and loads after the repairs."""
     path = folder_of(name) / NAMES[style]
@@ -194,7 +204,7 @@ def test_healthy_files_are_called_healthy(folder_of, capsys):
     assert ckptdoctor(["check", str(folder_of("single") / "training.pt")]) == 0
 
 
-@pytest.mark.parametrize("name", list(RUNS))
+@pytest.mark.parametrize("name", each((name,) for name in RUNS))
 def test_training_checkpoints_are_as_their_truth_says(name, folder_of, capsys):
     """Codes of training.pt, tags and averages included."""
     path = Path(folder_of(name)) / "training.pt"

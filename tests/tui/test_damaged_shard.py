@@ -31,8 +31,14 @@ def where(app):
     return type(app.screen), getattr(app.screen, "path", None)
 
 
-@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
-@pytest.mark.parametrize("damage", ["beheaded", "zeroed", "page", "pointer"])
+@pytest.mark.parametrize(
+    ("suffix", "damage"),
+    [
+        *(("safetensors", damage) for damage in ("beheaded", "zeroed", "page", "pointer")),
+        ("bin", "beheaded"),
+        *(pytest.param("bin", damage, marks=pytest.mark.slow) for damage in ("zeroed", "page", "pointer")),
+    ],
+)
 def test_enter_on_the_finding_opens_the_shard(suffix, damage, made):
     """None of its tensors is in the tree: what there is to see is the file, and escape leads back."""
     shard = made(suffix, damage)

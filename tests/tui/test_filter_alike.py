@@ -19,11 +19,11 @@ from tests.tui import NORMAL, browse, press_at_once, settled, walk
 
 SAMPLES = Path(__file__).parents[2] / "sample_ckpts"
 FILES = (
-    "healthy/dtypes.pt",
+    pytest.param("healthy/dtypes.pt", marks=pytest.mark.slow),
     "healthy/model.safetensors",
     "sick/N401-training-on-gpu.pt",
     "sick/A701-shared-tensors.pt",
-    "trained/fsdp/dcp",
+    pytest.param("trained/fsdp/dcp", marks=pytest.mark.slow),
 )
 FILTERS = (
     "bias",

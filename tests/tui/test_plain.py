@@ -39,7 +39,15 @@ def test_the_tree_is_there_in_forty_columns():
     screen("opened", "resnet.pt", "down", size=TINY)
 
 
-@pytest.mark.parametrize("variables", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, {"TERM": "dumb", "NO_COLOR": "1"}], ids=str)
+@pytest.mark.parametrize(
+    "variables",
+    [
+        pytest.param({"TERM": "dumb"}, marks=pytest.mark.slow),
+        pytest.param({"NO_COLOR": "1"}, marks=pytest.mark.slow),
+        {"TERM": "dumb", "NO_COLOR": "1"},
+    ],
+    ids=str,
+)
 def test_on_a_plain_terminal(variables):
     """It opens, shows the tree, and quits; without colour where that is asked for."""
     output, status = on_a_terminal("browse", "resnet.pt", variables=variables)

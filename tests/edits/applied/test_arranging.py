@@ -151,8 +151,14 @@ repaired(Path({path!r}), [Transpose(("w",))])
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the test asks the kernel for its memory")
-@FORMATS
-@pytest.mark.parametrize(("columns", "limit"), [(2_500, 80), pytest.param(5_000, 128, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("suffix", "columns", "limit"),
+    [
+        (".pt", 2_500, 80),
+        *(pytest.param(*each, marks=pytest.mark.slow) for each in ((".safetensors", 2_500, 80), (".pt", 5_000, 128))),
+        pytest.param(".safetensors", 5_000, 128, marks=pytest.mark.slow),
+    ],
+)
 def test_a_large_transpose_takes_little_memory(tmp_path: Path, suffix: str, columns: int, limit: int):
     """200 MB in a process that may use 128 MB more than it does at the start, and 100 MB in 80 more."""
     tensor = torch.arange(10_000 * columns, dtype=torch.int32).reshape(10_000, columns)

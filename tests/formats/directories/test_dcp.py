@@ -22,6 +22,7 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError
 from ckptdoctor.formats.directories.metadata import read_metadata
 from tests.commands import leave_gloo
 from tests.formats.directories.same import assert_same
+from tests.trainer.forks import FORKED
 
 SAMPLE = Path(__file__).parents[3] / "sample_ckpts" / "trained" / "fsdp" / "dcp"
 
@@ -105,7 +106,7 @@ def work(rank, folder):
 def two(tmp_path_factory):
     """What two processes save together."""
     path = tmp_path_factory.mktemp("dcp") / "two"
-    mp.spawn(work, (str(path),), nprocs=2)
+    mp.start_processes(work, (str(path),), nprocs=2, start_method=FORKED)
     return path
 
 

@@ -246,7 +246,7 @@ def test_deep_calls_are_cut_off(head, tail, depth):
     assert growth(contents, depth // 10, depth, runs=1) < 40
 
 
-@pytest.fixture(params=[100_000, pytest.param(tree._LEAST_NODES, marks=pytest.mark.slow)])
+@pytest.fixture(params=[20_000, pytest.param(tree._LEAST_NODES, marks=pytest.mark.slow)])
 def budget(request, monkeypatch):
     """How many values a tree may have at least: the tests ask for fewer than people get, but for the slow ones."""
     monkeypatch.setattr(tree, "_LEAST_NODES", request.param)

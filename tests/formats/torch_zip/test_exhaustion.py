@@ -32,12 +32,12 @@ print("end")
 
 @cache
 def bomb(size):
-    """A raw deflate stream of this many zero bytes, and their CRC, made in pieces."""
-    squeezer, crc, out = zlib.compressobj(1, zlib.DEFLATED, -15), 0, []
+    """A raw deflate stream of this many zero bytes, and their CRC: one piece over and over."""
+    squeezer, zeros, crc = zlib.compressobj(1, zlib.DEFLATED, -15), bytes(1 << 20), 0
+    piece = squeezer.compress(zeros) + squeezer.flush(zlib.Z_FULL_FLUSH)  # what follows does not depend on it
     for _ in range(size >> 20):
-        out.append(squeezer.compress(bytes(1 << 20)))
-        crc = zlib.crc32(bytes(1 << 20), crc)
-    return b"".join([*out, squeezer.flush()]), crc
+        crc = zlib.crc32(zeros, crc)
+    return piece * (size >> 20) + squeezer.flush(), crc
 
 
 def with_bomb(ending, size):

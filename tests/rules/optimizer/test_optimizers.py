@@ -106,8 +106,15 @@ def _found(path: Path, like: Path | None = None) -> list[Finding]:
     return list(report.findings)
 
 
-@pytest.mark.parametrize("given", GIVEN)
-@pytest.mark.parametrize("name", OPTIMIZERS)
+def _every_pair() -> Iterable[Any]:
+    """Every optimizer with all parameters, and the first with everything that may be given; then all with all."""
+    first, usual = next(iter(OPTIMIZERS)), next(iter(GIVEN))
+    for name in OPTIMIZERS:
+        for given in GIVEN:
+            yield pytest.param(name, given, marks=() if name == first or given == usual else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("name", "given"), list(_every_pair()))
 def test_healthy_runs_are_left_alone(name: str, given: str, tmp_path: Path) -> None:
     """Whatever the optimizer, its groups, and the wrappers: no finding, alone, beside an average or held to a model."""
     net = Net()

@@ -156,7 +156,7 @@ except TrainingError as error:
 """
 
 
-@pytest.mark.parametrize("when", ["stopped", "working"])
+@pytest.mark.parametrize("when", ["stopped", pytest.param("working", marks=pytest.mark.slow)])
 def test_a_worker_that_dies_ends_the_run_with_a_sentence(when):
     """A worker killed while a batch is waited for, or sent, is a TrainingError that names --workers, said once.
 

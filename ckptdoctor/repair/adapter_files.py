@@ -17,7 +17,7 @@ from ckptdoctor.facts.adapters_config import NAME
 from ckptdoctor.facts.adapters_scaling import IA3, Strength, strength_of
 from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_so_on, plural
 
 OPTION = "--merge-adapter"
 _FACTORS = frozenset({"lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B"})
@@ -191,10 +191,9 @@ def _unknown(part: Part, tensor: Tensor, strength: Strength) -> str:
 
 
 def _beside(file: str, others: list[str]) -> str:
-    more = " …" if len(others) > _SHOWN else ""
     return (
         f"{file} holds {plural(len(others), 'tensor')} besides the adapter, layers or biases that were trained as a "
-        f"whole ({', '.join(others[:_SHOWN])}{more}): these are not merged here. Merge it with peft: "
+        f"whole ({and_so_on(others, _SHOWN, end=' …')}): these are not merged here. Merge it with peft: "
         "PeftModel.from_pretrained(model, FOLDER).merge_and_unload()."
     )
 

@@ -55,6 +55,7 @@ from ckptdoctor.facts.devices import CPU
 from ckptdoctor.facts.protocols import pickle_protocol
 from ckptdoctor.repair.arranging_steps import arranging_changes
 from ckptdoctor.repair.optimizer_steps import follows, left_behind, named_otherwise
+from ckptdoctor.wording import and_more
 
 _PROTOCOL = 2  # what torch.save pickles with
 _SHOWN = 3  # classes inside an object that are named
@@ -257,8 +258,7 @@ def _classes(checkpoint: Checkpoint, path: KeyPath) -> str:
             inside.setdefault(node.class_name)
     inside.pop(own, None)
     names = list(inside)
-    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{own} with {', '.join(names[:_SHOWN])}{more}" if names else own
+    return f"{own} with {and_more(names, _SHOWN, before=', and ', spelt=str)}" if names else own
 
 
 def _kind(checkpoint: Checkpoint, path: KeyPath) -> str:

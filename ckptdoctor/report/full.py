@@ -16,6 +16,7 @@ from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.shell import fix_command, with_path
 from ckptdoctor.report.wrapping import abridged, columns, joined, wrapped
+from ckptdoctor.wording import and_so_on, beyond
 
 _KEYS = 4  # keys named in a finding before the rest is counted
 _KEY = 72  # characters of one key
@@ -92,9 +93,8 @@ def _where(finding: Finding) -> Iterator[str]:
     """The keys and the place, unless the message or torch's words have named them already."""
     said = "\n".join((finding.message, *finding.torch_says))
     if finding.keys and str(finding.keys[0][-1] if finding.keys[0] else "") not in said:
-        shown = [abridged(place(key), _KEY) for key in finding.keys[:_KEYS]]
-        rest = len(finding.keys) - _KEYS
-        yield f"keys: {', '.join(shown)}" + (f", … ({count(rest)} more)" if rest > 0 else "")
+        shown = and_so_on([abridged(place(key), _KEY) for key in finding.keys[: _KEYS + 1]], _KEYS)
+        yield f"keys: {shown}{beyond(len(finding.keys) - _KEYS, before=' (', after=')')}"
     location = finding.location
     if location.member is not None and location.offset is not None:
         yield f"at byte {count(location.offset)} of {location.member}"

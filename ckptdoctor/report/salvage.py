@@ -12,7 +12,9 @@ from ckptdoctor.report.json import SCHEMA, dump
 from ckptdoctor.report.numbers import plural, shape, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.wording import beyond
 
+_ALL = "; --format json lists them all"
 _LISTED = 20  # tensors that are named one by one
 _NAME = 60  # characters of a name
 _REASON = 120  # characters of what is wrong with it
@@ -115,12 +117,12 @@ def _table(report: SalvageReport) -> Iterator[str]:
         yield f"    {abridged(escape(reason), _OF_FILE)}"
         yield from (f"      {_name(each)}" for each in listed if not each.dtype and each.damage == reason)
     if len(report.lost) > len(listed):
-        yield f"    and {len(report.lost) - len(listed):,} more; --format json lists them all"
+        yield beyond(len(report.lost) - len(listed), before="    and ", after=_ALL)
     unlisted = _unlisted(report)
     for reason in unlisted[:_LISTED]:
         yield f"    {abridged(escape(reason), _OF_FILE)}; nothing says which tensors it held"
     if len(unlisted) > _LISTED:
-        yield f"    and {plural(len(unlisted) - _LISTED, 'more file')}; --format json lists them all"
+        yield beyond(len(unlisted) - _LISTED, "file", before="    and ", after=_ALL)
 
 
 def _name(lost: LostTensor) -> str:

@@ -7,6 +7,10 @@ from itertools import islice
 
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.facts import modules
+from ckptdoctor.wording import and_more as and_more
+from ckptdoctor.wording import and_so_on
+from ckptdoctor.wording import beyond as beyond
+from ckptdoctor.wording import listed as listed
 
 SHOWN = 3  # keys quoted in a line of torch's before it is abridged
 GROUPS = 4  # modules that a sentence names before it only counts them
@@ -34,17 +38,9 @@ def in_place(path: KeyPath) -> str:
     return f" in {show_path(path)}" if path else ""
 
 
-def listed(words: Sequence[str]) -> str:
-    """Words joined as people do: ``a``, ``a and b``, ``a, b and c``."""
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def abridged(words: Iterable[str], shown: int = SHOWN) -> str:
     """The first few words, and ``…`` where there are more."""
-    first = list(islice(words, shown + 1))
-    return ", ".join([*first[:shown], "…"] if len(first) > shown else first)
+    return and_so_on(words, shown)
 
 
 def percent(part: int, whole: int) -> str:
@@ -83,16 +79,14 @@ def size_mismatch(key: str, here: Sequence[int], there: Sequence[int]) -> str:
 def groups(sizes: Mapping[str, int]) -> str:
     """The modules that keys (with their elements) belong to, for people: ``fc (2 keys, 20,490 parameters)``."""
     found = modules.grouped(sizes, GROUPS)
-    words = [
-        f"{group.module or group.keys[0]} ({count(len(group.keys), 'key')}, {count(group.parameters, 'parameter')})"
-        for group in found[:GROUPS]
-    ]
-    if len(found) > GROUPS:
-        words.append(count(len(found) - GROUPS, "more module"))
-    return listed(words)
+    return listed(found, GROUPS, "module", say=_group)
+
+
+def _group(group: modules.Group) -> str:
+    keys, parameters = count(len(group.keys), "key"), count(group.parameters, "parameter")
+    return f"{group.module or group.keys[0]} ({keys}, {parameters})"
 
 
 def _quoted(keys: Iterable[str]) -> str:
-    first = list(islice(keys, SHOWN + 1))
-    text = ", ".join([f'"{key}"' for key in first[:SHOWN]])
-    return f"{text}, …" if len(first) > SHOWN else f"{text}."
+    text = and_so_on([f'"{key}"' for key in islice(keys, SHOWN + 1)], SHOWN)
+    return text if text.endswith("…") else f"{text}."

@@ -12,6 +12,7 @@ from ckptdoctor.report.html.markup import coordinate, element, lines, name, sect
 from ckptdoctor.report.html.payload import bounded
 from ckptdoctor.report.numbers import amount, count, plural, size
 from ckptdoctor.report.summary import summarise
+from ckptdoctor.wording import first_few
 
 _NAMED = 6  # dtypes or devices in a list
 _ROWS = 40  # state dicts
@@ -69,7 +70,7 @@ def contents(examined: Examined) -> str:
     if rest > 0:
         rows.append(f'<tr><td colspan="5">{plural(rest, "more state dict")}</td></tr>')
     others = list(other_contents(checkpoint))
-    shown = others[:_OTHERS] + ([f"{len(others) - _OTHERS:,} more"] if len(others) > _OTHERS else [])
+    shown = first_few(others, _OTHERS)
     head = (
         '<thead><tr><th>what</th><th>under</th><th class="n">tensors</th><th class="n">bytes</th><th></th></tr></thead>'
     )

@@ -27,6 +27,21 @@ def plural(number: int, noun: str, many: str | None = None) -> str:
     return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
 
 
+def percent(
+    part: int, whole: int, rounded: Callable[[float], str] | None = None, *, none: str = "0 %", empty: str = "100 %"
+) -> str:
+    """``99.9 %``: 100 only where nothing is missing, 0 only where nothing is there.
+
+    ``rounded`` writes what lies between, instead of at least 0.1 and at most 99.9; ``empty`` is a share of nothing.
+    """
+    if part == whole:
+        return "100 %" if whole else empty
+    if not part:
+        return none
+    share = 100 * part / whole
+    return f"{min(max(share, 0.1), 99.9):.1f} %" if rounded is None else f"{rounded(share)} %"
+
+
 def system_says(error: OSError) -> str:
     """Why the system did not open something, with a full stop; and who can help where that is not told by itself."""
     told = f"{error.strerror}."

@@ -1,10 +1,10 @@
-"""Numbers with their nouns, and lists that break off."""
+"""Numbers with their nouns, shares, and lists that break off."""
 
 from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.wording import and_more, and_so_on, beyond, first_few, listed, plural
+from ckptdoctor.wording import and_more, and_so_on, beyond, first_few, listed, percent, plural
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,24 @@ def test_a_sign_stands_for_others_that_nobody_counts(words: str, said: str) -> N
 def test_the_last_line_counts_the_others(most: int, lines: list[str]) -> None:
     """It is there only where others are."""
     assert first_few(["a", "b", "c"], most, before="… and ") == lines
+
+
+@pytest.mark.parametrize(
+    ("part", "said"), [(0, "0 %"), (1, "0.1 %"), (123_456, "12.3 %"), (999_999, "99.9 %"), (1_000_000, "100 %")]
+)
+def test_a_share_does_not_lie_about_the_ends(part: int, said: str) -> None:
+    """100 only when nothing is missing, 0 only when nothing is there."""
+    assert percent(part, 1_000_000) == said
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "said"), [(0, 0, "none"), (0, 4, "nothing"), (1, 4, "25.00 %"), (4, 4, "100 %")]
+)
+def test_what_lies_between_the_ends_is_rounded_as_asked(part: int, whole: int, said: str) -> None:
+    """The ends are the same for all, but for how nothing is said."""
+    assert percent(part, whole, lambda share: f"{share:.2f}", none="nothing", empty="none") == said
+
+
+def test_nothing_of_nothing_is_all() -> None:
+    """A target that wants nothing is fitted."""
+    assert percent(0, 0) == "100 %"

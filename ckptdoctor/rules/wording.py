@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from ckptdoctor import wording
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.facts import modules
 from ckptdoctor.wording import and_more as and_more
@@ -45,12 +46,13 @@ def abridged(words: Iterable[str], shown: int = SHOWN) -> str:
 
 def percent(part: int, whole: int) -> str:
     """A share, never rounded up to 100 % or down to 0 %: ``92.0 %``, ``> 99.9 %``."""
-    if part in (0, whole):
-        return "0 %" if part == 0 else "100 %"
-    share = 100 * part / whole
+    return wording.percent(part, whole, _rounded, empty="0 %")
+
+
+def _rounded(share: float) -> str:
     if share >= 99.95:
-        return "> 99.9 %"
-    return "< 0.1 %" if share < 0.05 else f"{share:.1f} %"
+        return "> 99.9"
+    return "< 0.1" if share < 0.05 else f"{share:.1f}"
 
 
 def shape(sizes: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.models.comparison import Comparison
 from ckptdoctor.tui.models.facts import Fact
 from ckptdoctor.tui.models.side_by_side import Beside, Entry, Fold, Head, Line
-from ckptdoctor.wording import and_more, beyond
+from ckptdoctor.wording import and_more, beyond, percent
 
 _NAMED = 4  # tied names that are written out
 _SHORTENED = 5_000  # names that are brought into patterns while somebody waits
@@ -121,8 +121,7 @@ def distances(numbers: Numbers) -> Iterator[Fact]:
 
 
 def _share(numbers: Numbers) -> str:
-    share = 100 * numbers.changed / numbers.elements
-    return f"{share:.0f} %" if numbers.changed == numbers.elements else f"{min(max(share, 0.1), 99.9):.1f} %"
+    return percent(numbers.changed, numbers.elements)
 
 
 def _name_told(comparison: Comparison, pair: Pair) -> Iterator[Fact]:
@@ -150,7 +149,10 @@ def _head(comparison: Comparison, line: Head) -> Iterator[Fact]:
     yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {count(line.differing)} differ"
     numbers = comparison.numbers(line.group)
     if numbers.changed:
-        yield "values", f"{count(numbers.changed)} of {plural(numbers.elements, 'element')} changed ({_share(numbers)})"
+        yield (
+            "values",
+            f"{count(numbers.changed)} of {plural(numbers.elements, 'element')} changed ({_share(numbers)})",
+        )
         yield from distances(numbers)
 
 

@@ -42,6 +42,11 @@ def percent(
     return f"{min(max(share, 0.1), 99.9):.1f} %" if rounded is None else f"{rounded(share)} %"
 
 
+def span(first: int, last: int) -> str:
+    """Neighbours among numbers, both ends included: ``0..22``; the number where it is one."""
+    return str(first) if first == last else f"{first}..{last}"
+
+
 def system_says(error: OSError) -> str:
     """Why the system did not open something, with a full stop; and who can help where that is not told by itself."""
     told = f"{error.strerror}."

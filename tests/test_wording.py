@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.wording import and_more, and_so_on, beyond, first_few, listed, percent, plural
+from ckptdoctor.wording import and_more, and_so_on, beyond, first_few, listed, percent, plural, span
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,9 @@ def test_what_lies_between_the_ends_is_rounded_as_asked(part: int, whole: int, s
 def test_nothing_of_nothing_is_all() -> None:
     """A target that wants nothing is fitted."""
     assert percent(0, 0) == "100 %"
+
+
+@pytest.mark.parametrize(("first", "last", "said"), [(3, 3, "3"), (0, 1, "0..1"), (0, 1_000, "0..1000")])
+def test_neighbours_are_written_by_their_ends(first: int, last: int, said: str) -> None:
+    """One number is no span; and indices have no comma."""
+    assert span(first, last) == said

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from ckptdoctor.wording import and_so_on
+from ckptdoctor.wording import and_so_on, span
 
 _ALTERNATIVES = 6  # names in one pair of braces before the rest is "…"
 
@@ -56,5 +56,5 @@ def _numbered(stem: str, values: list[int]) -> str:
     if len(values) == 1:
         return f"{stem}{values[0]}"
     if values[-1] - values[0] == len(values) - 1:
-        return f"{stem}{{{values[0]}..{values[-1]}}}"
+        return f"{stem}{{{span(values[0], values[-1])}}}"
     return f"{stem}{{{values[0]}…{values[-1]}}}"

@@ -131,6 +131,6 @@ def _places(tensor: Tensor, damage: Mapping[str, Damage]) -> Iterator[object]:
     """What tensors that change together have in common."""
     storage = tensor.storage
     if storage is not None:
-        yield storage.key if storage.key in damage else (storage.key, tensor.offset, tensor.shape, tensor.stride)
+        yield storage.key if storage.key in damage else tensor.place_id
     for part in tensor.parts:
         yield from _places(part, damage)

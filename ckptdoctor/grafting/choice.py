@@ -13,7 +13,6 @@ from ckptdoctor.facts.integrity import Damage
 from ckptdoctor.grafting.damage import Health, storages_of
 from ckptdoctor.grafting.recipe import Healed, heal
 from ckptdoctor.grafting.storages import Views, unlike
-from ckptdoctor.values.alike import big_endian
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ class Choice:
 
     def _views(self, storages: Mapping[str, Storage]) -> Views:
         """What is shown of these storages."""
-        views = Views((big_endian(self.mine[0]), big_endian(self.its[0])))
+        views = Views((self.mine[0].big_endian, self.its[0].big_endian))
         for tensor in self.mine[0].tensors:
             if not any(storage.key in storages for storage in storages_of(tensor)):
                 continue

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, StateDict, Tensor
+from ckptdoctor.checkpoint import Checkpoint, FileSource, StateDict, Tensor
 from ckptdoctor.edits.elements import View
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts import marks
@@ -142,7 +142,7 @@ def donor_of(base: Checkpoint, wanted: Wanted) -> Donor:
         raise RefusedError(f"{wanted.path} holds no adapter ({' or '.join(sorted(marks.ADAPTER_FILES))}).")
     with formats.opened(file) as (source, container):
         checkpoint = formats.read(source, container)
-    if any(each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes):
+    if checkpoint.big_endian:
         raise RefusedError(f"{file} is big-endian, and is not computed with; convert it first.")
     state_dict = next((each for each in checkpoint.state_dicts if adapter_in(each) is not None), None)
     adapter = adapter_in(state_dict) if state_dict is not None else None

@@ -11,7 +11,7 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
-from ckptdoctor.wording import PRINTABLE_BITS, count
+from ckptdoctor.wording import PRINTABLE_BITS, count, first_few
 
 # a screen: 24 lines of 80 characters
 MOST_LINES = 24
@@ -56,7 +56,7 @@ def _in_lines(name: str, told: list[tuple[str, object]]) -> str:
     rows = [f"    {key}={_shown(value, _LINE - 6 - len(key), 1)}," for key, value in told]
     room = MOST_LINES - 2
     if len(rows) > room:
-        rows = [*rows[: room - 1], f"    … {len(rows) - room + 1:,} more"]
+        rows = first_few(rows, room - 1, before="    … ")
     return "\n".join([f"{name}(", *rows, ")"])
 
 

@@ -1,6 +1,15 @@
-"""Numbers with their nouns, for every message, and why the system refused. Integers of any size are safe to show."""
+"""Numbers with their nouns, lists that break off, and why the system refused: the small words of every message.
+
+Integers of any size are safe to show.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
+
+T = TypeVar("T")
 
 # beyond this many bits an integer is described instead of printed: ``str`` refuses more than 4,300 digits
 PRINTABLE_BITS = 256
@@ -18,9 +27,75 @@ def plural(number: int, noun: str, many: str | None = None) -> str:
     return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
 
 
+def percent(
+    part: int, whole: int, rounded: Callable[[float], str] | None = None, *, none: str = "0 %", empty: str = "100 %"
+) -> str:
+    """``99.9 %``: 100 only where nothing is missing, 0 only where nothing is there.
+
+    ``rounded`` writes what lies between, instead of at least 0.1 and at most 99.9; ``empty`` is a share of nothing.
+    """
+    if part == whole:
+        return "100 %" if whole else empty
+    if not part:
+        return none
+    share = 100 * part / whole
+    return f"{min(max(share, 0.1), 99.9):.1f} %" if rounded is None else f"{rounded(share)} %"
+
+
+def span(first: int, last: int) -> str:
+    """Neighbours among numbers, both ends included: ``0..22``; the number where it is one."""
+    return str(first) if first == last else f"{first}..{last}"
+
+
 def system_says(error: OSError) -> str:
     """Why the system did not open something, with a full stop; and who can help where that is not told by itself."""
     told = f"{error.strerror}."
     if isinstance(error, PermissionError):
         return f"{told} Whoever owns it, or a folder that it lies in, can give leave to read it."
     return told
+
+
+def listed(items: Sequence[T], most: int | None = None, noun: str = "", *, say: Callable[[T], str] = str) -> str:
+    """Words joined as people do: ``a``, ``a and b``, ``a, b and c``; beyond ``most`` of them ``a, b and 3 more``."""
+    if most is not None and len(items) > most:
+        return and_more(items, most, noun, say=say)
+    *first, last = [say(item) for item in items] or [""]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def and_more(
+    items: Sequence[T],
+    most: int,
+    noun: str = "",
+    *,
+    say: Callable[[T], str] = str,
+    between: str = ", ",
+    before: str = " and ",
+    spelt: Callable[[int], str] = count,
+) -> str:
+    """``a, b and 3 more``: the first of a list in its own words, and what ``beyond`` says of the others."""
+    shown = between.join([say(item) for item in items[:most]])
+    return shown + beyond(len(items) - most, noun, before=before, spelt=spelt)
+
+
+def beyond(
+    number: int, noun: str = "", *, before: str = " and ", after: str = "", spelt: Callable[[int], str] = count
+) -> str:
+    """`` and 3 more``, `` and 1 more key``: what a list leaves out; "" where that is nothing.
+
+    ``spelt`` writes the number: ``str`` where thousands have no comma.
+    """
+    if number <= 0:
+        return ""
+    return f"{before}{spelt(number)} more{f' {noun}' if noun else ''}{'s' if noun and number > 1 else ''}{after}"
+
+
+def and_so_on(words: Iterable[str], most: int, *, between: str = ", ", end: str = ", …") -> str:
+    """``a, b, …``: the first words, and a sign that there are others where nobody counts them."""
+    first = list(islice(words, most + 1))
+    return between.join(first[:most]) + (end if len(first) > most else "")
+
+
+def first_few(lines: Sequence[str], most: int, *, before: str = "") -> list[str]:
+    """The first of several lines or entries; the last is ``3 more`` where there are others."""
+    return [*lines[:most], *filter(None, [beyond(len(lines) - most, before=before)])]

@@ -6,7 +6,7 @@ from dataclasses import field
 from enum import Enum
 
 from ckptdoctor.checkpoint.keypath import KeyPath
-from ckptdoctor.checkpoint.notes import Note
+from ckptdoctor.checkpoint.notes import Note, NoteKind
 from ckptdoctor.checkpoint.storage import Storage
 from ckptdoctor.checkpoint.tensor import Tensor
 from ckptdoctor.checkpoint.tree import Mapping, Node
@@ -132,3 +132,8 @@ class Checkpoint:
     bytes_read: int = 0
     container: Container | None = field(default=None, compare=False)
     asides: tuple[Aside, ...] = ()
+
+    @property
+    def big_endian(self) -> bool:
+        """Whether the values lie in the file in the other byte order: torch swaps them when it loads them."""
+        return any(note.kind is NoteKind.BIG_ENDIAN for note in self.notes)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import ROOT, KeyPath, Node, at, children, show_part, show_path
 from ckptdoctor.checkpoint.reshaping import tensors_in
 from ckptdoctor.errors import UsageError
+from ckptdoctor.wording import and_so_on
 
 _SHOWN = 8  # how many names a message offers before it breaks off
 
@@ -22,7 +23,7 @@ def find_root(tree: Node, text: str) -> KeyPath:
     found = _descend(tree, text.strip("/"))
     if found is None:
         names = [show_part(part) for part, _ in children(tree)]
-        offer = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        offer = and_so_on(names, _SHOWN)
         raise UsageError(f"There is no “{text}” in the checkpoint. Its top level holds {offer or 'nothing to enter'}.")
     return found
 

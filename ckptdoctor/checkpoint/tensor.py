@@ -10,6 +10,9 @@ from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.checkpoint.storage import Storage
 from ckptdoctor.noun import noun
 
+# the key of a storage, and the form in which it is seen
+ViewId = tuple[str, int, tuple[int, ...], tuple[int, ...], str]
+
 
 @noun
 class Tensor:
@@ -58,6 +61,25 @@ class Tensor:
         return inner + (self.numel * self.dtype.bits + 7) // 8
 
     @property
+    def form(self) -> tuple[int, tuple[int, ...], tuple[int, ...], str]:
+        """How it shows its storage: the same for two that see two equal storages alike."""
+        return self.offset, self.shape, self.stride, self.dtype.name
+
+    @property
+    def view_id(self) -> ViewId | None:
+        """The same for tensors that are one memory and see it alike, and for no others; None without a storage."""
+        if self.storage is None:
+            return None
+        return self.storage.key, self.offset, self.shape, self.stride, self.dtype.name
+
+    @property
+    def place_id(self) -> tuple[str, int, tuple[int, ...], tuple[int, ...]] | None:
+        """The same for tensors that see the same elements of one storage, whatever type they take them for."""
+        if self.storage is None:
+            return None
+        return self.storage.key, self.offset, self.shape, self.stride
+
+    @property
     def moved(self) -> bool:
         """Whether loading makes it on another device than the one its values are stored for: XLA has no storages."""
         if self.storage is not None:
@@ -100,3 +122,20 @@ def storage_span(tensor: Tensor) -> tuple[int, int]:
         return tensor.offset, tensor.offset
     last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride, strict=True))
     return tensor.offset, last + 1
+
+
+def byte_span(tensor: Tensor) -> tuple[int, int]:
+    """First byte and one past the last byte of its storage that the view touches."""
+    bits = tensor.dtype.bits
+    last = tensor.offset
+    for size, step in zip(tensor.shape, tensor.stride, strict=True):  # storage_span, for tens of thousands of tensors
+        if not size:
+            last = tensor.offset - 1
+            break
+        last += (size - 1) * step
+    return tensor.offset * bits // 8, ((last + 1) * bits + 7) // 8
+
+
+def shared_view(tensor: Tensor) -> ViewId | None:
+    """``view_id``; None where there are no elements that two could share, or where they are those of parts."""
+    return None if not tensor.numel or tensor.parts else tensor.view_id

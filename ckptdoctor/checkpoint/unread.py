@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ckptdoctor.checkpoint.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath
 from ckptdoctor.checkpoint.notes import Note, NoteKind
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import beyond
 
 UNREAD = frozenset({NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.FILE_OUTSIDE})
 # what lists every tensor with its shape in a file of its own, so that without the others only values are missing
@@ -46,5 +46,4 @@ def told_of(checkpoint: Checkpoint, notes: Sequence[Note]) -> str:
     """What is wrong with these files of it, without its path or a full stop: the first of them in their own words."""
     own = f"{checkpoint.path}: "
     said = "; ".join([note.message.removeprefix(own).rstrip(".") for note in notes[:_TOLD]])
-    rest = len(notes) - _TOLD
-    return f"{said}; and {plural(rest, 'more file')}" if rest > 0 else said
+    return said + beyond(len(notes) - _TOLD, "file", before="; and ")

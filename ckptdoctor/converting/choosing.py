@@ -33,6 +33,7 @@ from ckptdoctor.formats.compose.safetensors import Entry, code_of
 from ckptdoctor.formats.compose.strided import refusal
 from ckptdoctor.formats.compose.ties import owners
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import first_few
 
 _LISTED = 10  # what is refused is named one by one up to here
 _METADATA = "_metadata"
@@ -268,9 +269,8 @@ def _refuse(trouble: Sequence[tuple[str, str]], what: str, way: str) -> None:
     if not trouble:
         return
     number = "one thing" if len(trouble) == 1 else f"{len(trouble):,} things"
-    lines = [f"{number} in it cannot be written into {what}", *[f"  {name} {why}" for name, why in trouble[:_LISTED]]]
-    lines += [f"  … and {len(trouble) - _LISTED:,} more"] if len(trouble) > _LISTED else []
-    raise RefusedError("\n".join([*lines, f"  choose: {way}"]))
+    lines = first_few([f"  {name} {why}" for name, why in trouble], _LISTED, before="  … and ")
+    raise RefusedError("\n".join([f"{number} in it cannot be written into {what}", *lines, f"  choose: {way}"]))
 
 
 def with_owners(

@@ -28,6 +28,7 @@ from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.directories.overlay import Overlay
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.same_contents import first_difference
+from ckptdoctor.wording import and_more
 from ckptdoctor.writing import Literal, Part, Recipe
 
 _FORMAT = ("format", "pt")
@@ -90,8 +91,7 @@ def _left_out(node: Node, apart: Flat) -> list[str]:
 
 
 def _places(paths: Sequence[KeyPath]) -> str:
-    more = f" and {len(paths) - _LISTED:,} more" if len(paths) > _LISTED else ""
-    return ", ".join(map(show_path, paths[:_LISTED])) + more
+    return and_more(paths, _LISTED, say=show_path)
 
 
 def _extra(texts: Mapping[str, str], request: ConvertRequest, given: Inputs) -> list[Part]:

@@ -10,6 +10,7 @@ from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity
 from ckptdoctor.errors import WriteError
+from ckptdoctor.wording import and_more
 from ckptdoctor.writing import Part, publish_together
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.system import sync_directory
@@ -49,8 +50,8 @@ def _insist_on_room(parts: Sequence[Part], path: str, output: str, force: bool) 
     ours = {os.path.basename(part.output) for part in parts}
     stale = sorted(name for name in os.listdir(path) if _WEIGHTS.fullmatch(name) and name not in ours)
     if stale:
-        more = f" and {len(stale) - 1} more" if len(stale) > 1 else ""
-        raise WriteError(f"{output} holds other weights ({stale[0]}{more}); delete them, or give another folder.")
+        names = and_more(stale, 1, spelt=str)
+        raise WriteError(f"{output} holds other weights ({names}); delete them, or give another folder.")
 
 
 def _publish_new(parts: Sequence[Part], path: str, output: str, identity: FileIdentity | None) -> None:

@@ -73,7 +73,7 @@ def inputs(paths: Sequence[str], root: str | None = None, names: Sequence[str] =
     with ExitStack() as stack:
         pairs = [_read(stack, path, root if len(paths) == 1 else None) for path in paths]
         checkpoints, sources = tuple([one for one, _ in pairs]), tuple([other for _, other in pairs])
-        swapped = {any(note.kind is NoteKind.BIG_ENDIAN for note in each.notes) for each in checkpoints}
+        swapped = {each.big_endian for each in checkpoints}
         if len(swapped) > 1:
             raise RefusedError("Some of the files are big-endian and others are not; convert those on their own first.")
         file = _file(checkpoints[0], sources[0])

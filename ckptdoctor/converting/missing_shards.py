@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.unread import unheld
 from ckptdoctor.formats.directories.names import shard_sets
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_more
 
 _SETS = 20  # sets of numbered files that are looked at; whoever has more of them names no checkpoint
 _NAMED = 4  # of those that are lacking, how many are named
@@ -25,7 +25,5 @@ def absent(paths: Sequence[str], checkpoints: Sequence[Checkpoint]) -> tuple[str
 
 
 def _ungiven(folder: str, names: Sequence[str]) -> str:
-    shown = ", ".join([os.path.join(folder, name) for name in names[:_NAMED]])
-    rest = len(names) - _NAMED
-    more = f" and {plural(rest, 'more shard')}" if rest > 0 else ""
-    return f"{shown}{more}, which {'is' if len(names) == 1 else 'are'} not among the files"
+    shown = and_more(names, _NAMED, "shard", say=lambda name: os.path.join(folder, name))
+    return f"{shown}, which {'is' if len(names) == 1 else 'are'} not among the files"

@@ -13,6 +13,7 @@ from ckptdoctor.edits.conversion import Twins
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import beyond
 
 _SHOWN = 3  # pairs of names in a refusal
 
@@ -97,7 +98,7 @@ def _digested(given: Inputs, likely: list[_Member]) -> Iterator[list[_Member]]:
 
 
 def _refusal(request: ConvertRequest, whole: Twins) -> RefusedError:
-    more = f" and {whole.number - len(whole.names):,} more" if whole.number > len(whole.names) else ""
+    more = beyond(whole.number - len(whole.names))
     names = ", ".join([f"{one} = {other}" for one, other in whole.names])
     return RefusedError(
         f"the same weights would be written twice: every tensor of {whole.one} has an equal twin in {whole.other}, "

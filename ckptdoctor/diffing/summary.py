@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Verdict
 from ckptdoctor.facts.parameters import BUFFERS
 from ckptdoctor.facts.shapes.kinds import is_head
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import listed, plural
 
 _NAMED = 4  # modules that are named one by one
 _ATTENTION = (
@@ -52,9 +52,9 @@ def _weights(found: Difference, weights: Sequence[Pair]) -> str:
         where = _where([pair.name for pair in reshaped])
         turned = " (perhaps transposed)" if all(pair.perhaps_transposed for pair in reshaped) else ""
         text = f"{plural(len(reshaped), 'tensor')} in {where} {_has(len(reshaped))} another shape{turned}"
-        return f"{text}, the rest {'has ' + _listed(ways) if ways else 'fits'}; {unread}"
+        return f"{text}, the rest {'has ' + listed(ways) if ways else 'fits'}; {unread}"
     if ways:
-        return f"the same tensors, but {_listed(ways)}; {unread}"
+        return f"the same tensors, but {listed(ways)}; {unread}"
     return f"the same names, shapes and dtypes; {unread}"
 
 
@@ -70,7 +70,7 @@ def _told(found: Difference, weights: Sequence[Pair]) -> str:
         text = f"{len(unknown):,} of {plural(len(weights), 'tensor')} could not be compared"
         changed = len(apart) - len(unknown)
         return f"{text}, {changed:,} changed" if changed else text
-    tail = f" ({_listed(ways)} as well)" if ways else ""
+    tail = f" ({listed(ways)} as well)" if ways else ""
     return f"{_shape_of_change(found, weights, apart)}{tail}"
 
 
@@ -81,7 +81,7 @@ def _same(weights: Sequence[Pair], ways: Sequence[str]) -> str:
     if not ways:
         return "equal within the tolerances" if close else "identical, bit for bit"
     exact = ", within the tolerances" if close else ", exactly converted" if Verdict.ROUNDED in verdicts else ""
-    return f"same weights, {_listed(ways)}{exact}"
+    return f"same weights, {listed(ways)}{exact}"
 
 
 def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequence[Pair]) -> str:
@@ -90,7 +90,7 @@ def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequen
     rest = "the rest is bit-equal" if _exact(weights, changed) else "the rest is the same"
     if len(changed) < len(weights):
         if all(map(_is_of_the_head, names)) and len(_modules(names)) <= _NAMED:
-            return f"identical but for the head ({_listed(_modules(names))})"
+            return f"identical but for the head ({listed(_modules(names))})"
         if all(name.rpartition(".")[2] in _STATISTICS for name in names):
             return f"identical but for running statistics and counters ({plural(len(names), 'tensor')})"
     low = _low_rank(found, names)
@@ -101,7 +101,7 @@ def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequen
         return f"{every} changed{_how_far(changed)}"
     whole = _whole({pair.name for pair in weights}, set(names))
     if whole is not None and len(whole) <= _NAMED:
-        return f"all of {_listed(whole)} changed; {rest}"
+        return f"all of {listed(whole)} changed; {rest}"
     return f"{len(changed):,} of {len(weights):,} tensors changed (in {_where(names)}); {rest}"
 
 
@@ -176,7 +176,7 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
     sides = [("A", found.a.unread, found.added), ("B", found.b.unread, found.removed)]
     without = [side for side, unread, others in sides if unread and not any(each.lost for each in others)]
     if without:
-        yield f"files of {_listed(without)} are missing or damaged"
+        yield f"files of {listed(without)} are missing or damaged"
     rest = [pair for pair in found.pairs if not pair.weights] if weights and weights[0].weights else []
     apart = [pair for pair in rest if not pair.alike]
     if apart:
@@ -204,17 +204,13 @@ def _where(names: Sequence[str]) -> str:
     """The modules, when they are few; else what all have in common, or how many."""
     modules = _modules(names)
     if len(modules) <= _NAMED:
-        return _listed(modules)
+        return listed(modules)
     tops = list(dict.fromkeys([name.split(".")[0] for name in modules]))
-    return _listed(tops) if len(tops) <= _NAMED else f"{len(modules):,} modules"
+    return listed(tops) if len(tops) <= _NAMED else f"{len(modules):,} modules"
 
 
 def _modules(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([name.rpartition(".")[0] or name for name in names]))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _whole(every: set[str], changed: set[str]) -> list[str] | None:

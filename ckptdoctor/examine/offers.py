@@ -20,7 +20,7 @@ from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.rules.registry import all_rules
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import beyond, plural
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan
@@ -148,7 +148,7 @@ def _is_towards(finding: Finding, alone: Collection[str], explained: Collection[
 
 def _offer(group: Sequence[Finding], alone: Collection[str]) -> Offer:
     first = group[0]
-    more = f" (and {len(group) - 1:,} more)" if len(group) > 1 else ""
+    more = beyond(len(group) - 1, before=" (and ", after=")")
     severity = max([each.severity for each in group], key=lambda each: each.rank)
     offer = Offer(first.code, first.name, severity, None, first.message + more)
     if first.fix is None or not first.fix.edits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptdoctor.explain.load_error import LoadError
 from ckptdoctor.explain.text import Text
+from ckptdoctor.wording import and_so_on, plural
 
 _SHOWN = 3
 _QUOTED = 130  # characters of a warning
@@ -28,8 +29,7 @@ def also_of(code: str) -> tuple[str, ...]:
 
 def some_keys(keys: list[str]) -> str:
     """How many keys, and the first of them."""
-    shown = ", ".join(keys[:_SHOWN])
-    return f"{len(keys):,} key{'s' * (len(keys) != 1)} ({shown}{', …' * (len(keys) > _SHOWN)})"
+    return f"{plural(len(keys), 'key')} ({and_so_on(keys, _SHOWN)})"
 
 
 def line_of(error: LoadError, text: Text) -> str:
@@ -41,7 +41,7 @@ def line_of(error: LoadError, text: Text) -> str:
 def words_of(error: LoadError) -> str:
     """The error in one line, in torch's words, abridged."""
     parts = [
-        f"{name} key(s) in state_dict: {', '.join(keys[:_SHOWN])}{', …' * (len(keys) > _SHOWN)}"
+        f"{name} key(s) in state_dict: {and_so_on(keys, _SHOWN)}"
         for name, keys in (("Missing", error.missing), ("Unexpected", error.unexpected))
         if keys
     ]

@@ -18,6 +18,7 @@ from ckptdoctor.explain.named_pairs import of_change, of_pairs
 from ckptdoctor.explain.pairs import COUNTER, Pairs, bare, cut_pairs, name_pairs
 from ckptdoctor.explain.text import Text
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import and_so_on
 
 _SHOWN = 3
 _DEPTH = 6  # tokens of a prefix that are tried
@@ -136,9 +137,9 @@ def _nested_parts(rest: _Rest) -> Iterator[Cause]:
     if not parts or 2 * len(covered) < len(rest.missing) or len(covered) < len(parts):
         return
     rest.without(covered, parts | (top & _BESIDE))
-    names = ", ".join(sorted(parts)[:_SHOWN])
+    names = and_so_on(sorted(parts), _SHOWN)
     meaning = (
-        f"the file holds one state dict for each part of the model ({names}{', …' * (len(parts) > _SHOWN)}), and"
+        f"the file holds one state dict for each part of the model ({names}), and"
         " load_state_dict wants one for all of it"
     )
     chosen = "".join(f'"{part}", ' for part in sorted(parts))

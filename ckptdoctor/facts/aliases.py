@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.tensor import ViewId, shared_view
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.noun import noun
 
 _DEPTH = 32  # tokens of a key that are compared: keys of a million dots must not cost a million steps each
-
-View = tuple[str, int, tuple[int, ...], tuple[int, ...], str]
 
 
 @noun
@@ -47,13 +45,13 @@ def aliases(comparison: Comparison, unexpected: Iterable[str]) -> tuple[Alias, .
 def _pairs(comparison: Comparison, unexpected: Iterable[str]) -> list[tuple[str, str]]:
     """Unexpected keys, each with a key that fits, views the same elements, and differs in exactly one token."""
     here = comparison.cured.here
-    views = [(key, view) for key in unexpected if (view := _view(here[key])) is not None]
+    views = [(key, view) for key in unexpected if (view := shared_view(here[key])) is not None]
     wanted = {view for _, view in views}
     storages = {view[0] for view in wanted}
-    kept: dict[View, list[str]] = {}
+    kept: dict[ViewId, list[str]] = {}
     for key in comparison.cured.fits if views else ():
         storage = here[key].storage
-        if storage is not None and storage.key in storages and (view := _view(here[key])) in wanted:
+        if storage is not None and storage.key in storages and (view := shared_view(here[key])) in wanted:
             kept.setdefault(view, []).append(key)
     found = []
     for key, view in views:
@@ -61,13 +59,6 @@ def _pairs(comparison: Comparison, unexpected: Iterable[str]) -> list[tuple[str,
         if twin is not None:
             found.append((key, twin))
     return found
-
-
-def _view(tensor: Tensor) -> View | None:
-    """What two tensors have in common that are one; None where there are no elements to share."""
-    if tensor.storage is None or not tensor.numel or tensor.parts:
-        return None
-    return tensor.storage.key, tensor.offset, tensor.shape, tensor.stride, tensor.dtype.name
 
 
 def _differing(one: str, other: str) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage, Tensor
+from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.facts.once import once
 from ckptdoctor.noun import noun
 
@@ -55,7 +56,7 @@ def storage_use(tensors: Iterable[Tensor]) -> Iterator[StorageUse]:
     for key, first in firsts.items():
         if first.storage is not None:
             group = several.get(key, [first])
-            yield StorageUse(first.storage, tuple(group), _united([_byte_span(each) for each in group]))
+            yield StorageUse(first.storage, tuple(group), _united([byte_span(each) for each in group]))
 
 
 def bloated(tensors: Iterable[Tensor]) -> tuple[list[StorageUse], int]:
@@ -66,7 +67,7 @@ def bloated(tensors: Iterable[Tensor]) -> tuple[list[StorageUse], int]:
     for key, first in firsts.items():
         if first.storage is not None:
             total += first.storage.nbytes
-            start, stop = _byte_span(first)
+            start, stop = byte_span(first)
             if stop - start < first.storage.nbytes:
                 suspects += several.get(key, [first])
     return [use for use in storage_use(suspects) if use.wasted], total
@@ -93,21 +94,9 @@ def _by_storage(tensors: Iterable[Tensor]) -> tuple[dict[str, Tensor], dict[str,
     return firsts, several
 
 
-def _byte_span(tensor: Tensor) -> tuple[int, int]:
-    """First byte and one past the last byte of its storage that the view touches."""
-    bits = tensor.dtype.bits
-    last = tensor.offset
-    for size, step in zip(tensor.shape, tensor.stride, strict=True):  # storage_span, for tens of thousands of tensors
-        if not size:
-            last = tensor.offset - 1
-            break
-        last += (size - 1) * step
-    return tensor.offset * bits // 8, ((last + 1) * bits + 7) // 8
-
-
 def _overlapping(tensors: list[Tensor]) -> list[list[Tensor]]:
     """Runs of tensors whose spans meet; tensors without elements share nothing."""
-    spans = sorted([(*_byte_span(tensor), index) for index, tensor in enumerate(tensors) if tensor.numel])
+    spans = sorted([(*byte_span(tensor), index) for index, tensor in enumerate(tensors) if tensor.numel])
     runs: list[list[int]] = []
     reach = -1
     for start, stop, index in spans:
@@ -120,8 +109,7 @@ def _overlapping(tensors: list[Tensor]) -> list[list[Tensor]]:
 
 
 def _same_view(tensors: list[Tensor]) -> bool:
-    views = {(each.offset, each.shape, each.stride, each.dtype.name) for each in tensors}
-    return len(views) == 1
+    return len({each.view_id for each in tensors}) == 1
 
 
 def _united(spans: list[tuple[int, int]]) -> int:

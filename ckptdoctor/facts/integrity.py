@@ -106,12 +106,13 @@ def integrity_bytes(checkpoint: Checkpoint, source: Source) -> int:
 
 
 def _twins(checkpoint: Checkpoint, source: Source, count: Callable[[int], None]) -> Iterator[Pair]:
-    from ckptdoctor.facts.same_bytes import is_readable, same
+    from ckptdoctor.facts.same_bytes import compared
     from ckptdoctor.facts.ties import Pair, pairs  # which needs what speaks of this module
 
     for pair in pairs(checkpoint):
-        if pair.same is None and is_readable(pair.head) and is_readable(pair.embedding):
-            yield Pair(pair.head, pair.embedding, same(pair.head, pair.embedding, source, count=count))
+        same = compared(pair.head, pair.embedding, source, count=count) if pair.same is None else None
+        if same is not None:
+            yield Pair(pair.head, pair.embedding, same)
 
 
 class _Reader:

@@ -51,8 +51,7 @@ def _marks(tensor: Tensor) -> list[tuple[object, ...]]:
     storage = tensor.storage
     if storage is None or tensor.parts:
         return []
-    form = (tensor.shape, tensor.stride, tensor.dtype.name)
-    marks: list[tuple[object, ...]] = [("view", storage.key, tensor.offset, *form)]
+    marks: list[tuple[object, ...]] = [("view", tensor.view_id)]
     if storage.crc32 is not None and tensor.offset == 0 and tensor.nbytes == storage.nbytes:
-        marks.append(("bytes", storage.crc32, *form))
+        marks.append(("bytes", storage.crc32, tensor.form))
     return marks

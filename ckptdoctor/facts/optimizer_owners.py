@@ -10,6 +10,7 @@ from itertools import pairwise
 from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, clashes
 from ckptdoctor.facts.parameters import Candidate, ordered
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import and_more
 
 Shape = tuple[int, ...]
 
@@ -91,8 +92,7 @@ def _doubt(shapes: Sequence[Shape | None], here: Sequence[Candidate]) -> NoRemap
     names = [each.key for each in here if None in wanted or each.shape in wanted]
     if not names:
         return NoRemapError("what it keeps has shapes that no parameter has")
-    more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
-    return NoRemapError(f"shapes do not tell which of {', '.join(names[:3])}{more} its states belong to")
+    return NoRemapError(f"shapes do not tell which of {and_more(names, 3)} its states belong to")
 
 
 def _placed(optimizer: SavedOptimizer, here: Sequence[Candidate]) -> list[str] | None:

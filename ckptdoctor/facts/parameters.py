@@ -76,12 +76,12 @@ def only_model(checkpoint: Checkpoint) -> StateDict | None:
 
 def _untied(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     """Each tensor once: those with one and the same view of a storage are one."""
-    seen: set[tuple[str, int, tuple[int, ...], tuple[int, ...]]] = set()
+    seen: set[object] = set()
     for tensor in tensors:
         if tensor.storage is None or not tensor.numel:
             yield tensor
             continue
-        view = (tensor.storage.key, tensor.offset, tensor.shape, tensor.stride)
+        view = tensor.place_id
         if view not in seen:
             seen.add(view)
             yield tensor

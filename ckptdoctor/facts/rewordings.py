@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ckptdoctor.facts.likeness import Tokens
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import and_more
 
 _NUMBER = re.compile(r"[0-9]+")
 _SHOWN = 8
@@ -43,9 +44,7 @@ def describe(rewordings: Iterable[Rewording]) -> str:
     for each in dict.fromkeys(rewordings):
         old, new = ".".join(each.old), ".".join(each.new)
         groups.setdefault((template(old), template(new)), []).append((old, new))
-    said = [_said(names) for names in groups.values()]
-    more = f" and {len(said) - _SHOWN:,} more" if len(said) > _SHOWN else ""
-    return ", ".join(said[:_SHOWN]) + more
+    return and_more(list(groups.values()), _SHOWN, say=_said)
 
 
 def _said(names: Sequence[tuple[str, str]]) -> str:

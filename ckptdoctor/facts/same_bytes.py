@@ -60,6 +60,17 @@ def same(
     return True
 
 
+def compared(
+    one: Tensor,
+    other: Tensor,
+    source: Source,
+    base: Source | None = None,
+    count: Callable[[int], None] = lambda done: None,
+) -> bool | None:
+    """``same`` of any two tensors; None where those of one of them cannot be read as they lie."""
+    return same(one, other, source, base, count) if is_readable(one) and is_readable(other) else None
+
+
 def digest(source: Source, tensor: Tensor) -> bytes:
     """What only the same bytes give."""
     from hashlib import sha256

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.tensor import shared_view
 from ckptdoctor.facts.ties import EMBEDDING, HEAD, same_bytes
 
 
@@ -16,10 +17,10 @@ def twins_of(here: Mapping[str, Tensor], others: Iterable[str], wanted: Sequence
     """
     firsts: dict[object, str] = {}
     for key in wanted:
-        firsts.setdefault(_view(here[key]), key)
+        firsts.setdefault(shared_view(here[key]), key)
     found: dict[str, str] = {}
     for key in others:
-        view = _view(here[key])
+        view = shared_view(here[key])
         twin = firsts.get(view) if view is not None else None
         if twin is None and HEAD.search(key):
             twin = next((each for each in wanted if EMBEDDING.search(each) and _same(here[key], here[each])), None)
@@ -30,15 +31,8 @@ def twins_of(here: Mapping[str, Tensor], others: Iterable[str], wanted: Sequence
 
 def is_one(tensor: Tensor, other: Tensor) -> bool:
     """Whether both show the same elements of one storage."""
-    view = _view(tensor)
-    return view is not None and view == _view(other)
-
-
-def _view(tensor: Tensor) -> tuple[object, ...] | None:
-    """What two tensors have in common that are one; None where there are no elements to share."""
-    if tensor.storage is None or not tensor.numel or tensor.parts:
-        return None
-    return tensor.storage.key, tensor.offset, tensor.shape, tensor.stride, tensor.dtype.name
+    view = shared_view(tensor)
+    return view is not None and view == shared_view(other)
 
 
 def _same(head: Tensor, table: Tensor) -> bool:

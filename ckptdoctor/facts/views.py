@@ -12,4 +12,4 @@ def view_of(tensor: Tensor) -> Hashable:
     storage = tensor.storage
     if storage is None or storage.extent is None or tensor.parts or tensor.chunks:
         return tensor.path
-    return storage.extent, tensor.offset, tensor.shape, tensor.stride, tensor.dtype.name, tensor.details
+    return storage.extent, tensor.form, tensor.details

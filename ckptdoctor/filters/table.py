@@ -203,6 +203,5 @@ def _grouped(tensors: Sequence[Tensor], rows: Iterable[int]) -> dict[object, lis
     for row in rows:
         each = tensors[row]
         if each.storage is not None and 0 not in each.shape:
-            view = (each.storage.key, each.offset, each.shape, each.stride, each.dtype.name)
-            groups.setdefault(view, []).append(row)
+            groups.setdefault(each.view_id, []).append(row)
     return groups

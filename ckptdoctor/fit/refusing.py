@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Alignment, Comparison
 from ckptdoctor.findings import Finding, Severity
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_more, plural
 
 _SHOWN = 5  # keys, and findings, that are named one by one
 _FAMILIES = ("R", "S", "W", "N", "P204")  # rules on names, shapes and structure, and on modules pickled whole
@@ -54,8 +54,7 @@ def _shapes(comparison: Comparison, now: Alignment, key: str) -> str:
 def _named(what: str, keys: Sequence[str]) -> list[str]:
     if not keys:
         return []
-    more = f" and {len(keys) - _SHOWN:,} more" if len(keys) > _SHOWN else ""
-    return [f"  {what}: {', '.join(keys[:_SHOWN])}{more}"]
+    return [f"  {what}: {and_more(keys, _SHOWN)}"]
 
 
 def _telling(comparison: Comparison, findings: Iterable[Finding]) -> list[Finding]:

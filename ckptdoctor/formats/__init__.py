@@ -25,7 +25,7 @@ from ckptdoctor.errors import (
     UnreadableError,
 )
 from ckptdoctor.formats.registry import built_in, folders, format_named, plugged_in
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import listed, plural
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.formats.wrapped.front import Front
@@ -243,9 +243,7 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     if what_is_left is None:
         article = "an" if container.format[:1].lower() in "aeiou" else "a"
         kind = f"{article} {container.format}" if container.format else "no checkpoint that is known"
-        raise NotACheckpointError(
-            f"{container.path} is {kind}: only {', '.join(_WRITTEN[:-1])} and {_WRITTEN[-1]} files can be salvaged."
-        )
+        raise NotACheckpointError(f"{container.path} is {kind}: only {listed(_WRITTEN)} files can be salvaged.")
     checkpoint: Checkpoint = what_is_left(source, container)
     return replace(checkpoint, size=container.size, identity=source.identity, container=container)
 

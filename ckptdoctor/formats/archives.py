@@ -9,7 +9,7 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.central import read_entries
-from ckptdoctor.formats.torch_zip.data import check_readable, read_record
+from ckptdoctor.formats.torch_zip.data import BIG_ENDIAN, check_readable, read_record
 from ckptdoctor.formats.torch_zip.end import find_end
 from ckptdoctor.formats.torch_zip.local import check_records
 from ckptdoctor.formats.torch_zip.record import Record, shown
@@ -94,8 +94,7 @@ def order_notes(source: Source, archive: Archive, folder: str) -> tuple[Note, ..
     name = f"{folder}byteorder"
     if name not in archive.found or archive.read(source, name, _WORD_BYTES) != b"big":
         return ()
-    message = "the values were written in big-endian byte order; torch swaps them when it loads them"
-    return (Note(NoteKind.BIG_ENDIAN, message, shown(name)),)
+    return (Note(NoteKind.BIG_ENDIAN, BIG_ENDIAN, shown(name)),)
 
 
 class RecordStorages:

@@ -14,7 +14,6 @@ from ckptdoctor.grafting.damage import Health, storages_of
 from ckptdoctor.grafting.recipe import Healed, heal
 from ckptdoctor.grafting.storages import Views, unlike
 from ckptdoctor.noun import noun
-from ckptdoctor.values.alike import big_endian
 
 
 @noun(frozen=False)
@@ -74,7 +73,7 @@ class Choice:
 
     def _views(self, storages: Mapping[str, Storage]) -> Views:
         """What is shown of these storages."""
-        views = Views((big_endian(self.mine[0]), big_endian(self.its[0])))
+        views = Views((self.mine[0].big_endian, self.its[0].big_endian))
         for tensor in self.mine[0].tensors:
             if not any(storage.key in storages for storage in storages_of(tensor)):
                 continue
@@ -132,6 +131,6 @@ def _places(tensor: Tensor, damage: Mapping[str, Damage]) -> Iterator[object]:
     """What tensors that change together have in common."""
     storage = tensor.storage
     if storage is not None:
-        yield storage.key if storage.key in damage else (storage.key, tensor.offset, tensor.shape, tensor.stride)
+        yield storage.key if storage.key in damage else tensor.place_id
     for part in tensor.parts:
         yield from _places(part, damage)

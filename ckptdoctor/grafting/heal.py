@@ -35,7 +35,7 @@ from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import require_local
 from ckptdoctor.values.alike import alike
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_so_on, first_few, listed, plural
 from ckptdoctor.writing.target import resolve
 
 _NAMED = 3  # tensors that a message names
@@ -122,7 +122,7 @@ def _damaged(stack: ExitStack, request: GraftRequest) -> _Opened:
         raise RefusedError("\n".join([error.message, *_two_commands(request)])) from error
     require_own_values(checkpoint)
     if checkpoint.format not in _WRITTEN:
-        known = f"{', '.join(_WRITTEN[:-1])} and {_WRITTEN[-1]}"
+        known = listed(_WRITTEN)
         raise RefusedError(f"{path} is a {checkpoint.format}: only {known} files can be healed in their places.")
     return _Opened(path, source, container, checkpoint, _root(checkpoint, request.root))
 
@@ -270,9 +270,9 @@ def _insist(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
     stays = [f"  {show_path(each.path)} {each.trouble}, and {each.why}" for each in report.left]
     if report.left and (request.keys or not report.grafted):
         what = "what was named" if request.keys else "what is damaged"
-        more = [f"  and {len(stays) - _NAMED:,} more"] if len(stays) > _NAMED else []
         seen = [f"not examined: {report.unexamined}"] if report.unexamined else []
-        raise RefusedError("\n".join([f"{request.donor} cannot stand for {what}:", *stays[:_NAMED], *more, *seen]))
+        lines = [f"{request.donor} cannot stand for {what}:", *first_few(stays, _NAMED, before="  and "), *seen]
+        raise RefusedError("\n".join(lines))
     if not report.mixture or request.unsafe:
         return
     denied = any(each.denied for each in choice.made.values())
@@ -298,11 +298,10 @@ def _against(request: GraftRequest, report: GraftReport, denied: bool) -> Iterat
         f"{request.from_root} is no copy of {request.root}" if one_file else f"{request.donor} is no copy of that save"
     )
     if likeness.unlike:
-        names = ", ".join(map(show_path, likeness.unlike[:_NAMED]))
-        more = ", …" if len(likeness.unlike) > _NAMED else ""
+        names = and_so_on(map(show_path, likeness.unlike), _NAMED)
         yield (
             f"{copy}: of the {plural(likeness.compared, 'other tensor')} that both have, {len(likeness.unlike):,} "
-            f"differ{'s' if len(likeness.unlike) == 1 else ''} ({names}{more}){_as_what(likeness, one_file)}."
+            f"differ{'s' if len(likeness.unlike) == 1 else ''} ({names}){_as_what(likeness, one_file)}."
         )
     elif not likeness.equal:
         yield f"Nothing shows that {request.donor} is a copy of that save: there is no other tensor that both have."

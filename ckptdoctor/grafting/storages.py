@@ -8,7 +8,7 @@ from dataclasses import field, replace
 
 from ckptdoctor.checkpoint import KeyPath, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.checkpoint.tensor import is_contiguous
+from ckptdoctor.checkpoint.tensor import byte_span, is_contiguous
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.checksums import Bytes
 from ckptdoctor.formats.compose.reading import of_storage
@@ -33,11 +33,6 @@ class View:
     def start(self) -> int:
         """The first byte in the storage."""
         return self.mine.offset * self.mine.dtype.bits // 8
-
-    @property
-    def place(self) -> object:
-        """The same for views of the same elements."""
-        return self.mine.offset, self.mine.shape, self.mine.stride, self.mine.dtype.name
 
 
 @noun
@@ -96,14 +91,14 @@ class Views:
     def some(self, storage: Storage, paths: Iterable[KeyPath]) -> list[Patch]:
         """What some tensors show of a sound storage. Raises RefusedError where others show part of it as well."""
         wanted = set(paths)
-        places = {view.place for view in self.on[storage.key] if view.path in wanted}
-        patches = self._made([view for view in self.on[storage.key] if view.place in places])
+        places = {view.mine.view_id for view in self.on[storage.key] if view.path in wanted}
+        patches = self._made([view for view in self.on[storage.key] if view.mine.view_id in places])
         starts = [patch.start for patch in patches]
         ends = [patch.start + patch.nbytes for patch in patches]
         for view in self.on[storage.key]:
-            first, last = _span(view.mine)
+            first, last = byte_span(view.mine)
             before = bisect_left(starts, last) - 1  # the last one that begins in front of the view's end
-            if view.place not in places and view.mine.numel and before >= 0 and ends[before] > first:
+            if view.mine.view_id not in places and view.mine.numel and before >= 0 and ends[before] > first:
                 raise RefusedError(f"{show_path(view.path)} shares some of its bytes: name both with --key")
         if any(end > start for end, start in zip(ends, starts[1:], strict=False)):
             raise RefusedError("it shares some of its bytes with another one that was named")
@@ -114,7 +109,7 @@ class Views:
         groups: dict[object, list[View]] = {}
         for view in views:
             if view.mine.numel:
-                groups.setdefault(view.place, []).append(view)
+                groups.setdefault(view.mine.view_id, []).append(view)
         patches = []
         for group in groups.values():
             made = [Patch(group[0].start, self._elements(group[0].mine, each)) for each in _distinct(group)]
@@ -198,12 +193,6 @@ def _all_of(storage: Storage) -> tuple[Segment, ...]:
     if storage.compressed:
         return (Generated(storage.nbytes, of_storage(storage, 0, storage.nbytes)),)
     return (Copy(storage.extent.offset, storage.nbytes, storage.extent.file),) if storage.nbytes else ()
-
-
-def _span(tensor: Tensor) -> tuple[int, int]:
-    """First byte and one past the last that a tensor shows of its storage."""
-    last = tensor.offset + sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride, strict=True))
-    return tensor.offset * tensor.dtype.bits // 8, ((last + 1) * tensor.dtype.bits + 7) // 8
 
 
 def _distinct(group: Sequence[View]) -> list[Tensor | None]:

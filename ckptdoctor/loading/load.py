@@ -35,7 +35,7 @@ from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import faults_of, require_sound
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import make_tensor
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import beyond
 
 _SIZE_BITS = 63
 
@@ -67,7 +67,7 @@ def load(path: str | os.PathLike[str], *, strict: bool = True) -> Any:
         contents = builder.build(checkpoint.tree)
         faults = [*_unread(checkpoint), *[note.message for note in faults_of(checkpoint, source)], *builder.damaged]
         if faults:
-            more = f", and {plural(len(faults) - 1, 'more fault')}" if len(faults) > 1 else ""
+            more = beyond(len(faults) - 1, "fault", before=", and ")
             warnings.warn(f"{checkpoint.path} is damaged: {faults[0].rstrip('.')}{more}.", stacklevel=3)
         return contents
 

@@ -7,7 +7,7 @@ import sys
 import zlib
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Storage
+from ckptdoctor.checkpoint import Checkpoint, Source, Storage
 from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.loading.runs import Runs
 from ckptdoctor.wording import plural, system_says
@@ -31,7 +31,7 @@ class StorageReader:
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
         self._source = source
-        self.swapped = any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)
+        self.swapped = checkpoint.big_endian
         self._made: dict[str, torch.UntypedStorage] = {}
         self._maps: dict[str, tuple[mmap.mmap, torch.UntypedStorage]] = {}
         self._runs = Runs(source, checkpoint.storages)

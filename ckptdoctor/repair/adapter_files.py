@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, StateDict, Tensor
+from ckptdoctor.checkpoint import Checkpoint, FileSource, StateDict, Tensor
 from ckptdoctor.edits.elements import View
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts import marks
@@ -18,7 +18,7 @@ from ckptdoctor.facts.adapters_scaling import IA3, Strength, strength_of
 from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.siblings import folder_of
 from ckptdoctor.noun import noun
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_so_on, plural
 
 OPTION = "--merge-adapter"
 _FACTORS = frozenset({"lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B"})
@@ -143,7 +143,7 @@ def donor_of(base: Checkpoint, wanted: Wanted) -> Donor:
         raise RefusedError(f"{wanted.path} holds no adapter ({' or '.join(sorted(marks.ADAPTER_FILES))}).")
     with formats.opened(file) as (source, container):
         checkpoint = formats.read(source, container)
-    if any(each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes):
+    if checkpoint.big_endian:
         raise RefusedError(f"{file} is big-endian, and is not computed with; convert it first.")
     state_dict = next((each for each in checkpoint.state_dicts if adapter_in(each) is not None), None)
     adapter = adapter_in(state_dict) if state_dict is not None else None
@@ -192,10 +192,9 @@ def _unknown(part: Part, tensor: Tensor, strength: Strength) -> str:
 
 
 def _beside(file: str, others: list[str]) -> str:
-    more = " …" if len(others) > _SHOWN else ""
     return (
         f"{file} holds {plural(len(others), 'tensor')} besides the adapter, layers or biases that were trained as a "
-        f"whole ({', '.join(others[:_SHOWN])}{more}): these are not merged here. Merge it with peft: "
+        f"whole ({and_so_on(others, _SHOWN, end=' …')}): these are not merged here. Merge it with peft: "
         "PeftModel.from_pretrained(model, FOLDER).merge_and_unload()."
     )
 

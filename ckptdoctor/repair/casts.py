@@ -19,6 +19,7 @@ from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Finding
 from ckptdoctor.formats.compose.reading import Made, Place
 from ckptdoctor.rules.framework import Rule
+from ckptdoctor.wording import and_more
 
 if TYPE_CHECKING:
     from ckptdoctor.casting.loss import Loss
@@ -151,12 +152,11 @@ def loss_change(loss: Loss) -> Change:
 def _overflow(losses: Mapping[str, Loss], edit: Cast) -> RefusedError:
     worst = sorted([(loss.largest, name) for name, loss in losses.items() if loss.infinite], reverse=True)
     count = sum([loss.infinite for loss in losses.values()])
-    names = ", ".join([f"{name} (up to {size:,.8g})" for size, name in worst[:_SHOWN]])
-    more = f" and {len(worst) - _SHOWN:,} more" if len(worst) > _SHOWN else ""
+    names = and_more([f"{name} (up to {size:,.8g})" for size, name in worst], _SHOWN)
     limit = f"{_LARGEST.get(edit.dtype, 0):,.8g}"
     which = "1 value becomes" if count == 1 else f"{count:,} values become"
     other = "--dtype bfloat16 holds them" if edit.dtype == "float16" else "--dtype float32 may hold them"
     return RefusedError(
-        f"{which} infinite: {edit.dtype} ends at {limit}\n  in {names}{more}\n"
+        f"{which} infinite: {edit.dtype} ends at {limit}\n  in {names}\n"
         f"  choose: {other}, or --unsafe-fixes to cast anyway"
     )

@@ -24,7 +24,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.repair.drafting import drafted
 from ckptdoctor.repair.name_map import NameMap, resolved
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, again, draft_path
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_more, beyond, plural
 
 _SHOWN = 5  # names that a sentence lists
 _NUMBERS = 3  # numbers of heads that are offered
@@ -115,8 +115,7 @@ def _gone(steps: Sequence[Step]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+    return and_more(names, _SHOWN)
 
 
 def _arranging(request: FixRequest, attempt: Try) -> Iterator[str]:
@@ -226,6 +225,6 @@ def without_an_answer(reference: Reference, missing: Sequence[str]) -> str:
     if not missing:
         return "  no command can finish: what is left over or of another shape has no place in the target"
     first = missing[0]
-    more = f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""
+    more = beyond(len(missing) - 1)
     shape = list(reference.tensors[first].shape) if first in reference.tensors else ""
     return f"  no command can finish: nothing in this file can be told to be {first} {shape}{more}"

@@ -27,7 +27,7 @@ from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.repair.request import FixRequest, again
 from ckptdoctor.repair.witness import decided, equal_sets, under
 from ckptdoctor.rules.layout_edits import lacking
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_more, plural
 
 _SHOWN = 5  # keys that a refusal names
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
@@ -226,5 +226,4 @@ def _vector(comparison: Comparison) -> str:
 def _lines(what: str, keys: tuple[str, ...]) -> list[str]:
     if not keys:
         return []
-    more = f" and {len(keys) - _SHOWN:,} more" if len(keys) > _SHOWN else ""
-    return [f"  {what}: {', '.join(keys[:_SHOWN])}{more}"]
+    return [f"  {what}: {and_more(keys, _SHOWN)}"]

@@ -19,7 +19,7 @@ from ckptdoctor.facts.adapters_scaling import IA3, Strength
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.adapter_files import Donor, donor_in, donor_of, read_wanted
 from ckptdoctor.rules.renames import rename_edits
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_so_on, plural
 
 _SHOWN = 4  # names in a refusal
 _PAIRS = (("lora_A", "lora_B"), ("lora_embedding_A", "lora_embedding_B"))
@@ -65,7 +65,7 @@ def _base(checkpoint: Checkpoint, donor: Donor) -> StateDict:
     lines = [
         f"{donor.path} is an adapter for another model: {plural(len(missing), 'layer')} of its {len(layers):,} "
         f"{'is' if len(missing) == 1 else 'are'} not in {checkpoint.path}.",
-        f"  not there: {', '.join(missing[:_SHOWN])}{' …' if len(missing) > _SHOWN else ''}",
+        f"  not there: {and_so_on(missing, _SHOWN, end=' …')}",
     ]
     raise RefusedError("\n".join([*lines, *_prefixes(keys, layers)]))
 

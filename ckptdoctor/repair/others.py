@@ -6,6 +6,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.expectation import Reference, is_extra_state
 from ckptdoctor.facts.alignment import compare
 from ckptdoctor.repair.fitting import UnfitError
+from ckptdoctor.wording import and_more
 
 _SHOWN = 5  # keys that a refusal names
 
@@ -30,5 +31,4 @@ def require_no_others(checkpoint: Checkpoint, reference: Reference) -> None:
 def _lines(what: str, keys: tuple[str, ...]) -> list[str]:
     if not keys:
         return []
-    more = f" and {len(keys) - _SHOWN:,} more" if len(keys) > _SHOWN else ""
-    return [f"  {what}: {', '.join(keys[:_SHOWN])}{more}"]
+    return [f"  {what}: {and_more(keys, _SHOWN)}"]

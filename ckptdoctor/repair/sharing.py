@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Role, Source, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.edits import Clone, Drop, Edit, SetMetadata
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.aliasing import shared
-from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe
+from ckptdoctor.facts.same_bytes import compared, digest, is_readable, is_telling, probe
 from ckptdoctor.facts.ties import EMBEDDING
 
 _SAFETENSORS, _TORCH = "safetensors", ("torch zip", "torch legacy")
@@ -88,14 +88,8 @@ def insist_on_twins(checkpoint: Checkpoint, edits: Sequence[Edit]) -> None:
     found = {each.path: each for each in checkpoint.tensors if each.path in involved}
     with formats.opened(checkpoint.path) as (source, _):
         for path, owner in wanted.items():
-            if path in found and owner in found and not _equal(source, found[path], found[owner]):
+            if path in found and owner in found and not compared(found[path], found[owner], source):
                 raise RefusedError(f"{show_path(path)} has other bytes than {show_path(owner)}: they are not one.")
-
-
-def _equal(source: Source, one: Tensor, other: Tensor) -> bool:
-    """Whether the bytes are the same; those that cannot be read as they lie are not."""
-    readable = is_readable(one) and is_readable(other) and one.nbytes == other.nbytes
-    return readable and digest(source, one) == digest(source, other)
 
 
 def _weights(checkpoint: Checkpoint) -> list[StateDict]:

@@ -13,7 +13,6 @@ from ckptdoctor.checkpoint import (
     Node,
     Opaque,
     Sequence,
-    Tensor,
     at,
     show_part,
     show_path,
@@ -55,6 +54,7 @@ from ckptdoctor.facts.devices import CPU
 from ckptdoctor.facts.protocols import pickle_protocol
 from ckptdoctor.repair.arranging_steps import arranging_changes
 from ckptdoctor.repair.optimizer_steps import follows, left_behind, named_otherwise
+from ckptdoctor.wording import and_more
 
 _PROTOCOL = 2  # what torch.save pickles with
 _SHOWN = 3  # classes inside an object that are named
@@ -219,20 +219,13 @@ def _flatten(checkpoint: Checkpoint, edit: Flatten) -> Change:
     """Each tensor's place in the object, and its key; and how many the object has that are in none of those places."""
     inside = list(tensors_in(at(checkpoint.tree, edit.path)))
     taken = {(*edit.path, *place) for _, place in edit.tensors}
-    views = {_view(tensor) for tensor in inside if tensor.path in taken}
-    others = {_view(tensor) for tensor in inside} - views
+    views = {tensor.place_id or tensor.path for tensor in inside if tensor.path in taken}
+    others = {tensor.place_id or tensor.path for tensor in inside} - views
     counts = [(len(edit.tensors), "tensor")]
     if others:
         counts.append((len(others), "tensor left out"))
     pairs = tuple([("/".join(map(show_part, place)), key) for key, place in edit.tensors])
     return Change("flatten", pairs, tuple(counts), edit.path)
-
-
-def _view(tensor: Tensor) -> tuple[object, ...]:
-    """What two tensors have in common that show the same elements."""
-    if tensor.storage is None:
-        return tensor.path
-    return tensor.storage.key, tensor.offset, tensor.shape, tensor.stride
 
 
 def _replaced(checkpoint: Checkpoint, edit: Replace) -> tuple[str, str]:
@@ -257,8 +250,7 @@ def _classes(checkpoint: Checkpoint, path: KeyPath) -> str:
             inside.setdefault(node.class_name)
     inside.pop(own, None)
     names = list(inside)
-    more = f", and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{own} with {', '.join(names[:_SHOWN])}{more}" if names else own
+    return f"{own} with {and_more(names, _SHOWN, before=', and ', spelt=str)}" if names else own
 
 
 def _kind(checkpoint: Checkpoint, path: KeyPath) -> str:

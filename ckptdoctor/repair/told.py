@@ -10,7 +10,7 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.repair.name_map import Mark
 from ckptdoctor.repair.request import FixRequest, again
 from ckptdoctor.target.error_text import as_reference, read_error
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_more, first_few, plural
 
 _SHOWN = 3  # keys that a refusal names
 _MARKED = 6  # marked pairs that a refusal lists
@@ -29,8 +29,7 @@ def with_target(request: FixRequest, checkpoint: Checkpoint) -> FixRequest:
     if not told.complete:
         raise RefusedError(f"The error text is cut short, so that not all keys are known: {_INSTEAD}.")
     if told.left_out:
-        more = f" and {len(told.left_out) - _SHOWN:,} more" if len(told.left_out) > _SHOWN else ""
-        named = f"{', '.join(told.left_out[:_SHOWN])}{more}"
+        named = and_more(told.left_out, _SHOWN)
         raise RefusedError(f"The error does not tell which shape the model wants for {named}: {_INSTEAD}.")
     return replace(request, reference=told.reference)
 
@@ -48,11 +47,11 @@ def require_confirmed(request: FixRequest) -> None:
             f"{found.file} was drafted for a target, by whose shapes and kinds of number it is checked: name it\n"
             f"  {_towards(request, found.towards)}"
         )
-    more = len(found.marks) - _MARKED
     lines = [
         f"{found.file} marks {plural(len(found.marks), 'pair')} that nobody has confirmed.",
-        *[f"  {old}  →  {_shown(mark)}: {mark.why}" for old, mark in list(found.marks.items())[:_MARKED]],
-        *([f"  and {more:,} more"] if more > 0 else []),
+        *first_few(
+            [f"  {old}  →  {_shown(mark)}: {mark.why}" for old, mark in found.marks.items()], _MARKED, before="  and "
+        ),
         '  in the place of each mark, the whole {"to": …, "uncertain": …}, put the right name (or null, to leave the '
         "tensor out); then:",
         f"    {_towards(request, found.towards)}",

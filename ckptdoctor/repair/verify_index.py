@@ -53,5 +53,4 @@ def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
 
 def _place(tensor: Tensor) -> object:
     where = None if tensor.storage is None else tensor.storage.extent
-    view = (tensor.dtype.name, tensor.shape, tensor.stride, tensor.offset, tensor.rebuild)
-    return view, where, tuple([_place(part) for part in tensor.parts])
+    return tensor.form, tensor.rebuild, where, tuple([_place(part) for part in tensor.parts])

@@ -22,6 +22,7 @@ from ckptdoctor.facts.globals import NEEDS_IMPORT
 from ckptdoctor.facts.protocols import pickle_protocol
 from ckptdoctor.rules.blocked import conversion_edits
 from ckptdoctor.rules.registry import find_rule
+from ckptdoctor.wording import first_few
 
 _LISTED = 10
 _DROPPED = 8  # --drop options on one command line
@@ -107,6 +108,5 @@ def _way(checkpoint: Checkpoint, refused: list[Blocked], drop: str | None, comma
 
 
 def _refusal(trouble: list[str], way: str) -> RefusedError:
-    more = [f"  … and {len(trouble) - _LISTED:,} more"] if len(trouble) > _LISTED else []
-    lines = ["--weights-only-safe cannot say everything in plain data", *[f"  {each}" for each in trouble[:_LISTED]]]
-    return RefusedError("\n".join([*lines, *more, f"  {way}"]))
+    lines = first_few([f"  {each}" for each in trouble], _LISTED, before="  … and ")
+    return RefusedError("\n".join(["--weights-only-safe cannot say everything in plain data", *lines, f"  {way}"]))

@@ -16,7 +16,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.facts.alignment import Comparison, compare
-from ckptdoctor.facts.same_bytes import is_readable, is_telling, probe, same
+from ckptdoctor.facts.same_bytes import compared, is_readable, is_telling, probe, same
 from ckptdoctor.facts.ties import known_pairs
 from ckptdoctor.facts.twins import is_one
 from ckptdoctor.repair.drafting import in_question
@@ -136,7 +136,7 @@ def _same(source: Source, one: Tensor, base: Source, other: Tensor) -> bool:
         return False
     if source is base and is_one(one, other):
         return True
-    return is_readable(one) and is_readable(other) and same(one, other, source, base)
+    return compared(one, other, source, base) is True
 
 
 def under(path: KeyPath, checkpoint: Checkpoint, reference: Reference) -> dict[str, Tensor]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from ckptdoctor.wording import and_so_on, span
+
 _ALTERNATIVES = 6  # names in one pair of braces before the rest is "…"
 
 
@@ -30,8 +32,7 @@ def braced(tokens: Sequence[str], most: int = _ALTERNATIVES) -> str:
     words = list(_runs(tokens))
     if len(words) == 1:
         return words[0]
-    shown = words[:most] + (["…"] if len(words) > most else [])
-    return "{" + ",".join(shown) + "}"
+    return f"{{{and_so_on(words, most, between=',', end=',…')}}}"
 
 
 def _runs(tokens: Iterable[str]) -> Iterable[str]:
@@ -55,5 +56,5 @@ def _numbered(stem: str, values: list[int]) -> str:
     if len(values) == 1:
         return f"{stem}{values[0]}"
     if values[-1] - values[0] == len(values) - 1:
-        return f"{stem}{{{values[0]}..{values[-1]}}}"
+        return f"{stem}{{{span(values[0], values[-1])}}}"
     return f"{stem}{{{values[0]}…{values[-1]}}}"

@@ -27,6 +27,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plain, plural, shape, size
 from ckptdoctor.report.summary import Summary, stored_bytes, summarise
 from ckptdoctor.report.wrapping import abridged, columns, joined
+from ckptdoctor.wording import and_more
 
 _NAMED_DTYPES = 3  # dtypes or devices named in the header before the rest is counted
 _OTHERS = 8  # other contents named before the rest is counted
@@ -68,9 +69,7 @@ def _matching(number: int, of: int) -> str:
 
 
 def _few(counts: dict[str, int]) -> str:
-    names = [abridged(escape(name), _TEXT) for name in counts]
-    rest = len(names) - _NAMED_DTYPES
-    return ", ".join(names[:_NAMED_DTYPES]) + (f" and {rest} more" if rest > 0 else "")
+    return and_more(list(counts), _NAMED_DTYPES, say=lambda name: abridged(escape(name), _TEXT), spelt=str)
 
 
 def table(checkpoint: Checkpoint) -> Iterator[str]:

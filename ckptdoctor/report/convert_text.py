@@ -12,6 +12,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.wrapping import abridged, wrapped
+from ckptdoctor.wording import and_more, first_few
 
 _LISTED = 6  # names that a line shows
 _NAME = 60  # characters of each
@@ -66,11 +67,8 @@ def _rows(report: ConvertReport) -> Iterator[tuple[str, str]]:
         yield "described", f"{_shown(report.described)}: no plain data, so only what the file says of it"
     if report.left_out:
         yield "left out", _shown(report.left_out)
-    for told in report.absent[:_LISTED]:
-        yield "lacking", escape(told)
-    rest = len(report.absent) - _LISTED
-    if rest > 0:
-        yield "lacking", f"{rest:,} more"
+    for line in first_few([escape(told) for told in report.absent], _LISTED):
+        yield "lacking", line
 
 
 def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
@@ -78,8 +76,7 @@ def _pairs(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _shown(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(abridged(escape(name), _NAME) for name in names[:_LISTED]) + more
+    return and_more(names, _LISTED, say=lambda name: abridged(escape(name), _NAME))
 
 
 def proven(report: ConvertReport) -> str:

@@ -9,6 +9,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.wrapping import abridged, columns
+from ckptdoctor.wording import and_more
 
 _PLACES = 3  # places named for a tag before the rest is counted
 
@@ -75,9 +76,7 @@ def _places(checkpoint: Checkpoint, tag: str) -> str:
         if tensor.device == tag:
             path = tensor.path[:-1] if tensor.path[:-1] in roots else tensor.path[:1]
             found[abridged(escape(show_path(path)), 40)] = None
-    names = list(found)
-    rest = len(names) - _PLACES
-    return ", ".join(names[:_PLACES]) + (f" and {rest} more" if rest > 0 else "")
+    return and_more(list(found), _PLACES, spelt=str)
 
 
 def _fewer(tags: dict[str, _Held]) -> Iterator[str]:

@@ -14,8 +14,9 @@ from ckptdoctor.report.contents import value
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.grouping import grouped, in_short
 from ckptdoctor.report.memory import order
-from ckptdoctor.report.numbers import plural, shape
+from ckptdoctor.report.numbers import shape
 from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.wording import beyond
 
 NAME = 64  # characters of a name or pattern
 _MOST = 12  # lines of one kind before the rest is counted
@@ -288,4 +289,6 @@ def _some(made: Iterable[Group]) -> Iterator[Group]:
     yield from every[:_MOST]
     rest = every[_MOST:]
     if rest:
-        yield Group(rest[0].label, sum(each.count for each in rest), f"… {plural(len(rest), 'more line')}: --all")
+        yield Group(
+            rest[0].label, sum(each.count for each in rest), beyond(len(rest), "line", before="… ", after=": --all")
+        )

@@ -13,6 +13,7 @@ from ckptdoctor.report.interrupted import came_to
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.wrapping import abridged, columns, wrapped
+from ckptdoctor.wording import beyond
 
 _MODULE = 36  # characters of a module in the table
 _ODD = 8  # tensors with NaN on one side that are named
@@ -101,7 +102,7 @@ def _odd(found: Difference) -> Iterator[str]:
     ]
     yield from told[:_ODD]
     if len(told) > _ODD:
-        yield f"  … and in {plural(len(told) - _ODD, 'more tensor')}: --format json"
+        yield beyond(len(told) - _ODD, "tensor", before="  … and in ", after=": --format json")
 
 
 def _ranks(found: Difference) -> Iterator[str]:

@@ -21,6 +21,7 @@ from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.renumbered import moves, renumbered
 from ckptdoctor.report.shell import fix_command, quote
 from ckptdoctor.report.wrapping import abridged, wrapped
+from ckptdoctor.wording import beyond
 
 _NAMES = 90  # characters of what stands on either side of an arrow
 _LISTED = 12  # names that --diff lists one by one
@@ -330,7 +331,7 @@ def _groups(change: Change) -> Iterator[str]:
             yield f"+{escape(new)}   {plural(count, 'key')}"
     left = sum(count for _, _, count in groups[_GROUPS:])
     if left:
-        yield f" … and {plural(left, 'more key', 'more keys')}"
+        yield beyond(left, "key", before=" … and ")
 
 
 def _pairs(change: Change, step: Step) -> Iterator[str]:

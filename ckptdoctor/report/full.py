@@ -16,6 +16,7 @@ from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.shell import fix_command, with_path
 from ckptdoctor.report.wrapping import abridged, columns, joined, wrapped
+from ckptdoctor.wording import and_so_on, beyond, percent
 
 _KEYS = 4  # keys named in a finding before the rest is counted
 _KEY = 72  # characters of one key
@@ -92,9 +93,8 @@ def _where(finding: Finding) -> Iterator[str]:
     """The keys and the place, unless the message or torch's words have named them already."""
     said = "\n".join((finding.message, *finding.torch_says))
     if finding.keys and str(finding.keys[0][-1] if finding.keys[0] else "") not in said:
-        shown = [abridged(place(key), _KEY) for key in finding.keys[:_KEYS]]
-        rest = len(finding.keys) - _KEYS
-        yield f"keys: {', '.join(shown)}" + (f", … ({count(rest)} more)" if rest > 0 else "")
+        shown = and_so_on([abridged(place(key), _KEY) for key in finding.keys[: _KEYS + 1]], _KEYS)
+        yield f"keys: {shown}{beyond(len(finding.keys) - _KEYS, before=' (', after=')')}"
     location = finding.location
     if location.member is not None and location.offset is not None:
         yield f"at byte {count(location.offset)} of {location.member}"
@@ -149,12 +149,12 @@ def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None
     best = coverage.steps[-1] if coverage.steps else None
     line = (
         f"fit to {escape(coverage.reference)} · {count(coverage.keys)} of {plural(coverage.total_keys, 'key')} as it is"
-        f" ({_percent(coverage.parameters, coverage.total_parameters)} of parameters)"
+        f" ({percent(coverage.parameters, coverage.total_parameters)} of parameters)"
     )
     if best is not None:
         line += (
             f"  →  {count(best.keys)} of {count(coverage.total_keys)} after {plural(len(coverage.steps), 'step')}"
-            f" ({_percent(best.parameters, coverage.total_parameters)} of parameters)"
+            f" ({percent(best.parameters, coverage.total_parameters)} of parameters)"
         )
     if coverage.retied:
         verb = "is" if coverage.retied == 1 else "are"
@@ -167,7 +167,7 @@ def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None
     rows = [
         (str(number), abridged(escape(step.title), 60), step.code, count(step.keys), share)
         for number, step in enumerate(coverage.steps, 1)
-        for share in [_percent(step.parameters, coverage.total_parameters)]
+        for share in [percent(step.parameters, coverage.total_parameters)]
     ]
     if rows:
         yield from (f"  {row}" for row in columns(rows, right=frozenset({3, 4}), gap="  "))
@@ -186,11 +186,3 @@ def _chain(coverage: Coverage, path: str, paint: Paint) -> Iterator[str]:
     if coverage.option and coverage.steps and coverage.steps[-1].keys == coverage.total_keys:
         command = complete(f"{fix_command(path)} --auto {coverage.option}")
         yield f"  repair:   {paint.accent(command)}"
-
-
-def _percent(part: int, whole: int) -> str:
-    """``99.9 %``; 100 only when nothing is missing, 0 only when nothing is there."""
-    share = 100 * part / whole if whole else 100.0
-    if part == whole or not part:
-        return f"{share:.0f} %"
-    return f"{min(max(share, 0.1), 99.9):.1f} %"

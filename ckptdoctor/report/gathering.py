@@ -16,6 +16,7 @@ from ckptdoctor.examine.paths import STANDARD_INPUT, expand
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import and_so_on
 from ckptdoctor.writing.fresh import insist, write_fresh
 
 
@@ -54,7 +55,7 @@ def single(path: str) -> str:
     """The one checkpoint that a path, a folder or a pattern means. Raises UsageError where there are several."""
     found = expand([path])
     if len(found) != 1:
-        some = ", ".join(found[:3]) + (", …" if len(found) > 3 else "")
+        some = and_so_on(found, 3)
         raise UsageError(f"{path} means {len(found):,} checkpoints ({some}): a page is about one. Name it.")
     return found[0]
 

@@ -11,6 +11,7 @@ from ckptdoctor.report.json import SCHEMA, dump
 from ckptdoctor.report.numbers import plural, shape, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.wrapping import abridged, wrapped
+from ckptdoctor.wording import and_more, beyond
 
 _LISTED = 20  # tensors that are named one by one
 _NAMED = 3  # tensors that a sentence names
@@ -44,7 +45,7 @@ def _planned(report: GraftReport, paint: Paint, width: int | None) -> Iterator[s
     for name, each in zip(names, report.grafted, strict=False):
         yield f"    {name:<{room}}   {each.dtype} {shape(each.shape)}   {_why(each)}"
     if len(report.grafted) > _LISTED:
-        yield f"    and {len(report.grafted) - _LISTED:,} more; --format json lists them all"
+        yield beyond(len(report.grafted) - _LISTED, before="    and ", after="; --format json lists them all")
     for ground in Ground:
         some = [each for each in report.grafted if each.ground is ground]
         if some:
@@ -121,8 +122,7 @@ def _nothing(report: GraftReport) -> str:
 
 
 def _first(paths: Sequence[KeyPath]) -> str:
-    more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
-    return ", ".join(map(_name, paths[:_NAMED])) + more
+    return and_more(paths, _NAMED, say=_name)
 
 
 def _name(path: KeyPath) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from ckptdoctor.findings import FileReport, Reading, Report
 from ckptdoctor.report.numbers import plural, size
+from ckptdoctor.wording import and_more
 
 
 def interrupted(report: FileReport) -> str:
@@ -28,19 +29,15 @@ def _part(reading: Reading) -> str:
 def not_begun(report: Report) -> str:
     """``Interrupted before 3 files: a.pt, b.pt, c.pt.``; "" where each has a report."""
     some = report.not_begun
-    named = ", ".join(some[:_NAMED]) + (f" and {len(some) - _NAMED:,} more" if len(some) > _NAMED else "")
-    return f"Interrupted before {plural(len(some), 'file')}: {named}." if some else ""
+    return f"Interrupted before {plural(len(some), 'file')}: {and_more(some, _NAMED)}." if some else ""
 
 
 def left_behind(report: Report) -> str:
     """What killed writes left in the folders that were searched; "" where there is nothing."""
     some = report.leftovers
-    named = ", ".join([f"{each.path} ({size(each.nbytes)})" for each in some[:_NAMED]])
-    more = f" and {len(some) - _NAMED:,} more" if len(some) > _NAMED else ""
+    named = and_more(some, _NAMED, say=lambda each: f"{each.path} ({size(each.nbytes)})")
     them = "it" if len(some) == 1 else "them"
-    return (
-        f"Left by a write that was killed: {named}{more}. The next write to the folder removes {them}." if some else ""
-    )
+    return f"Left by a write that was killed: {named}. The next write to the folder removes {them}." if some else ""
 
 
 _NAMED = 3  # files

@@ -12,6 +12,7 @@ from ckptdoctor.report.markup import code, plain, table
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.shell import fix_command, with_path
 from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.wording import and_more, beyond
 
 _MOST = 200  # rows: what a comment on GitHub holds (65,536 characters) with messages of the usual length
 _MESSAGE = 240  # characters
@@ -35,13 +36,11 @@ def _lines(report: Report, statistics: bool) -> Iterator[str]:
         yield from table(("severity", "file", "rule", "finding", "repair"), rows[:_MOST])
     if len(rows) > _MOST:
         yield ""
-        yield f"… and {plural(len(rows) - _MOST, 'more finding')}: `--format json`"
+        yield beyond(len(rows) - _MOST, "finding", before="… and ", after=": `--format json`")
     clean = [file for file in report.files if not (file.findings or file.error or file.interrupted)]
     if clean and rows:
-        named = ", ".join([code(escape(file.path)) for file in clean[:_CLEAN]])
-        more = f" and {len(clean) - _CLEAN:,} more" if len(clean) > _CLEAN else ""
         yield ""
-        yield f"Nothing found in {named}{more}."
+        yield f"Nothing found in {and_more(clean, _CLEAN, say=lambda file: code(escape(file.path)))}."
     yield from _not_examined(report.files)
     if statistics and rows:
         yield ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ckptdoctor.wording import and_more, span
+
 _MOST = 5  # moves that one line names
 
 
@@ -16,16 +18,11 @@ def moves(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
         else:
             runs.append([old, new, 1])
     for old, new, count in runs:
-        yield f"{_span(old, count)}  →  {_span(new, count)}"
+        yield f"{span(old, old + count - 1)}  →  {span(new, new + count - 1)}"
 
 
 def renumbered(pairs: Sequence[tuple[str, str]]) -> str:
     """The same in one line; what is too much is counted."""
     told = list(moves(pairs))
-    more = f", and {len(told) - _MOST:,} more such moves" if len(told) > _MOST + 1 else ""
-    shown = ", ".join(told[:_MOST] if more else told)
-    return f"{'state' if len(pairs) == 1 else 'states'} {shown}{more}"
-
-
-def _span(first: int, count: int) -> str:
-    return str(first) if count == 1 else f"{first}..{first + count - 1}"
+    most = _MOST if len(told) > _MOST + 1 else len(told)
+    return f"{'state' if len(pairs) == 1 else 'states'} {and_more(told, most, 'such move', before=', and ')}"

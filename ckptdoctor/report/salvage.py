@@ -12,7 +12,9 @@ from ckptdoctor.report.json import SCHEMA, dump
 from ckptdoctor.report.numbers import plural, shape, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.wording import beyond, percent
 
+_ALL = "; --format json lists them all"
 _LISTED = 20  # tensors that are named one by one
 _NAME = 60  # characters of a name
 _REASON = 120  # characters of what is wrong with it
@@ -87,7 +89,7 @@ def _whole(report: SalvageReport) -> str:
     if not all(each.dtype for each in report.lost):  # of what only an index names nothing is known
         return whole
     lost = sum(each.nbytes for each in report.lost)
-    return f"{whole}, {_percent(report.recovered_bytes, report.recovered_bytes + lost)} of the values"
+    return f"{whole}, {_saved(report.recovered_bytes, report.recovered_bytes + lost)} of the values"
 
 
 def _unlisted(report: SalvageReport) -> list[str]:
@@ -115,12 +117,12 @@ def _table(report: SalvageReport) -> Iterator[str]:
         yield f"    {abridged(escape(reason), _OF_FILE)}"
         yield from (f"      {_name(each)}" for each in listed if not each.dtype and each.damage == reason)
     if len(report.lost) > len(listed):
-        yield f"    and {len(report.lost) - len(listed):,} more; --format json lists them all"
+        yield beyond(len(report.lost) - len(listed), before="    and ", after=_ALL)
     unlisted = _unlisted(report)
     for reason in unlisted[:_LISTED]:
         yield f"    {abridged(escape(reason), _OF_FILE)}; nothing says which tensors it held"
     if len(unlisted) > _LISTED:
-        yield f"    and {plural(len(unlisted) - _LISTED, 'more file')}; --format json lists them all"
+        yield beyond(len(unlisted) - _LISTED, "file", before="    and ", after=_ALL)
 
 
 def _name(lost: LostTensor) -> str:
@@ -133,7 +135,7 @@ def state(lost: LostTensor) -> str:
         return "whole, but the rest of its optimizer state is lost"
     if lost.damage:
         return abridged(escape(lost.damage), _REASON)
-    return f"{_percent(int(lost.share * 1000), 1000)} is there" if lost.share else "nothing of it is there"
+    return f"{_saved(int(lost.share * 1000), 1000)} is there" if lost.share else "nothing of it is there"
 
 
 def what_it_means(report: SalvageReport) -> str:
@@ -144,11 +146,9 @@ def what_it_means(report: SalvageReport) -> str:
     return said
 
 
-def _percent(part: int, whole: int) -> str:
-    """``84 %``; never 100 % of less than all."""
-    if part == whole:
-        return "100 %"
-    return f"{min(99.9, 100 * part / whole):.1f} %" if whole else "0 %"
+def _saved(part: int, whole: int) -> str:
+    """``84.0 %``; never 100 % of less than all."""
+    return percent(part, whole, lambda share: f"{min(99.9, share):.1f}", none="0.0 %")
 
 
 def next_step(report: SalvageReport) -> str:

@@ -46,7 +46,7 @@ def elements(tensors: Sequence[Tensor]) -> int:
     """Elements of these tensors; tensors that are the same view of the same storage count once."""
     if len({tensor.storage.key for tensor in tensors if tensor.storage is not None}) == len(tensors):
         return sum([prod(tensor.shape) for tensor in tensors])
-    views = {_view(tensor): tensor.numel for tensor in tensors}
+    views = {tensor.place_id or tensor.path: tensor.numel for tensor in tensors}
     return sum(views.values())
 
 
@@ -54,11 +54,5 @@ def stored_bytes(tensors: Sequence[Tensor]) -> int:
     """Bytes of the elements of these tensors; tensors that are the same view of the same storage count once."""
     if len({tensor.storage.key for tensor in tensors if tensor.storage is not None}) == len(tensors):
         return sum([(prod(tensor.shape) * tensor.dtype.bits + 7) >> 3 for tensor in tensors])
-    views = {_view(tensor): tensor.nbytes for tensor in tensors}
+    views = {tensor.place_id or tensor.path: tensor.nbytes for tensor in tensors}
     return sum(views.values())
-
-
-def _view(tensor: Tensor) -> object:
-    if tensor.storage is None:
-        return tensor.path
-    return tensor.storage.key, tensor.offset, tensor.shape, tensor.stride

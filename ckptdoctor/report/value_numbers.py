@@ -8,6 +8,7 @@ from math import inf, sqrt
 
 from ckptdoctor.facts.values import Histogram, TensorValues
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import percent
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 _SIGNS = ".:-=+*#@"  # where blocks cannot be shown
@@ -24,12 +25,13 @@ def number(value: float) -> str:
 
 def share(part: int, whole: int) -> str:
     """``0``, ``<0.1 %``, ``12 %``, ``100 %``: the last only where it is all."""
-    if not part or part == whole:
-        return "100 %" if part else "0"
-    percent = 100 * part / whole
-    if percent < 10:
-        return "<0.1 %" if percent < 0.1 else f"{percent:.1f} %"
-    return ">99 %" if percent > 99 else f"{percent:.0f} %"
+    return percent(part, whole, _rounded, none="0", empty="0")
+
+
+def _rounded(share: float) -> str:
+    if share < 10:
+        return "<0.1" if share < 0.1 else f"{share:.1f}"
+    return ">99" if share > 99 else f"{share:.0f}"
 
 
 def picture(histogram: Histogram | None, columns: int, plain: bool = False) -> str:

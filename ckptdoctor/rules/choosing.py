@@ -26,8 +26,7 @@ def choice_of(comparison: Comparison, keys: Collection[str]) -> Choice | None:
     if found is None or not _concerns(found, keys):
         return None
     target, shown = comparison.reference.source, found.parts[:_SHOWN]
-    names = wording.listed([f'"{part.prefix}"' for part in shown])
-    names += f" and {len(found.parts) - _SHOWN:,} more" if len(found.parts) > _SHOWN else ""
+    names = wording.listed([f'"{part.prefix}"' for part in shown]) + wording.beyond(len(found.parts) - _SHOWN)
     if found.added:
         said = f"{target} has {names} with the same keys and shapes, and this file does not tell which of them it is."
         ways = [f"--add-prefix {shlex.quote(part.prefix)}" for part in shown]

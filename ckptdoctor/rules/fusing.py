@@ -42,7 +42,7 @@ def _message(first: Fused, more: int) -> str:
     sides = dict.fromkeys(wording.shape(shape) for shape in first.part_shapes)
     apart = f"{wording.listed(names)} {', '.join(sides)}"
     text = f"{one} here, {apart} in the model" if first.here else f"{apart} here, {one} in the model"
-    return f"{text}; {wording.count(more, 'more tensor')} likewise" if more else text
+    return text + wording.beyond(more, "tensor", before="; ", after=" likewise")
 
 
 def _short(key: str, part: str) -> str:

@@ -28,7 +28,7 @@ def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
     edits = [_edit(comparison, each) for each in found]
     ready = tuple([edit for edit in edits if edit is not None])
     first, more = found[0], len(found) - 1
-    likewise = f"; {wording.count(more, 'more weight')} likewise" if more else ""
+    likewise = wording.beyond(more, "weight", before="; ", after=" likewise")
     title = f"compute {wording.count(len(ready), 'weight')} of {_WORDS[norm]}"
     yield Problem(
         message=f"{wording.listed(list(first.parts))} here, {first.key} in the model{likewise}",

@@ -19,10 +19,7 @@ _UNITS = ("kB", "MB", "GB", "TB")
 
 def described(sets: Sequence[StateDict]) -> str:
     """``"model" (320 keys, 102 MB) and "ema" (320 keys, 102 MB, averaged)``."""
-    words = [_one(each) for each in sets[:_NAMED]]
-    if len(sets) > _NAMED:
-        words.append(f"{len(sets) - _NAMED:,} more")
-    return wording.listed(words)
+    return wording.listed(sets, _NAMED, say=_one)
 
 
 def commands(checkpoint: Checkpoint, sets: Sequence[StateDict], wanted: Reference | None = None) -> tuple[str, ...]:

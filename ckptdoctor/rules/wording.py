@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
+from ckptdoctor import wording
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.facts import modules
+from ckptdoctor.wording import and_more as and_more
+from ckptdoctor.wording import and_so_on
+from ckptdoctor.wording import beyond as beyond
+from ckptdoctor.wording import listed as listed
 
 SHOWN = 3  # keys quoted in a line of torch's before it is abridged
 GROUPS = 4  # modules that a sentence names before it only counts them
@@ -34,27 +39,20 @@ def in_place(path: KeyPath) -> str:
     return f" in {show_path(path)}" if path else ""
 
 
-def listed(words: Sequence[str]) -> str:
-    """Words joined as people do: ``a``, ``a and b``, ``a, b and c``."""
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} and {words[-1]}"
-
-
 def abridged(words: Iterable[str], shown: int = SHOWN) -> str:
     """The first few words, and ``…`` where there are more."""
-    first = list(islice(words, shown + 1))
-    return ", ".join([*first[:shown], "…"] if len(first) > shown else first)
+    return and_so_on(words, shown)
 
 
 def percent(part: int, whole: int) -> str:
     """A share, never rounded up to 100 % or down to 0 %: ``92.0 %``, ``> 99.9 %``."""
-    if part in (0, whole):
-        return "0 %" if part == 0 else "100 %"
-    share = 100 * part / whole
+    return wording.percent(part, whole, _rounded, empty="0 %")
+
+
+def _rounded(share: float) -> str:
     if share >= 99.95:
-        return "> 99.9 %"
-    return "< 0.1 %" if share < 0.05 else f"{share:.1f} %"
+        return "> 99.9"
+    return "< 0.1" if share < 0.05 else f"{share:.1f}"
 
 
 def shape(sizes: Sequence[int]) -> str:
@@ -83,16 +81,14 @@ def size_mismatch(key: str, here: Sequence[int], there: Sequence[int]) -> str:
 def groups(sizes: Mapping[str, int]) -> str:
     """The modules that keys (with their elements) belong to, for people: ``fc (2 keys, 20,490 parameters)``."""
     found = modules.grouped(sizes, GROUPS)
-    words = [
-        f"{group.module or group.keys[0]} ({count(len(group.keys), 'key')}, {count(group.parameters, 'parameter')})"
-        for group in found[:GROUPS]
-    ]
-    if len(found) > GROUPS:
-        words.append(count(len(found) - GROUPS, "more module"))
-    return listed(words)
+    return listed(found, GROUPS, "module", say=_group)
+
+
+def _group(group: modules.Group) -> str:
+    keys, parameters = count(len(group.keys), "key"), count(group.parameters, "parameter")
+    return f"{group.module or group.keys[0]} ({keys}, {parameters})"
 
 
 def _quoted(keys: Iterable[str]) -> str:
-    first = list(islice(keys, SHOWN + 1))
-    text = ", ".join([f'"{key}"' for key in first[:SHOWN]])
-    return f"{text}, …" if len(first) > SHOWN else f"{text}."
+    text = and_so_on([f'"{key}"' for key in islice(keys, SHOWN + 1)], SHOWN)
+    return text if text.endswith("…") else f"{text}."

@@ -29,7 +29,7 @@ from ckptdoctor.formats.directories.weights import Weights, weights_in
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.verify import verify
 from ckptdoctor.salvage.checkpoint import Salvage, plan_salvage
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_more, plural
 from ckptdoctor.writing import Literal, Part, Recipe
 
 _INDEXES = {"safetensors": "model.safetensors.index.json", "bin": "pytorch_model.bin.index.json"}
@@ -97,9 +97,7 @@ def salvage_folder(path: str, output: str | None = None, *, force: bool = False)
     folder.look()
     where = folder.where
     if not where:
-        reasons = "; ".join(list(folder.failed.values())[:_REASONS])
-        if len(folder.failed) > _REASONS:
-            reasons += f"; and {len(folder.failed) - _REASONS:,} more"
+        reasons = and_more(list(folder.failed.values()), _REASONS, between="; ", before="; and ")
         raise RefusedError(
             f"{path}: nothing can be saved of its {plural(len(folder.weights.files), 'file')}: "
             f"{reasons or 'no tensor in them is whole'}."

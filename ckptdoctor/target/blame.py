@@ -8,6 +8,8 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 
+from ckptdoctor.wording import and_more
+
 _FRAMES = 3  # lines that led to the one that failed
 _FIRST, _LAST = 3, 5  # frames of a long traceback that are shown
 _WIDEST = 160  # characters of one of its lines
@@ -62,8 +64,7 @@ def own_place(error: BaseException) -> str:
     if len(shown) < 2:
         return "".join(shown)
     above = shown[-2::-1]
-    more = f", and {len(above) - _FRAMES} more" if len(above) > _FRAMES else ""
-    return f"{shown[-1]} (from {', from '.join(above[:_FRAMES])}{more})"
+    return f"{shown[-1]} (from {and_more(above, _FRAMES, between=', from ', before=', and ', spelt=str)})"
 
 
 def own_traceback(error: BaseException) -> str:

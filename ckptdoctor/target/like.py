@@ -9,6 +9,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
 from ckptdoctor.checkpoint.addresses import shown
 from ckptdoctor.checkpoint.expectation import is_extra_state
+from ckptdoctor.checkpoint.tensor import shared_view
 from ckptdoctor.checkpoint.unread import lists_all, told_of, unread_files
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.errors import DamagedError, NotACheckpointError, UsageError
@@ -55,8 +56,8 @@ def _ties(tensors: Iterable[Tensor]) -> tuple[tuple[str, ...], ...]:
     """The keys under which one and the same view of a storage was saved: one tensor of the model."""
     groups: dict[object, list[str]] = {}
     for each in tensors:
-        if each.storage is not None and each.numel and not each.parts:
-            view = each.storage.key, each.offset, each.shape, each.stride, each.dtype.name
+        view = shared_view(each)
+        if view is not None:
             groups.setdefault(view, []).append(each.key)
     return tuple([tuple(keys) for keys in groups.values() if len(keys) > 1])
 

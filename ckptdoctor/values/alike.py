@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Tensor, progress
+from ckptdoctor.checkpoint import Checkpoint, Source, Tensor, progress
 from ckptdoctor.values.diff_bytes import Blocks, Files, Run, Tally, batches, runs, workers
 
 
@@ -19,7 +19,7 @@ def alike(
 
     ``going`` gets the bytes of both done now and then. Raises StoppedError once it says False.
     """
-    swapped = big_endian(a[0]), big_endian(b[0])
+    swapped = a[0].big_endian, b[0].big_endian
     told: list[bool | None] = []
     every: list[Run] = []
     for number, (one, other) in enumerate(pairs):
@@ -47,8 +47,3 @@ def alike(
             for future in futures:
                 future.cancel()
     return told
-
-
-def big_endian(checkpoint: Checkpoint) -> bool:
-    """Whether the values lie in the file in the other byte order."""
-    return any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)

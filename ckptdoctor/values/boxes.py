@@ -14,7 +14,7 @@ from math import prod
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Storage, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.errors import DamagedError, StoppedError
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
@@ -65,7 +65,7 @@ class Boxes:
         self._source = source
         self._going = going
         self._lock = lock or nullcontext()
-        self._swapped = any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)
+        self._swapped = checkpoint.big_endian
         self._inflated: dict[str, bytes] = {}
         self._gap = _FAR if source.distant else _NEAR
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from threading import local
 from typing import TypeVar
 
-from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source, Tensor
+from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.differences import Difference, Numbers, Pair, Values, Verdict
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.views import view_of
@@ -40,7 +40,7 @@ def compare_values(
     """
     for side in (found.a, found.b):
         require_own_values(side.checkpoint, side.root)
-    swapped = _swapped(found.a.checkpoint), _swapped(found.b.checkpoint)
+    swapped = found.a.checkpoint.big_endian, found.b.checkpoint.big_endian
     tally = Tally(going)
     found = by_contents(found, a, b, swapped, tally)
     first: dict[object, int] = {}  # tied tensors are compared once
@@ -242,10 +242,6 @@ def _spread(every: Sequence[Run], worker: Worker[Told], a: Source, b: Source) ->
             finally:
                 for future in futures:
                     future.cancel()
-
-
-def _swapped(checkpoint: Checkpoint) -> bool:
-    return any(note.kind is NoteKind.BIG_ENDIAN for note in checkpoint.notes)
 
 
 def _views(pair: Pair) -> object:

@@ -288,4 +288,4 @@ def _view(tensor: Tensor) -> object:
     if tensor.parts or tensor.chunks or (tensor.storage is None and tensor.values is None):
         return tensor.path
     place = tensor.storage.key if tensor.storage is not None else id(tensor.values)
-    return place, tensor.offset, tensor.shape, tensor.stride, tensor.dtype.name, tensor.details
+    return place, tensor.form, tensor.details

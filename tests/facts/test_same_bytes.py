@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ckptdoctor.checkpoint import FileSource
-from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe, same
+from ckptdoctor.facts.same_bytes import compared, digest, is_readable, is_telling, probe, same
 from ckptdoctor.formats import open_checkpoint
 
 
@@ -61,3 +61,12 @@ def test_what_has_no_bytes_in_order_is_not_read(saved):
     )
     source.close()
     assert [is_readable(each) for each in tensors] == [False] * len(tensors)
+
+
+def test_any_two_tensors_can_be_asked_about(saved):
+    """Where the bytes of one do not lie in a row there is no answer, whatever its values are."""
+    (plain, copy, other, turned), source = saved(
+        a=torch.eye(3), b=torch.eye(3), c=torch.ones(3, 3), d=torch.eye(3).clone().t()
+    )
+    with source:
+        assert [compared(plain, each, source) for each in (copy, other, turned)] == [True, False, None]

@@ -112,16 +112,6 @@ def test_a_fit_that_stays_incomplete():
     assert "no repair" not in full.file_report(samples.report(coverage=samples.COVERAGE))
 
 
-def test_percentages_do_not_round_to_everything_or_nothing():
-    """A fit that misses one parameter in a million is not 100 %."""
-    assert [full._percent(part, 1_000_000) for part in (0, 1, 999_999, 1_000_000)] == [
-        "0 %",
-        "0.1 %",
-        "99.9 %",
-        "100 %",
-    ]
-
-
 def test_a_fit_that_repairs_below_complete():
     """Where a finding has a repair that the steps do not count, nobody says that there is none."""
     coverage = Coverage("net", (), total_keys=4, total_parameters=8, keys=3, parameters=6)

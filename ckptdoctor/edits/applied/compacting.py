@@ -8,7 +8,7 @@ from dataclasses import replace
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import mapped
-from ckptdoctor.checkpoint.tensor import storage_span
+from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.edits import Clone, Compact, MakeContiguous
 from ckptdoctor.edits.applied.arranging import made_tensor, view_of
 from ckptdoctor.edits.elements import View
@@ -56,12 +56,6 @@ def views(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
             yield tensor
         if tensor.parts:
             yield from views(tensor.parts)
-
-
-def byte_span(tensor: Tensor) -> tuple[int, int]:
-    """First byte and one past the last byte of its storage that a view touches."""
-    first, last = storage_span(tensor)
-    return first * tensor.dtype.bits // 8, (last * tensor.dtype.bits + 7) // 8
 
 
 def _united(spans: Iterable[tuple[int, int]]) -> Iterator[Piece]:

@@ -27,7 +27,7 @@ def view_of(tensor: Tensor) -> object:
         place: object = None if where is None else (where.file, where.offset, where.length)
     else:
         place = id(tensor.values)
-    return place, tensor.dtype.name, tensor.offset, tensor.shape, tensor.stride
+    return place, tensor.form
 
 
 def owners(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from ckptdoctor.formats.directories.gathering import Gathering, told
 from ckptdoctor.formats.directories.grafting import Graft
 from ckptdoctor.formats.directories.index import Index
 from ckptdoctor.formats.directories.names import Shards
-from ckptdoctor.wording import plural
+from ckptdoctor.wording import and_more, plural
 
 _NAMED = 4  # keys or files named in a note before the rest is counted
 
@@ -212,9 +212,7 @@ class Parts:
 
 
 def _listed(names: Sequence[Part]) -> str:
-    shown = ", ".join([_short(name) for name in names[:_NAMED]])
-    rest = len(names) - _NAMED
-    return f"{shown} and {rest:,} more" if rest > 0 else shown
+    return and_more(names, _NAMED, say=_short)
 
 
 def _short(name: Part) -> str:

@@ -25,7 +25,7 @@ from ckptdoctor.formats.directories.gathering import folder_of, known, unread
 from ckptdoctor.formats.directories.refusing import refusal
 from ckptdoctor.formats.torch_objects import interpret
 from ckptdoctor.formats.torch_objects.contents import ZIP_ID
-from ckptdoctor.formats.torch_zip.data import MAX_PICKLE_BYTES, MAX_WORD_BYTES
+from ckptdoctor.formats.torch_zip.data import BIG_ENDIAN, MAX_PICKLE_BYTES, MAX_WORD_BYTES
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.inner import texts_of
@@ -130,8 +130,7 @@ def _order(folder: FolderSource, prefix: str) -> list[Note]:
         return []
     if order != b"big":
         return []
-    message = "the values were written in big-endian byte order; torch swaps them when it loads them"
-    return [Note(NoteKind.BIG_ENDIAN, message, f"{prefix}byteorder")]
+    return [Note(NoteKind.BIG_ENDIAN, BIG_ENDIAN, f"{prefix}byteorder")]
 
 
 class _Records:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from ckptdoctor.checkpoint import KeyPath, Note, NoteKind, Opaque, Sequence, Storage, Tensor, show_path
 from ckptdoctor.formats.numpy_files.header import Header
+from ckptdoctor.wording import and_more
 
 REBUILD = "numpy.ndarray"
 
@@ -33,9 +34,8 @@ def left_out(reasons: Mapping[str, list[KeyPath]], member: str | None = None) ->
     """Notes on arrays that are not read, one for each reason: "arrays of <U3"."""
     notes = []
     for why, paths in reasons.items():
-        named = ", ".join(show_path(path) for path in paths[:_NAMED])
-        more = f" and {len(paths) - _NAMED:,} more" if len(paths) > _NAMED else ""
-        notes.append(Note(NoteKind.NOT_EXAMINED, f"{why}: {named}{more}", member))
+        named = and_more(paths, _NAMED, say=show_path)
+        notes.append(Note(NoteKind.NOT_EXAMINED, f"{why}: {named}", member))
     return notes
 
 

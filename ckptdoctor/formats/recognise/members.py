@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ckptdoctor.formats.recognise.found import shortened
+from ckptdoctor.wording import and_more
 
 # suffixes of files that hold weights
 SUFFIXES = (
@@ -39,6 +40,4 @@ def is_junk(name: str) -> bool:
 
 def listed(names: Sequence[str]) -> str:
     """The first of the names, and how many more there are."""
-    shown = ", ".join(f"“{shortened(name, 80)}”" for name in names[:_MOST_NAMED])
-    more = len(names) - _MOST_NAMED
-    return f"{shown} and {more:,} more" if more > 0 else shown
+    return and_more(names, _MOST_NAMED, say=lambda name: f"“{shortened(name, 80)}”")

@@ -29,6 +29,7 @@ from ckptdoctor.formats.torch_objects.tensors import TensorReader
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, full_name
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Extension, Global, Made, PersistentId, Pickle, Popped, Text, Tuple, Value
+from ckptdoctor.wording import and_more
 
 # what a pickle may show at the least, and for each of its opcodes; more is what shared values multiply to
 _LEAST_NODES = 1_000_000
@@ -241,8 +242,7 @@ class TreeBuilder:
         for index, first in repeats.items():
             values[first] = values[index]
         repeated = list(dict.fromkeys(show_path((*path, parts[first])) for first in repeats.values()))
-        more = f" and {len(repeated) - 3} more" if len(repeated) > 3 else ""
-        message = f"{', '.join(repeated[:3])}{more}: the same key stands twice in one dict; the last value wins"
+        message = f"{and_more(repeated, 3, spelt=str)}: the same key stands twice in one dict; the last value wins"
         self.notes.append(Note(NoteKind.DUPLICATE_KEY, message, self._member))
         kept = [index for index in range(len(parts)) if index not in repeats]
         return [parts[index] for index in kept], [values[index] for index in kept]

@@ -18,6 +18,9 @@ MAX_PICKLE_BYTES = 1 << 30
 MAX_INFLATED_PICKLE_BYTES = 128 << 20
 _DEFLATE_LIMIT = 1032
 
+# of values whose order the byteorder record says
+BIG_ENDIAN = "the values were written in big-endian byte order; torch swaps them when it loads them"
+
 # records such as byteorder and version hold a word; more than this of them is not read
 MAX_WORD_BYTES = 4096
 

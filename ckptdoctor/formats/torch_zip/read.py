@@ -10,6 +10,7 @@ from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError
 from ckptdoctor.formats.torch_objects import interpret
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.data import (
+    BIG_ENDIAN,
     MAX_INFLATED_PICKLE_BYTES,
     MAX_PICKLE_BYTES,
     MAX_WORD_BYTES,
@@ -198,8 +199,7 @@ def _word_notes(source: Source, directory: Directory) -> list[Note]:
     notes = []
     order = read_word(source, directory, "byteorder")
     if order == b"big":
-        message = "the values were written in big-endian byte order; torch swaps them when it loads them"
-        notes.append(_word_note(NoteKind.BIG_ENDIAN, message, directory, "byteorder"))
+        notes.append(_word_note(NoteKind.BIG_ENDIAN, BIG_ENDIAN, directory, "byteorder"))
     elif order not in (None, b"little"):
         message = "the byteorder record says neither little nor big: torch refuses the file"
         notes.append(_word_note(NoteKind.ZIP_UNUSUAL, message, directory, "byteorder"))

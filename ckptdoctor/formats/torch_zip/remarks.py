@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import Note, NoteKind
 from ckptdoctor.formats.torch_zip.record import shown
+from ckptdoctor.wording import beyond
 
 # how many records a note names before it only counts them
 _NAMED = 3
@@ -56,5 +57,5 @@ def _sentence(names: list[str], count: int, what: str, offset: int | None) -> st
     if count == 1:
         where = "" if offset is None else f" (at byte {offset:,} of the file)"
         return f"the record {listed}{where} {what}"
-    more = f" and {count - len(names):,} more" if count > len(names) else ""
+    more = beyond(count - len(names))
     return f"{count:,} records ({listed}{more}), each of which {what}"

@@ -51,9 +51,9 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
     plans = edit(pickle, contents, edits).storages
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in edits)
-    if computed and any(each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes):
+    if computed and checkpoint.big_endian:
         raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
-    if any(plan.new for plan in plans) and any(each.kind is NoteKind.BIG_ENDIAN for each in checkpoint.notes):
+    if any(plan.new for plan in plans) and checkpoint.big_endian:
         raise RefusedError("New storages would have another byte order than the others of this archive.")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing

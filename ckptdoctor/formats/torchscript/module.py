@@ -104,10 +104,5 @@ def _step(part: Part) -> str:
 
 def _without_copies(found: State) -> None:
     """Leave out attributes that are the tensors of the state dict once more, as the lists of recurrent modules are."""
-    known = {_identity(tensor) for tensor in found.tensors.values()}
-    found.others = {name: tensor for name, tensor in found.others.items() if _identity(tensor) not in known}
-
-
-def _identity(tensor: Tensor) -> object:
-    place = id(tensor) if tensor.storage is None else tensor.storage.key
-    return place, tensor.offset, tensor.shape, tensor.stride, tensor.dtype.name
+    known = {each.view_id or id(each) for each in found.tensors.values()}
+    found.others = {name: each for name, each in found.others.items() if (each.view_id or id(each)) not in known}

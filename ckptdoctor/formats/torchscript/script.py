@@ -33,6 +33,7 @@ from ckptdoctor.formats.torchscript.module import State, state_of
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import decode
 from ckptdoctor.pickles.inner import texts_of
+from ckptdoctor.wording import and_more
 
 # what TorchScript's own pickler names: classes of the code, and functions that only mark types
 _OWN = ("__torch__", "torch.jit._pickle")
@@ -117,7 +118,5 @@ def _remarks(state: State) -> list[Note]:
         (state.packed, "packed by code of their own, which is not run: only the tensors inside are shown"),
     ):
         if names:
-            more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
-            message = f"{', '.join(names[:_NAMED])}{more}: {what}"
-            notes.append(Note(NoteKind.NOT_EXAMINED, message))
+            notes.append(Note(NoteKind.NOT_EXAMINED, f"{and_more(names, _NAMED)}: {what}"))
     return notes

@@ -14,6 +14,7 @@ from ckptdoctor.noun import noun
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.report.numbers import amount, plural
+from ckptdoctor.wording import percent
 
 _WIDTH, _HEIGHT, _FOOT = 560.0, 170.0, 24.0
 _NARROW, _LOW = 200.0, 56.0
@@ -67,16 +68,15 @@ def distributions(examined: Examined) -> str:
 
 def _figure(dtype: str, found: _Sizes) -> str:
     told = [f"{amount(found.values)} {'value' if found.values == 1 else 'values'} in {plural(found.tensors, 'tensor')}"]
-    told += [f"{_percent(found.zeros, found.values)} zeros"] if found.zeros else []
+    told += [f"{percent(found.zeros, found.values, _rounded)} zeros"] if found.zeros else []
     odd = [f"{count:,} {what}" for count, what in ((found.nan, "NaN"), (found.infinite, "infinite")) if count]
     warned = f' <b class="error">{text(", ".join(odd))}</b>' if odd else ""
     head = f'<figcaption><h3>{text(dtype)}</h3><span class="soft">{text(", ".join(told))}</span>{warned}</figcaption>'
     return f"<figure>{head}{''.join(_powers(dtype, found))}</figure>"
 
 
-def _percent(part: int, whole: int) -> str:
-    share = 100 * part / whole
-    return f"{share:.0f} %" if part == whole else f"{max(share, 0.01):.2g} %" if share < 99.5 else "99 %"
+def _rounded(share: float) -> str:
+    return f"{max(share, 0.01):.2g}" if share < 99.5 else "99"
 
 
 def _powers(dtype: str, found: _Sizes) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _powers(dtype: str, found: _Sizes) -> Iterator[str]:
     whole = sum(found.powers.values())
     for power, count in sorted(found.powers.items()):
         tall = max(1.0, (_HEIGHT - _FOOT - 8) * count / top)
-        label = f"2^{power - 1} to 2^{power}: {_percent(count, whole)} of the values that are not zero"
+        label = f"2^{power - 1} to 2^{power}: {percent(count, whole, _rounded)} of the values that are not zero"
         place = {"x": coordinate((power - low) * wide + 0.5), "y": coordinate(_HEIGHT - _FOOT - tall)}
         size = {"width": coordinate(max(wide - 1, 0.6)), "height": coordinate(tall)}
         inside.append(element("rect", f"<title>{text(label)}</title>", **place, **size, rx=1.5, class_="bin"))

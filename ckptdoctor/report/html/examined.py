@@ -38,16 +38,10 @@ class Examined:
     def tied(self) -> dict[int, int]:
         """The number of each tensor that is the same view of the same storage as an earlier one, and of that one."""
         first: dict[object, int] = {}
-        places = [first.setdefault(_view(tensor), number) for number, tensor in enumerate(self.tensors)]
+        places = [first.setdefault(tensor.view_id or tensor.path, number) for number, tensor in enumerate(self.tensors)]
         return {number: other for number, other in enumerate(places) if number != other}
 
     def measured(self, tensor: Tensor) -> TensorValues | None:
         """The values of a tensor in numbers; None where they were not read, or only looked through for NaN."""
         found = self.values.of(tensor) if self.values is not None else None
         return found if found is not None and (found.histogram is not None or not found.finite) else None
-
-
-def _view(tensor: Tensor) -> object:
-    if tensor.storage is None:
-        return tensor.path
-    return tensor.storage.key, tensor.offset, tensor.shape, tensor.stride, tensor.dtype.name

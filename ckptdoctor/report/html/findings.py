@@ -8,9 +8,10 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.findings import Coverage, Finding
 from ckptdoctor.report.html.examined import Examined
-from ckptdoctor.report.html.markup import lines, name, section, share, text
+from ckptdoctor.report.html.markup import lines, name, section, text
 from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.report.shell import fix_command, with_path
+from ckptdoctor.wording import percent
 
 _MOST = 200  # findings
 _KEYS = 60  # keys of one
@@ -114,7 +115,7 @@ def _coverage(coverage: Coverage) -> str:
     body = "".join(
         [
             f'<tr><th scope="row">{text(title, 120)}</th><td><code>{text(code)}</code></td>'
-            f'<td class="n">{count(keys)}</td><td class="n">{share(parameters, coverage.total_parameters)}</td></tr>'
+            f'<td class="n">{count(keys)}</td><td class="n">{percent(parameters, coverage.total_parameters)}</td></tr>'
             for title, code, keys, parameters in rows
         ]
     )

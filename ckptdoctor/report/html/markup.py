@@ -52,9 +52,3 @@ def section(key: str, title: str, inside: str, about: str = "") -> str:
 def coordinate(number: float) -> str:
     """A place in a drawing, to a tenth."""
     return f"{number:.1f}".removesuffix(".0")
-
-
-def share(part: int, whole: int) -> str:
-    """``99.9 %``; 100 only when nothing is missing, 0 only when nothing is there."""
-    percent = 100 * part / whole if whole else 100.0
-    return f"{percent:.0f} %" if part in (0, whole) else f"{min(max(percent, 0.1), 99.9):.1f} %"

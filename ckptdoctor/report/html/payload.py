@@ -11,6 +11,7 @@ from ckptdoctor.facts.values import Histogram
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.modules import Modules
 from ckptdoctor.report.numbers import plain
+from ckptdoctor.wording import and_so_on
 
 _LARGEST = 1 << 60  # bytes and elements beyond are no tensor
 LEVELS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -73,7 +74,7 @@ def marks(examined: Examined) -> list[int]:
 
 
 def _shape(tensor: Tensor) -> str:
-    return " × ".join(map(plain, tensor.shape[:16])) + (" × …" if len(tensor.shape) > 16 else "")
+    return and_so_on(map(plain, tensor.shape), 16, between=" × ", end=" × …")
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], list[int]]:

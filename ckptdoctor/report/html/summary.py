@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from ckptdoctor.findings import Severity
 from ckptdoctor.report.contents import other_contents, state_dict_row
 from ckptdoctor.report.html.examined import Examined
-from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, share, text
+from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.report.html.payload import bounded
 from ckptdoctor.report.numbers import amount, count, plural, size
 from ckptdoctor.report.summary import summarise
+from ckptdoctor.wording import first_few, percent
 
 _NAMED = 6  # dtypes or devices in a list
 _ROWS = 40  # state dicts
@@ -69,7 +70,7 @@ def contents(examined: Examined) -> str:
     if rest > 0:
         rows.append(f'<tr><td colspan="5">{plural(rest, "more state dict")}</td></tr>')
     others = list(other_contents(checkpoint))
-    shown = others[:_OTHERS] + ([f"{len(others) - _OTHERS:,} more"] if len(others) > _OTHERS else [])
+    shown = first_few(others, _OTHERS)
     head = (
         '<thead><tr><th>what</th><th>under</th><th class="n">tensors</th><th class="n">bytes</th><th></th></tr></thead>'
     )
@@ -101,7 +102,7 @@ def _dtypes(examined: Examined) -> str:
     bars, key, at = [], [], 0.0
     for number, (dtype, nbytes) in enumerate(totals.most_common(_NAMED)):
         wide = _WIDTH * nbytes / whole
-        told = f"{dtype}: {size(nbytes)}, {share(nbytes, whole)}"
+        told = f"{dtype}: {size(nbytes)}, {percent(nbytes, whole)}"
         place = {"x": coordinate(at), "width": coordinate(max(wide - 1, 0.5))}
         bars.append(element("rect", f"<title>{text(told)}</title>", **place, height=14, rx=3, class_=f"f{number % 8}"))
         key.append(f'<span><i class="f{number % 8}"></i>{text(told)}</span>')

@@ -30,6 +30,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location, sentence
+from ckptdoctor.wording import and_so_on, beyond
 
 SICK = (
     Example(
@@ -55,10 +56,10 @@ def impossible_tensor(subject: Noted) -> Iterator[Problem]:
 
 def _problem(notes: list[Note]) -> Problem:
     """One for all: the first in full, a few of the others after it."""
-    first, *others = [sentence(note, _OTHERWISE) for note in notes[: _SHOWN + 1]]
-    also = f" The others: {'; '.join(others)}{'; …' if len(notes) > _SHOWN + 1 else ''}." if others else ""
+    first, *others = [sentence(note, _OTHERWISE) for note in notes[: _SHOWN + 2]]
+    also = f" The others: {and_so_on(others, _SHOWN, between='; ', end='; …')}." if others else ""
     return Problem(
-        message=f"{first}, and {len(notes) - 1:,} more like it" if others else first,
+        message=first + beyond(len(notes) - 1, before=", and ", after=" like it"),
         cause=f"torch does not write such tensors: the file is damaged, was edited, or was made to mislead.{also}",
         advice="Take the file from another copy.",
         location=location(notes[0]),

@@ -31,6 +31,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location, sentence
+from ckptdoctor.wording import beyond
 
 SICK = (
     Example("a record under another name", {"w": T((42,))}, damage=lambda data: data.replace(b"/data/0", b"/data/7")),
@@ -50,7 +51,7 @@ def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
     if not notes:
         return
     storages = _wrong(subject) if isinstance(subject, Checkpoint) else []
-    more = f", and {len(notes) - 1:,} more" if len(notes) > 1 else ""
+    more = beyond(len(notes) - 1, before=", and ")
     keys = paths_on(subject, storages) if isinstance(subject, Checkpoint) else ()
     around = subject.container if isinstance(subject, Checkpoint) else None
     twice = around is not None and bool(notes_of(around, NoteKind.ZIP_AMBIGUOUS))  # which is meant, nobody knows

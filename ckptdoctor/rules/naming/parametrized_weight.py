@@ -74,7 +74,7 @@ def parametrized_weight(comparison: Comparison) -> Iterator[Problem]:
     known = orthogonals(comparison)
     parts = [part for _, original in found for part in beside(comparison, original)]
     (key, first), more = found[0], len(found) - 1
-    likewise = f"; {wording.count(more, 'more weight')} likewise" if more else ""
+    likewise = wording.beyond(more, "weight", before="; ", after=" likewise")
     whole = len(known) == len(found)
     option = f"ckptdoctor fix FILE {auto_option(comparison)} --orthogonal-map"
     yield Problem(

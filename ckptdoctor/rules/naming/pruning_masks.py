@@ -79,7 +79,7 @@ def _problem(found: tuple[Pruned, ...], place: KeyPath, safety: Safety, option: 
     first, more = found[0], len(found) - 1
     ready = tuple(_edits(found, place))
     parts = [part for each in found for part in each.parts]
-    likewise = f"; {wording.count(more, 'more parameter')} likewise" if more else ""
+    likewise = wording.beyond(more, "parameter", before="; ", after=" likewise")
     verb = "is" if len(first.parts) == 1 else "are"
     title = f"multiply {wording.count(len(ready), 'pruned parameter')} by the mask, and leave out what it hides"
     return Problem(

@@ -64,9 +64,7 @@ def huge_non_tensor_payload(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 
 def _places(found: list[Payload]) -> str:
-    words = [f"{show_path(each.path)} ({_size(each.nbytes)})" for each in found[:_NAMED]]
-    rest = len(found) - _NAMED
-    return wording.listed([*words, f"{rest:,} more"] if rest > 0 else words)
+    return wording.listed(found, _NAMED, say=lambda each: f"{show_path(each.path)} ({_size(each.nbytes)})")
 
 
 def _command(found: list[Payload]) -> str:

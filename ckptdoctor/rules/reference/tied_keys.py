@@ -134,5 +134,4 @@ def _named(tied: tuple[tuple[str, str], ...]) -> str:
     if len(tied) == 1:
         [(_, partner)] = tied
         return partner
-    more = [f"{len(tied) - _SHOWN:,} more"] if len(tied) > _SHOWN else []
-    return wording.listed([f"{partner} ({key})" for key, partner in tied[:_SHOWN]] + more)
+    return wording.listed(tied, _SHOWN, say=lambda pair: f"{pair[1]} ({pair[0]})")

@@ -129,6 +129,6 @@ def _words(heads: tuple[Head, ...]) -> tuple[str, str]:
         if classes > 1:
             return f"The checkpoint is a {classes}-class model.", f"num_classes={classes}"
         return "The checkpoint's head has a single output.", "a single output"
-    named = [f"{head.module} {head.here:,} (the model {head.there:,})" for head in heads[:_SHOWN]]
-    more = f" and {wording.count(len(heads) - _SHOWN, 'more head')}" if len(heads) > _SHOWN else ""
-    return f"The checkpoint's heads have other outputs: {', '.join(named)}{more}.", "the checkpoint's classes"
+    named = [f"{head.module} {head.here:,} (the model {head.there:,})" for head in heads]
+    others = wording.and_more(named, _SHOWN, "head")
+    return f"The checkpoint's heads have other outputs: {others}.", "the checkpoint's classes"

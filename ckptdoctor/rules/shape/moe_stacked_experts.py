@@ -104,7 +104,7 @@ def _problem(comparison: Comparison, layers: Sequence[Experts], fix: Fix | None,
     stacked = tuple([key for layer in layers for key in layer.stacked])
     apart = tuple([key for layer in layers for key in layer.apart])
     missing, unexpected = (apart, stacked) if here else (stacked, apart)
-    more = f"; {wording.count(len(layers) - 1, 'more layer')} likewise" if len(layers) > 1 else ""
+    more = wording.beyond(len(layers) - 1, "layer", before="; ", after=" likewise")
     ours, theirs = ("stacked", "apart") if here else ("apart", "stacked")
     return Problem(
         message=f"{first.count:,} experts are {ours} here and {theirs} in the model{_at(comparison, first)}{more}",

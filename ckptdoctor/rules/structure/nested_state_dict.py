@@ -89,7 +89,7 @@ def _problem(
 ) -> Problem:
     first = found[0]
     where = wording.listed([f'"{show_path(each.path)}"' for each in found[:_NAMED]])
-    more = f" and {len(found) - _NAMED:,} more" if len(found) > _NAMED else ""
+    more = wording.beyond(len(found) - _NAMED)
     choices = found if len(found) > 1 else _same_network(checkpoint, first)
     several = len(choices) > 1 and not sets.one(choices)
     lie = f"{wording.count(len(found), 'set')} of weights lie" if len(found) > 1 else "the weights lie"

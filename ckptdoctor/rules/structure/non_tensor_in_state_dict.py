@@ -130,12 +130,10 @@ def _fix(comparison: Comparison, found: list[Leaf]) -> Fix | None:
 
 
 def _message(found: Sequence[Leaf]) -> str:
-    named = [f"{each.key} ({kind(each.node)})" for each in found[:_NAMED]]
-    if len(found) > _NAMED:
-        named.append(f"{len(found) - _NAMED:,} more")
+    named = wording.listed(found, _NAMED, say=lambda each: f"{each.key} ({kind(each.node)})")
     place = wording.of_place(found[0].path[:-1])
     words = "1 value{} is no tensor: {}" if len(found) == 1 else "{:,} values{} are no tensors: {}"
-    return words.format(*(() if len(found) == 1 else (len(found),)), place, wording.listed(named))
+    return words.format(*(() if len(found) == 1 else (len(found),)), place, named)
 
 
 def _lines(found: Sequence[Leaf], *, unexpected: bool) -> tuple[str, ...]:

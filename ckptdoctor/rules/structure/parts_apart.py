@@ -67,7 +67,7 @@ def parts_apart(comparison: Comparison) -> Iterator[Problem]:
     tree = comparison.checkpoint.tree
     assert isinstance(tree, Mapping)
     listed = wording.listed([f'"{name}"' for name in found.names[:4]])
-    more = f" and {len(found.names) - 4:,} more" if len(found.names) > 4 else ""
+    more = wording.beyond(len(found.names) - 4)
     total = len(comparison.reference.tensors)
     yield Problem(
         message=f"the parts of {comparison.reference.source} lie in dicts of their own: {listed}{more}",

@@ -48,7 +48,7 @@ def sparse_index_outside(values: Values) -> Iterator[Problem]:
     """Sparse tensors whose indices do not fit their shape."""
     if values.stray:
         first = values.stray[0]
-        more = f", and {wording.count(len(values.stray) - 1, 'more tensor')} like it" if len(values.stray) > 1 else ""
+        more = wording.beyond(len(values.stray) - 1, "tensor", before=", and ", after=" like it")
         yield Problem(
             message=f"{show_path(first.path)} is no sparse tensor: {first.reason}{more}",
             cause="torch loads it without looking, and then reads or writes memory outside of it.",

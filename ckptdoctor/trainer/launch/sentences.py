@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.launch.positions import Position
+from ckptdoctor.wording import listed
 
 GOES_ON = "the run ended, and goes on from the last complete checkpoint with --resume."
 
@@ -35,12 +36,6 @@ def signal_name(number: int) -> str:
 def ranks(numbers: Sequence[int]) -> str:
     """As "rank 1", or "ranks 1, 2 and 3"."""
     return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {listed(numbers)}"
-
-
-def listed(numbers: Sequence[int]) -> str:
-    """As "1", "1 and 2", or "1, 2 and 3"."""
-    *most, last = map(str, numbers)
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:

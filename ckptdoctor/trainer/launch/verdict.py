@@ -12,7 +12,8 @@ from ckptdoctor.trainer.launch.contact import says_lost_contact
 from ckptdoctor.trainer.launch.positions import Position
 from ckptdoctor.trainer.launch.ranks import Rank
 from ckptdoctor.trainer.launch.reports import Report, Status
-from ckptdoctor.trainer.launch.sentences import GOES_ON, listed, patience, ranks, seconds, signal_name
+from ckptdoctor.trainer.launch.sentences import GOES_ON, patience, ranks, seconds, signal_name
+from ckptdoctor.wording import listed
 
 
 @dataclass(frozen=True)

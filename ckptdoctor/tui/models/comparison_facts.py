@@ -16,6 +16,7 @@ from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.models.comparison import Comparison
 from ckptdoctor.tui.models.facts import Fact
 from ckptdoctor.tui.models.side_by_side import Beside, Entry, Fold, Head, Line
+from ckptdoctor.wording import and_more, beyond, percent
 
 _NAMED = 4  # tied names that are written out
 _SHORTENED = 5_000  # names that are brought into patterns while somebody waits
@@ -120,8 +121,7 @@ def distances(numbers: Numbers) -> Iterator[Fact]:
 
 
 def _share(numbers: Numbers) -> str:
-    share = 100 * numbers.changed / numbers.elements
-    return f"{share:.0f} %" if numbers.changed == numbers.elements else f"{min(max(share, 0.1), 99.9):.1f} %"
+    return percent(numbers.changed, numbers.elements)
 
 
 def _name_told(comparison: Comparison, pair: Pair) -> Iterator[Fact]:
@@ -138,7 +138,7 @@ def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
     for tie in ties:
         here, there = ("A", "B") if tie.side == "a" else ("B", "A")
         others = [_name(each) for each in (*tie.names, *tie.missing) if each != name]
-        named = ", ".join(others[:_NAMED]) + (f" and {len(others) - _NAMED} more" if len(others) > _NAMED else "")
+        named = and_more(others, _NAMED, spelt=str)
         ways = [f"apart in {there}"] if tie.apart else []
         ways += [f"{there} lacks {plural(len(tie.missing), 'of them', 'of them')}"] if tie.missing else []
         yield "ties", f"one with {named} in {here}; {', '.join(ways)}"
@@ -149,7 +149,10 @@ def _head(comparison: Comparison, line: Head) -> Iterator[Fact]:
     yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {count(line.differing)} differ"
     numbers = comparison.numbers(line.group)
     if numbers.changed:
-        yield "values", f"{count(numbers.changed)} of {plural(numbers.elements, 'element')} changed ({_share(numbers)})"
+        yield (
+            "values",
+            f"{count(numbers.changed)} of {plural(numbers.elements, 'element')} changed ({_share(numbers)})",
+        )
         yield from distances(numbers)
 
 
@@ -167,7 +170,7 @@ def _names(comparison: Comparison, entries: Sequence[int]) -> Iterator[Fact]:
         return
     groups = list(dict.fromkeys([comparison.group_of[entry] for entry in entries]))
     named = [_name(comparison.groups[group]) or "outside of modules" for group in groups[:_NAMED]]
-    yield "", ", ".join(named) + (f" and {plural(len(groups) - _NAMED, 'more module')}" if len(groups) > _NAMED else "")
+    yield "", ", ".join(named) + beyond(len(groups) - _NAMED, "module")
 
 
 def _other(other: Other) -> Iterator[Fact]:

@@ -12,6 +12,7 @@ from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.tree import Branch, Item
+from ckptdoctor.wording import and_more
 
 _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
 
@@ -79,10 +80,8 @@ def _layout(tensor: Tensor) -> str:
 
 def _tied(book: Book, row: int) -> Iterator[Fact]:
     others = book.table.tied_to(row)
-    names = [abridged(escape(book.table.name(other)), 80) for other in others[:_NAMED]]
-    more = len(others) - len(names)
-    if names:
-        yield "tied to", ", ".join(names) + (f" and {more} more" if more else "")
+    if others:
+        yield "tied to", and_more(others, _NAMED, say=lambda row: abridged(escape(book.table.name(row)), 80), spelt=str)
 
 
 def _branch(book: Book, branch: Branch) -> Iterator[Fact]:
@@ -101,6 +100,4 @@ def _branch(book: Book, branch: Branch) -> Iterator[Fact]:
 
 
 def _few(names: list[str]) -> str:
-    different = list(dict.fromkeys(names))
-    more = len(different) - _NAMED
-    return ", ".join([escape(name) for name in different[:_NAMED]]) + (f" and {more} more" if more > 0 else "")
+    return and_more(list(dict.fromkeys(names)), _NAMED, say=escape, spelt=str)

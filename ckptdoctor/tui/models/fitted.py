@@ -84,14 +84,6 @@ def fits(coverage: Coverage) -> str:
     return f"{coverage.keys:,}{after} of {plural(coverage.total_keys, 'key')} fit {escape(coverage.reference)}"
 
 
-def share(part: int, whole: int) -> str:
-    """``99.9 %``; 100 only when nothing is missing, 0 only when nothing is there."""
-    percent = 100 * part / whole if whole else 100.0
-    if part == whole or not part:
-        return f"{percent:.0f} %"
-    return f"{min(max(percent, 0.1), 99.9):.1f} %"
-
-
 def _groups(row: Row) -> Iterator[tuple[str, str, int]]:
     stay = [(old, new) for old, new in row.pairs if new]
     yield from ((old, new, 1) for old, new in row.pairs if not new)

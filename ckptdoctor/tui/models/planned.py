@@ -14,6 +14,7 @@ from ckptdoctor.report.fix_text import counted, how_safe, in_words
 from ckptdoctor.report.grouping import grouped
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.wrapping import abridged
+from ckptdoctor.wording import and_more
 
 DROPPED = "dropped"
 _NAMES = 2_000  # characters of one side of an arrow: more than any pattern of names that people gave
@@ -81,8 +82,7 @@ def _beside(change: Change, tree: Node) -> str:
         except KeyError:  # an earlier step gave it another name
             continue
         names += [abridged(escape(show_part(each)), _WORD) for each, _ in children(node) if each != part]
-    listed = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else "")
-    return listed if names else f"what lies beside {_name(show_path(change.place or ()))}"
+    return and_more(names, _NAMED) if names else f"what lies beside {_name(show_path(change.place or ()))}"
 
 
 def _step(step: Step, tree: Node) -> Iterator[Row]:

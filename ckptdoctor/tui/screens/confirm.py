@@ -13,6 +13,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.screens.question import Question
+from ckptdoctor.wording import first_few
 
 _DROPS = 6  # things dropped that are named
 
@@ -44,10 +45,8 @@ class ConfirmScreen(Question):
                 f"{'unsafe' if step.name else 'loses'}  {escape(step.label)}: {escape(step.title)}\n",
                 self._style("warning"),
             )
-        for each in going[:_DROPS]:
-            text.append(f"not in the new file  {each}\n", self._style("warning"))
-        if len(going) > _DROPS:
-            text.append(f"and {len(going) - _DROPS:,} more\n", self._style("warning"))
+        for line in first_few([f"not in the new file  {each}" for each in going], _DROPS, before="and "):
+            text.append(f"{line}\n", self._style("warning"))
         text.append(f"\n{escape(os.path.basename(report.path))} stays as it is, and nothing else is written.")
         return text
 

@@ -24,6 +24,7 @@ from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.tree import Item
 from ckptdoctor.tui.widgets.tensor.glance import Glance
+from ckptdoctor.wording import beyond
 
 _KEYS = 200  # keys of a finding that are listed
 
@@ -100,7 +101,7 @@ class Detail(VerticalScroll):
         text.append(f"\n{plural(len(finding.keys), 'key')}\n", self._style("label"))
         text.append("".join([f"  {abridged(place(path))}\n" for path in finding.keys[:_KEYS]]))
         if len(finding.keys) > _KEYS:
-            text.append(f"  … and {plural(len(finding.keys) - _KEYS, 'more key', 'more keys')}\n")
+            text.append(beyond(len(finding.keys) - _KEYS, "key", before="  … and ", after="\n"))
 
     def _style(self, name: str) -> Style:
         return self.get_component_rich_style(f"detail--{name}")

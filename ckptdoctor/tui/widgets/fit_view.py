@@ -11,13 +11,14 @@ from ckptdoctor.fit.fit import Fit
 from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import RowActivated, RowSelected
-from ckptdoctor.tui.models.fitted import Listed, Row, rows, share
+from ckptdoctor.tui.models.fitted import Listed, Row, rows
 from ckptdoctor.tui.models.planned import DROPPED
 from ckptdoctor.tui.models.planned import Row as PlanRow
 from ckptdoctor.tui.widgets.cells import fit as fitted
 from ckptdoctor.tui.widgets.cells import fit_middle
 from ckptdoctor.tui.widgets.line_view import LineView
 from ckptdoctor.tui.widgets.plan import PlanView
+from ckptdoctor.wording import percent
 
 _BARS = ((110, 20), (72, 10), (0, 0))  # cells of a bar in lines of so many cells or more
 _KEYS = 18
@@ -73,7 +74,7 @@ class FitView(LineView):
         yield from _bar(row.keys, total.total_keys, bar)
         yield fitted(f"{count(row.keys)} of {count(total.total_keys)}", _KEYS - 5, right=True) + " keys", look
         yield from _bar(row.parameters, total.total_parameters, bar)
-        yield fitted(share(row.parameters, total.total_parameters), _SHARE, right=True), look
+        yield fitted(percent(row.parameters, total.total_parameters), _SHARE, right=True), look
 
     def selected(self, number: int) -> None:
         """Tell which row the cursor is on."""

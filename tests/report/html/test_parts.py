@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ckptdoctor.facts.values import Histogram
 from ckptdoctor.report.html.chart import Line, Point, line_chart
 from ckptdoctor.report.html.depth import block_of
-from ckptdoctor.report.html.markup import attributes, name, section, share, text
+from ckptdoctor.report.html.markup import attributes, name, section, text
 from ckptdoctor.report.html.payload import LEVELS, bars, bounded, rounded
 from ckptdoctor.report.html.squares import Box, squarified
 
@@ -46,11 +46,6 @@ def test_no_text_opens_an_element(value):
     """Whatever a key is."""
     for made in (text(value), name(value).replace("<wbr>", "")):
         assert not set(made) & set("<>\"'\x00\n\u2028")
-
-
-def test_shares_do_not_lie_about_the_ends():
-    """100 % only when nothing is missing, 0 % only when nothing is there."""
-    assert [share(0, 9), share(1, 10**6), share(10**6 - 1, 10**6), share(9, 9)] == ["0 %", "0.1 %", "99.9 %", "100 %"]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.fit.fit import FitStep, Misfit, fit_to
 from ckptdoctor.formats import open_checkpoint
-from ckptdoctor.tui.models.fitted import headline, listed, rows, share
+from ckptdoctor.tui.models.fitted import headline, listed, rows
 
 
 def fit(tmp_path, contents, target):
@@ -65,14 +65,3 @@ def test_all_of_it_fits(tmp_path):
     found = fit(tmp_path, state("a.weight"), state("a.weight"))
     assert found.complete and headline(found).startswith("all 1 key of ")
     assert len(rows(found)) == 1
-
-
-def test_shares():
-    """100 only when nothing is missing, 0 only when nothing is there."""
-    assert [share(0, 5), share(5, 5), share(9999, 10000), share(1, 100000), share(0, 0)] == [
-        "0 %",
-        "100 %",
-        "99.9 %",
-        "0.1 %",
-        "100 %",
-    ]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import combinations
+from shlex import join
 from time import perf_counter
 
-from ckptdoctor.checkpoint import ROOT, KeyPath
+from ckptdoctor.checkpoint import ROOT, KeyPath, Tensor, show_path
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.converting.inputs import Inputs, inputs
 from ckptdoctor.converting.request import DCP, ConvertRequest
-from ckptdoctor.converting.twins import twins
-from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.edits.conversion import ConvertReport, Twins
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe
 from ckptdoctor.formats.outputs import SHARDED, TORCH_ZIP
+from ckptdoctor.noun import noun
+from ckptdoctor.wording import beyond
 
 # what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
 _LOSSLESS = ("torch zip", "torch legacy")
@@ -48,3 +54,98 @@ def _written(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
     from ckptdoctor.converting.torch import to_torch
 
     return to_torch(request, given, root)
+
+
+# ---- weights that would be written twice: tensors of one file that are in another under another name, byte for byte
+
+
+_SHOWN = 3  # pairs of names in a refusal
+
+
+@noun
+class _Member:
+    """A tensor of one of the files. ``telling``: its numbers are not all the same, as those of many tensors are."""
+
+    file: int
+    tensor: Tensor
+    telling: bool
+
+
+def twins(request: ConvertRequest, given: Inputs) -> tuple[Twins, ...]:
+    """The files of which tensors are in others under other names, and how many.
+
+    Raises RefusedError where that are all tensors of a file, unless it is forced.
+    """
+    if len(given.checkpoints) < 2:
+        return ()
+    pairs: dict[tuple[int, int], dict[KeyPath, tuple[KeyPath, bool]]] = {}
+    for group in _equal(given):
+        for one in group:
+            for other in group:
+                if one.file != other.file and one.tensor.path != other.tensor.path:
+                    found = pairs.setdefault((one.file, other.file), {})
+                    found.setdefault(one.tensor.path, (other.tensor.path, one.telling))
+    made = [_twins(request, given, files, pairs) for files in combinations(range(len(given.checkpoints)), 2)]
+    return tuple([each for each in made if each is not None])
+
+
+def _twins(
+    request: ConvertRequest,
+    given: Inputs,
+    files: tuple[int, int],
+    pairs: dict[tuple[int, int], dict[KeyPath, tuple[KeyPath, bool]]],
+) -> Twins | None:
+    """What one file has of another, seen from the one of which more is in the other."""
+    ways = [_seen(given, one, other, pairs.get((one, other), {})) for one, other in (files, files[::-1])]
+    whole = next((way for way in ways if way.number and way.number == way.of), None)
+    if whole is not None and not request.force:
+        raise _refusal(request, whole)
+    best = whole or max(ways, key=lambda way: way.number)
+    return best if best.number else None
+
+
+def _seen(given: Inputs, one: int, other: int, found: dict[KeyPath, tuple[KeyPath, bool]]) -> Twins:
+    """What of a file is in another one: what has the same name in both is one entry anyway, and does not count."""
+    its = {tensor.path for tensor in given.checkpoints[other].tensors}
+    own = [tensor.path for tensor in given.checkpoints[one].tensors if tensor.path not in its]
+    telling = [path for path in own if path in found and found[path][1]]
+    every = bool(telling) and all(path in found for path in own)
+    counted = [path for path in own if path in found] if every else telling
+    names = tuple([(show_path(path), show_path(found[path][0])) for path in counted])
+    return Twins(given.paths[one], given.paths[other], len(counted), len(own), names[:_SHOWN])
+
+
+def _equal(given: Inputs) -> Iterator[list[_Member]]:
+    """Tensors of several files with the same dtype, shape and bytes."""
+    alike: dict[object, list[tuple[int, Tensor]]] = {}
+    for number, checkpoint in enumerate(given.checkpoints):
+        for tensor in checkpoint.tensors:
+            if is_readable(tensor):
+                alike.setdefault((tensor.dtype.name, tensor.shape), []).append((number, tensor))
+    for group in alike.values():
+        if len({number for number, _ in group}) < 2:
+            continue
+        probed: dict[object, list[_Member]] = {}
+        for number, tensor in group:
+            mark = probe(given.sources[number], tensor)
+            probed.setdefault(mark, []).append(_Member(number, tensor, is_telling(mark, tensor)))
+        for likely in probed.values():
+            if len({each.file for each in likely}) > 1:
+                yield from _digested(given, likely)
+
+
+def _digested(given: Inputs, likely: list[_Member]) -> Iterator[list[_Member]]:
+    found: dict[bytes, list[_Member]] = {}
+    for each in likely:
+        found.setdefault(digest(given.sources[each.file], each.tensor), []).append(each)
+    yield from found.values()
+
+
+def _refusal(request: ConvertRequest, whole: Twins) -> RefusedError:
+    more = beyond(whole.number - len(whole.names))
+    names = ", ".join([f"{one} = {other}" for one, other in whole.names])
+    return RefusedError(
+        f"the same weights would be written twice: every tensor of {whole.one} has an equal twin in {whole.other}, "
+        f"under another name\n  {names}{more}\n"
+        f"  choose: {join(['ckptdoctor', 'convert', whole.other, request.output])}, or --force to write both"
+    )

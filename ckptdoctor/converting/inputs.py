@@ -26,8 +26,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.reshaping import move_tensor
 from ckptdoctor.checkpoint.roots import find_root
-from ckptdoctor.checkpoint.unread import UNREAD, concerns
-from ckptdoctor.converting.missing_shards import absent
+from ckptdoctor.checkpoint.unread import UNREAD, concerns, unheld
 from ckptdoctor.converting.proof import same_values
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
@@ -35,7 +34,9 @@ from ckptdoctor.facts.incomplete import require_every_file, require_own_values
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.facts.torn import to_salvage
 from ckptdoctor.formats.compose.strided import refusal
+from ckptdoctor.formats.directories.names import shard_sets
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import and_more
 
 # notes with which a copy of the values would be broken, or a guess
 _BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.ZIP_DAMAGED, NoteKind.PICKLE_DAMAGED, NoteKind.OFFSETS_INVALID})
@@ -187,3 +188,25 @@ def _same(one: Node, other: Node, swapped: bool) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return same_values(one, other, swapped)
     return in_full(one) == in_full(other)
+
+
+# ---- what belongs to a checkpoint and is in none of the files that were given, so that nobody takes the output for all
+
+
+_SETS = 20  # sets of numbered files that are looked at; whoever has more of them names no checkpoint
+_NAMED = 4  # of those that are lacking, how many are named
+
+
+def absent(paths: Sequence[str], checkpoints: Sequence[Checkpoint]) -> tuple[str, ...]:
+    """A clause each: files that the numbers of others speak of, and what an index names in vain."""
+    folders: dict[str, list[str]] = {}
+    for path in paths:
+        folders.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
+    sets = [(folder, shards) for folder, names in folders.items() for shards in shard_sets(names)]
+    told = [_ungiven(folder, shards.missing) for folder, shards in sets[:_SETS] if len(shards.present) < shards.total]
+    return (*told, *[note.message for each in checkpoints for note in unheld(each)])
+
+
+def _ungiven(folder: str, names: Sequence[str]) -> str:
+    shown = and_more(names, _NAMED, "shard", say=lambda name: os.path.join(folder, name))
+    return f"{shown}, which {'is' if len(names) == 1 else 'are'} not among the files"

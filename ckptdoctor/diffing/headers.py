@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import field, replace
 from time import perf_counter
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, Tensor, addresses, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Role, Source, StateDict, Tensor, addresses, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.diagnose.events import Event
 from ckptdoctor.diagnose.watching import Going, told, watched
 from ckptdoctor.differences import Difference, Pair, Section, Side, Single
-from ckptdoctor.diffing.names import Renaming, renaming
 from ckptdoctor.diffing.others import other_differences
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.sections import Counterparts, counterparts
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.diffing.ties import ties
+from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.noun import noun
 
 Step = Callable[[Difference, Sequence[int]], None]  # hears what is known so far
@@ -203,3 +204,78 @@ def _notes(a: Side, b: Side) -> Iterator[str]:
         for note in side.checkpoint.notes:
             if note.kind is NoteKind.NOT_EXAMINED:
                 yield f"{name}: {note.message}"
+
+
+# ---- brings names of two state dicts together where one can be renamed to the other, one to one
+
+
+Name = TypeVar("Name")
+
+
+@noun
+class Renaming(Generic[Name]):
+    """Old name → new name; ``unsure`` are old ones whose new name is one of several that names and shapes allow.
+
+    ``steps`` say in a few words how one comes to the other.
+    """
+
+    pairs: Mapping[Name, Name] = field(default_factory=dict)
+    unsure: frozenset[Name] = frozenset()
+    steps: tuple[str, ...] = ()
+
+
+def renaming(
+    a: Checkpoint, left: StateDict, b: Checkpoint, state_dict: StateDict, wanted: Sequence[Tensor]
+) -> Renaming[str]:
+    """New names for the tensors ``left`` of A among those that only B has: by the renames that repairs would make.
+
+    Wrappers are taken off the keys of A; where that leads nowhere, off those of B.
+    """
+    there = replace(state_dict, tensors=tuple(wanted))
+    found = _renamed(a, left, there)
+    if len(found.pairs) == min(len(left.tensors), len(wanted)):
+        return found
+    back = _renamed(b, there, left)
+    if len(back.pairs) <= len(found.pairs):
+        return found
+    turned = {new: old for old, new in back.pairs.items()}
+    return Renaming(turned, frozenset([back.pairs[old] for old in back.unsure]), _of_b(back.steps))
+
+
+def _of_b(steps: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple([f"B: {step}" for step in steps])
+
+
+def _renamed(checkpoint: Checkpoint, left: StateDict, there: StateDict) -> Renaming[str]:
+    wanted = {tensor.key: Expected(tensor.shape, tensor.dtype) for tensor in there.tensors}
+    alone = replace(left, others=(), metadata=None, role=Role.MODEL)
+    reference = Reference("B", wanted, there.path)
+    found = compare(replace(checkpoint, state_dicts=(alone,)), reference, left.path)
+    if found.uncovered or not found.cured.fits:
+        return Renaming()
+    pairs, unsure, twice = {}, set(), set()
+    taken: dict[str, str] = {}
+    for tensor in left.tensors:
+        old = tensor.key
+        new, sure = _final(found, old)
+        if new not in wanted:
+            continue
+        if taken.setdefault(new, old) != old:
+            twice.add(new)
+        pairs[old] = new
+        if not sure:
+            unsure.add(old)
+    pairs = {old: new for old, new in pairs.items() if new not in twice}
+    steps = tuple([step.title for step in found.steps if step.code != "W301"])
+    return Renaming(pairs, frozenset(unsure.intersection(pairs)), steps)
+
+
+def _final(comparison: Comparison, key: str) -> tuple[str, bool]:
+    """The name after all steps, and whether each step that changed it was sure."""
+    name, sure = comparison.name_after_prefix(key), True
+    for move in comparison.moves:
+        new = move.change(name)
+        if new != name:
+            sure = sure and move.sure
+        name = new
+    return name, sure

@@ -9,8 +9,7 @@ from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.budgets import Budgets, exceeded
-from ckptdoctor.pickles.discards import discards_calls
-from ckptdoctor.pickles.graph import NO_MEMO, GlobalUse, Node, Pickle
+from ckptdoctor.pickles.graph import NO_MEMO, Global, GlobalUse, Made, Node, PersistentId, Pickle, Popped, Tuple, Value
 from ckptdoctor.pickles.machine import PAUSE, Handler, Machine, damaged
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
 
@@ -149,3 +148,35 @@ def _finished(m: Machine, end: int, opcodes: int) -> Pickle:
         memoize=m.memoize,
         next_memo=next_memo,
     )
+
+
+# ---- whether a pickle makes calls whose results do not reach what it returns
+
+
+def discards_calls(root: Value, calls: int) -> bool:
+    """Whether fewer than ``calls`` calls are found in the graph under ``root``, discarded values left out."""
+    seen: set[Node] = set()  # nodes are compared by identity
+    waiting: list[Value] = [root]
+    found = 0
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, (Tuple, Made, PersistentId, Popped, Global)) or node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, Made):
+            found += node.op in op.CALLS
+            for step in node.steps or ():
+                waiting += step.payload
+        waiting += parts(node)
+    return found < calls
+
+
+def parts(node: Tuple | Made | PersistentId | Popped | Global) -> list[Value]:
+    """The values that a node was made of."""
+    if isinstance(node, (Tuple, Made)):
+        return node.items
+    if isinstance(node, PersistentId):
+        return [node.id]
+    if isinstance(node, Popped):
+        return [node.result]
+    return node.parts or []

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Role
+from ckptdoctor import formats
+from ckptdoctor.brief import in_full
+from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Role, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.diagnose.cures import container_findings
 from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.findings import Proof, RepairReport
+from ckptdoctor.errors import CkptDoctorError, WriteError
+from ckptdoctor.facts.sharding import against_index
+from ckptdoctor.findings import Finding, Proof, RepairReport
+from ckptdoctor.formats.directories.overlay import Overlay
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.verify import verify
-from ckptdoctor.repair.verify_index import verify_index
+from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.writing import Copy, Part, Recipe, Written, publish_together
 
 
@@ -89,3 +97,44 @@ def preview(plan: Plan) -> RepairReport:
         next=plan.next,
         converts=plan.converts,
     )
+
+
+# ---- holds a new index against the shards: the tensors of the folder are what they were, and nothing speaks against it
+
+
+def verify_index(path: str, plan: Plan) -> Proof:
+    """Read the folder with the index at ``path``. Raises WriteError, with the tensor, when it is not what it was."""
+    assert plan.index is not None
+    try:
+        with closing(FolderSource(plan.request.path)) as folder:
+            names = folder.names
+        with closing(Overlay(plan.request.path, {plan.index: path}, names)) as changed:
+            container = formats.examine(changed)
+            written = formats.read(changed, container)
+    except CkptDoctorError as error:
+        raise WriteError(f"The new index cannot be read and was thrown away: {error.message}") from error
+    before, after = dict(_places(plan.original)), dict(_places(written))
+    unlike = next((name for name in (*before, *after) if before.get(name) != after.get(name)), None)
+    if unlike is not None:
+        raise WriteError(f"With the new index {unlike} would be another tensor; it was thrown away.")
+    wrong = against_index(written)
+    if wrong is not None:
+        raise WriteError(f"The new index is not right either ({wrong}), and was thrown away.")
+    count = len(plan.original.storages)
+    return Proof(storages=count, identical=count, findings=tuple(worst_first(_findings(container, written))))
+
+
+def _findings(container: Container, written: Checkpoint) -> Iterator[Finding]:
+    for finding in (*container_findings(container, all_rules()), *findings_of(written)):
+        yield possible(finding, container)
+
+
+def _places(checkpoint: Checkpoint) -> Iterator[tuple[str, object]]:
+    """What each tensor is, and where its bytes lie."""
+    for tensor in checkpoint.tensors:
+        yield in_full(tensor.path), _place(tensor)
+
+
+def _place(tensor: Tensor) -> object:
+    where = None if tensor.storage is None else tensor.storage.extent
+    return tensor.form, tensor.rebuild, where, tuple([_place(part) for part in tensor.parts])

@@ -6,15 +6,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TypeVar
 
-from ckptdoctor.checkpoint import show_path
+from ckptdoctor.checkpoint import Tensor, show_path
+from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Single, Tie, Verdict
 from ckptdoctor.noun import noun
 from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.contents import value
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.grouping import grouped, in_short
-from ckptdoctor.report.memory import order
-from ckptdoctor.report.numbers import shape
+from ckptdoctor.report.numbers import plain, shape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.wording import beyond
 
@@ -292,3 +292,29 @@ def _some(made: Iterable[Group]) -> Iterator[Group]:
         yield Group(
             rest[0].label, sum(each.count for each in rest), beyond(len(rest), "line", before="… ", after=": --all")
         )
+
+
+# ---- in which order the elements of a tensor lie in memory, in a word that torch's users know
+
+
+_CHANNELS_LAST = {4: "channels_last", 5: "channels_last_3d"}  # torch.memory_format
+
+
+def order(tensor: Tensor) -> str:
+    """``contiguous``, ``channels_last``, ``transposed``, or the strides."""
+    if is_contiguous(tensor):
+        return "contiguous"
+    rank = len(tensor.shape)
+    if rank in _CHANNELS_LAST and _lies(tensor, (0, *range(2, rank), 1)):
+        return _CHANNELS_LAST[rank]
+    if rank == 2 and _lies(tensor, (1, 0)):
+        return "transposed"
+    return f"strides ({', '.join(map(plain, tensor.stride))})"
+
+
+def _lies(tensor: Tensor, dimensions: tuple[int, ...]) -> bool:
+    """Whether the elements lie without gaps, in the order of these dimensions from the slowest to the fastest."""
+    wanted = contiguous_stride(tuple([tensor.shape[each] for each in dimensions]))
+    return all(
+        tensor.shape[each] == 1 or tensor.stride[each] == want for each, want in zip(dimensions, wanted, strict=True)
+    )

@@ -18,10 +18,9 @@ from ckptdoctor.report.grouping import grouped, in_short
 from ckptdoctor.report.left import index_name, left, left_at
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
-from ckptdoctor.report.renumbered import moves, renumbered
 from ckptdoctor.report.shell import fix_command, quote
 from ckptdoctor.report.wrapping import abridged, wrapped
-from ckptdoctor.wording import beyond
+from ckptdoctor.wording import and_more, beyond, span
 
 _NAMES = 90  # characters of what stands on either side of an arrow
 _LISTED = 12  # names that --diff lists one by one
@@ -349,3 +348,28 @@ def _pairs(change: Change, step: Step) -> Iterator[str]:
             yield f"-{escape(old)}"
         if new:
             yield f"+{escape(new)}"
+
+
+# ---- other numbers for the states of parameters: ``3  →  7, 7  →  3``, neighbours that move alike together
+
+
+_MOST = 5  # moves that one line names
+
+
+def moves(pairs: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Each run of numbers that all move by as much, in order: ``1..23  →  0..22``."""
+    runs: list[list[int]] = []  # first number before, first after, how many
+    for old, new in sorted([(int(old), int(new)) for old, new in pairs]):
+        if runs and (old, new) == (runs[-1][0] + runs[-1][2], runs[-1][1] + runs[-1][2]):
+            runs[-1][2] += 1
+        else:
+            runs.append([old, new, 1])
+    for old, new, count in runs:
+        yield f"{span(old, old + count - 1)}  →  {span(new, new + count - 1)}"
+
+
+def renumbered(pairs: Sequence[tuple[str, str]]) -> str:
+    """The same in one line; what is too much is counted."""
+    told = list(moves(pairs))
+    most = _MOST if len(told) > _MOST + 1 else len(told)
+    return f"{'state' if len(pairs) == 1 else 'states'} {and_more(told, most, 'such move', before=', and ')}"

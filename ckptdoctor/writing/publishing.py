@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity, process, progress
+from ckptdoctor.checkpoint.descriptors import read_at
 from ckptdoctor.errors import WriteError
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.attributes import restore
-from ckptdoctor.writing.comparing import compare
-from ckptdoctor.writing.filling import fill, reserve
+from ckptdoctor.writing.blocks import Reading, blocks
+from ckptdoctor.writing.filling import Done, fill, reserve
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.originals import Originals, originals
 from ckptdoctor.writing.recipe import Recipe
-from ckptdoctor.writing.syncing import BackgroundSync
-from ckptdoctor.writing.system import NO_LINKS, free_bytes, sync_directory
+from ckptdoctor.writing.system import NO_LINKS, free_bytes, sync_data, sync_directory
 from ckptdoctor.writing.target import Target, resolve
 from ckptdoctor.writing.unfinished import sweep, temporary_file
 
@@ -208,3 +209,90 @@ def _sentence(error: OSError, output: str, recipe: Recipe) -> str:
         most = f"{recipe.size:,} bytes are more than a file may have here"
         return f"{output} cannot be written: {most}. Give another output path, or see what ulimit -f says."
     return f"{output} could not be written: {error.strerror or error}. The original is untouched; give another path."
+
+
+# ---- reads the written file again and holds it against the recipe, byte for byte
+
+
+def compare(recipe: Recipe, files: Originals, target: int, done: Done | None = None) -> None:
+    """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
+    if os.fstat(target).st_size != recipe.size:
+        raise WriteError(
+            f"The output has {plural(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was thrown away."
+        )
+    at = 0
+    for block in blocks(recipe.segments, Reading(files)):
+        if _read(target, len(block), at) != block:
+            raise WriteError(
+                f"The output differs from what was meant within {plural(len(block), 'byte')} from byte {at};"
+                " it was thrown away. The disk or the memory may be faulty.",
+                offset=at,
+            )
+        at += len(block)
+        if done is not None:
+            done(at)
+    if at != recipe.size:
+        raise WriteError(
+            f"{plural(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was thrown away."
+        )
+
+
+def _read(fd: int, length: int, offset: int) -> bytes:
+    data = read_at(fd, length, offset)
+    while len(data) < length:
+        more = read_at(fd, length - len(data), offset + len(data))
+        if not more:
+            return data
+        data += more
+    return data
+
+
+# ---- brings the output to the disk while it is still being written and verified, so that nobody waits twice
+
+
+_TICK = 0.1  # seconds
+_PAUSE = 0.05  # seconds between two rounds; a round with nothing new to write costs next to nothing
+
+
+class BackgroundSync:
+    """A thread that keeps syncing the file ``fd``. The disk works while the rest of the process copies and compares."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._complete = threading.Event()
+        self._over = threading.Event()  # Ctrl-C in Thread.join would make Python take the thread for one that ended
+        self._abandoned = False
+        self._error: OSError | None = None
+        self._thread = threading.Thread(target=self._run, name="ckptdoctor-sync", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._complete.wait(_PAUSE):
+                sync_data(self._fd)
+            if not self._abandoned:
+                sync_data(self._fd)
+        except OSError as error:  # a lost write is reported once for each open file: it must not get lost here
+            self._error = error
+        finally:
+            self._over.set()
+
+    def complete(self) -> None:
+        """Everything has been written: one last round."""
+        self._complete.set()
+
+    def wait(self, tick: Callable[[], None] = lambda: None) -> None:
+        """Wait for the last round, with a ``tick`` now and then. Raises the OSError that any of them met."""
+        self._complete.set()
+        while not self._over.wait(_TICK):
+            tick()
+        if self._error is not None:
+            raise self._error
+
+    def abandon(self) -> None:
+        """The file is going to be removed: stop as soon as possible. What is not on the disk yet need not get there."""
+        self._abandoned = True
+        self._complete.set()
+        with suppress(OSError):
+            os.ftruncate(self._fd, 0)
+        self._over.wait()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Extent, Storage
-from ckptdoctor.loading import runs
-from ckptdoctor.loading.runs import Runs
+from ckptdoctor.loading import storages as runs
+from ckptdoctor.loading.storages import Runs
 
 
 class Far:

@@ -11,7 +11,8 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from ckptdoctor.errors import UnreadableError
-from ckptdoctor.remote import connection, http, open_remote
+from ckptdoctor.remote import http, open_remote
+from ckptdoctor.remote import http as connection
 
 
 @contextmanager

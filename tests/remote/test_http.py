@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 import ckptdoctor
 from ckptdoctor.brief import in_full
 from ckptdoctor.errors import UnreadableError
-from ckptdoctor.remote import connection, http, open_remote
+from ckptdoctor.remote import http, open_remote
+from ckptdoctor.remote import http as connection
 from tests.remote.server import serving
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.report.renumbered import moves, renumbered
+from ckptdoctor.report.fix_text import moves, renumbered
 
 
 def _pairs(order: list[int]) -> list[tuple[str, str]]:

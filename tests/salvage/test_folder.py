@@ -14,7 +14,7 @@ import ckptdoctor
 from ckptdoctor.cli.salvage import command
 from ckptdoctor.errors import NotACheckpointError, RefusedError, UsageError, WriteError
 from ckptdoctor.examine.file import check
-from ckptdoctor.salvage import folder as salvage_folder
+from ckptdoctor.salvage import salvage as salvage_folder
 from ckptdoctor.salvage.salvage import salvage
 from tests import broken_shards
 

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import TensorValues
-from ckptdoctor.values import compared, sums
+from ckptdoctor.values import chunks as compared
+from ckptdoctor.values import sums
 from ckptdoctor.values.chunks import Measure
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.strips import CHUNK

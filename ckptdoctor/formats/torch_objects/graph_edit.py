@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import field
+from typing import Any, Union
 
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.torch_objects.memo_numbers import renumber_memo
-from ckptdoctor.formats.torch_objects.scan import Scan, scan
 from ckptdoctor.formats.torch_objects.shapes import Kind, shape_of
 from ckptdoctor.formats.torch_objects.slots import Child, Children, Slot, children
 from ckptdoctor.formats.torch_objects.sweep import below
 from ckptdoctor.formats.torch_objects.values import bare
+from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import (
     NO_MEMO,
+    Extension,
     Global,
     Literal,
     Made,
@@ -23,10 +24,12 @@ from ckptdoctor.pickles.graph import (
     PersistentId,
     Pickle,
     Popped,
+    Revisit,
     Step,
     Text,
     Tuple,
     Value,
+    Verbatim,
 )
 
 # a frame that fits nowhere: the encoder then cuts frames anew, as a pickler does; the old ones could end anywhere
@@ -280,3 +283,117 @@ def _last(found: Children, path: KeyPath) -> Child:
     if path[-1] not in found:
         raise RefusedError(f"There is nothing at {show_path(path)} to change.")
     return found[path[-1]][-1]
+
+
+# ---- one walk over a whole graph that tells how often each node is used, and which contain themselves
+
+
+# nodes that hold no others
+_LEAVES = frozenset({Text, Verbatim, Literal, Extension})
+
+
+@noun(frozen=False)
+class Scan:
+    """``nodes`` are all nodes that hold others, parents before children, in stream order.
+
+    ``counts`` says by id from how many places the graph leads to a node, not counting places inside the node itself;
+    ``looping`` has the ids of those that such places lead back to; ``kept`` keeps nodes alive that were counted and may
+    have gone since, so that no other gets their id.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)
+    looping: set[int] = field(default_factory=set)
+    kept: list[Node] = field(default_factory=list)
+
+
+def scan(root: Value) -> Scan:
+    """Walk the graph below ``root`` once, without recursion."""
+    found = Scan()
+    counts, nodes = found.counts, found.nodes
+    inside: set[int] = set()
+    # integers on the stack are ids of nodes that are left there; those of the file never get onto it
+    stack: list[Union[Node, int]] = [root] if isinstance(root, Node) else []
+    while stack:
+        node = stack.pop()
+        if isinstance(node, int):
+            inside.discard(node)
+            continue
+        key = id(node)
+        if key in inside:
+            found.looping.add(key)
+        elif key in counts:
+            counts[key] += 1
+        else:
+            counts[key] = 1
+            children = [child for child in below(node) if isinstance(child, Node)]
+            nodes.append(node)
+            for child in children:
+                if type(child) in _LEAVES:
+                    counts[id(child)] = counts.get(id(child), 0) + 1
+            deeper = [child for child in children if type(child) not in _LEAVES]
+            if deeper:
+                inside.add(key)
+                stack.append(key)
+                deeper.reverse()
+                stack += deeper
+    return found
+
+
+# ---- memo entries numbered anew in the order in which they are written, as Python's pickler numbers them
+
+
+@noun(frozen=False)
+class _Store:
+    """Here the node is complete and goes into the memo."""
+
+    node: Node
+
+
+def renumber_memo(pickle: Pickle) -> None:
+    """Give every node that has a memo entry the number that a pickler would: 0, 1, 2 … in the order of the stream.
+
+    After values were taken out or added the numbers have gaps or are out of order, which no pickler leaves behind.
+    """
+    count = 0
+    seen: set[int] = set()
+    stack: list[Union[Value, _Store]] = [pickle.root]
+    while stack:
+        task = stack.pop()
+        if isinstance(task, _Store):
+            task.node.memo = count
+            count += 1
+        elif isinstance(task, Node) and not isinstance(task, Literal) and id(task) not in seen:
+            seen.add(id(task))
+            stack.extend(reversed(_tasks(task)))
+        elif isinstance(task, Literal) and task.memo != NO_MEMO and id(task) not in seen:
+            seen.add(id(task))
+            stack.append(_Store(task))
+    pickle.next_memo = count
+
+
+def _tasks(node: Node) -> list[Union[Value, _Store]]:
+    """What is written for a node, in order."""
+    if isinstance(node, Revisit):
+        return [node.result, *[value for step in node.steps for value in step.payload]]
+    if isinstance(node, Popped):
+        return [*node.discarded, node.result]
+    store: list[Union[Value, _Store]] = [] if node.memo == NO_MEMO else [_Store(node)]
+    if isinstance(node, Made):
+        return _made(node, store)
+    if isinstance(node, Tuple):
+        return [*node.items, *store]
+    if isinstance(node, PersistentId):
+        return [node.id, *store]
+    if isinstance(node, Global) and node.parts is not None:
+        return [*node.parts, *store]
+    return store
+
+
+def _made(node: Made, store: list[Union[Value, _Store]]) -> list[Union[Value, _Store]]:
+    steps = [step for step in node.steps or () if not step.late]
+    late = any(step.op == op.PUT for step in steps)
+    tasks: list[Union[Value, _Store]] = [*node.items, *([] if late else store)]
+    for step in steps:
+        tasks += store if step.op == op.PUT else step.payload
+    return tasks

@@ -8,7 +8,6 @@ from __future__ import annotations
 from ckptdoctor.edits import Repickle
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
-from ckptdoctor.formats.torch_objects.names import written_in_protocol_2
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
 from ckptdoctor.formats.torch_objects.shapes import DICTS, LISTS
 from ckptdoctor.formats.torch_objects.steps import filling
@@ -216,3 +215,22 @@ def _batches(values: list[Value]) -> list[Step] | None:
     size = 1000
     parts = [values[at : at + size] for at in range(0, len(values), size)]
     return [Step(op.APPEND if len(part) == 1 else op.APPENDS, part) for part in parts] or None
+
+
+# ---- names of classes and functions as protocol 2 writes them: those of Python 2, which readers translate back
+
+
+# how Python 2 calls the modules and built-ins that Python 3 renamed and checkpoints name
+_MODULES = {"builtins": "__builtin__", "copyreg": "copy_reg"}
+_BUILTINS = {"range": "xrange", "str": "unicode", "int": "long", "chr": "unichr"}
+
+
+def written_in_protocol_2(module: str, name: str) -> tuple[str, str] | None:
+    """Module and name for GLOBAL; None where readers would take them for another, or cannot read them."""
+    from _compat_pickle import IMPORT_MAPPING, NAME_MAPPING
+
+    if "." in name or not f"{module}{name}".isascii() or not f"{module}{name}".isprintable():
+        return None
+    written = _MODULES.get(module, module), _BUILTINS.get(name, name) if module == "builtins" else name
+    back = NAME_MAPPING.get(written, (IMPORT_MAPPING.get(written[0], written[0]), written[1]))
+    return written if back == (module, name) else None

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
+from base64 import b64encode
+from collections import Counter
 from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
 from string import Template
 
+from ckptdoctor.checkpoint import show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
-from ckptdoctor.report.html.assets import asset, embedded, policy, script, style
+from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.findings import Coverage, Finding, Severity
+from ckptdoctor.report.contents import other_contents, state_dict_row
 from ckptdoctor.report.html.comparison import comparison
 from ckptdoctor.report.html.depth import depth
 from ckptdoctor.report.html.distributions import distributions
 from ckptdoctor.report.html.examined import Examined
-from ckptdoctor.report.html.findings import findings
-from ckptdoctor.report.html.markup import lines, name, section, text
+from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
 from ckptdoctor.report.html.modules import Modules, modules
-from ckptdoctor.report.html.payload import payload
-from ckptdoctor.report.html.summary import contents, tiles
+from ckptdoctor.report.html.payload import bounded, payload
 from ckptdoctor.report.html.table import table
 from ckptdoctor.report.html.treemap import treemap
-from ckptdoctor.report.numbers import size
+from ckptdoctor.report.numbers import amount, count, plural, size
+from ckptdoctor.report.shell import fix_command, with_path
+from ckptdoctor.report.summary import summarise
+from ckptdoctor.wording import first_few, percent
 
 KIND = b"<!doctype html>"  # what every page begins with
 
@@ -103,3 +113,270 @@ def _footer(examined: Examined) -> str:
         read = f"Read {size(report.bytes_read)} of {size(report.container.size)} in {report.seconds:.2f} s. "
     told = f"{read}Nothing in the file was run. ckptdoctor {examined.version}"
     return f"<p>{text(told)}{', ' + text(examined.when) if examined.when else ''}</p>"
+
+
+# ---- the page around the contents: its frame, how it looks, what moves in it; and what a browser may do with it
+
+
+# in this order they are one script
+_SCRIPTS = ("data.js", "tips.js", "copy.js", "treemap.js", "tensor.js", "table.js", "charts.js")
+
+_UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+
+
+@cache
+def asset(name: str) -> str:
+    """The text of a file of the package."""
+    return (files(__package__) / "static" / name).read_text(encoding="utf-8")
+
+
+def style() -> str:
+    """The style sheet."""
+    return asset("style.css")
+
+
+def script() -> str:
+    """The script: it only ever sets text, and gets no right to do anything else."""
+    return '(() => {\n"use strict";\n' + "\n".join(map(asset, _SCRIPTS)) + "})();\n"
+
+
+def policy(style: str, script: str) -> str:
+    """What the browser may do: show this style sheet, run this script, and nothing else (https://www.w3.org/TR/CSP3/).
+
+    Both are named by their digests, so that nothing that slips into the page could run; no request can leave it.
+    """
+    return (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+def embedded(data: object) -> str:
+    """Data as JSON that no browser takes for the end of a script element."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    for sign, code in _UNSAFE.items():
+        text = text.replace(sign, code)
+    return text
+
+
+# ---- what the file is, and what is in it
+
+
+_NAMED = 6  # dtypes or devices in a list
+_ROWS = 40  # state dicts
+_OTHERS = 24
+_WIDTH = 600.0
+
+
+def tiles(examined: Examined) -> str:
+    """The figures to see first."""
+    return f'<dl class="tiles">{"".join(_tiles(examined))}</dl>'
+
+
+def _tiles(examined: Examined) -> Iterator[str]:
+    report = examined.report
+    yield _verdict(examined)
+    if report.container is not None:
+        yield _tile("Size", size(report.container.size), report.container.format or "unknown contents")
+    if examined.checkpoint is None:
+        return
+    figures = summarise(examined.checkpoint)
+    noun = "Parameters" if figures.has_model else "Elements"
+    tied = f", {plural(len(examined.tied), 'tied tensor')}" if examined.tied else ""
+    yield _tile(noun, amount(figures.parameters), count(figures.parameters) + tied)
+    yield _tile("Tensors", count(figures.tensors), f"in {plural(len(examined.checkpoint.state_dicts), 'state dict')}")
+    for label, found in (("Element type", figures.dtypes), ("Device tag", figures.devices)):
+        if len(found) == 1:
+            yield _tile(label, next(iter(found)), "all tensors")
+        elif found:
+            (first, _), *rest = found.items()
+            yield _tile(label, first, ", ".join([f"{each} {number:,}" for each, number in rest[:2]]))
+
+
+def _verdict(examined: Examined) -> str:
+    tally = Counter(finding.severity for finding in examined.report.findings)
+    if not tally:
+        return _tile("Findings", "none", "of what was examined", "good")
+    worst = max(tally, key=lambda each: each.rank)
+    nouns = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "remark"}
+    told = [plural(tally[each], noun) for each, noun in nouns.items() if tally[each]]
+    return _tile("Findings", told[0], ", ".join(told[1:]) or "and nothing else", worst.value)
+
+
+def _tile(label: str, value: str, about: str, kind: str = "") -> str:
+    inside = f"<dt>{text(label)}</dt><dd>{text(value, 40)}<small>{text(about, 80)}</small></dd>"
+    return element("div", inside, class_=kind or None)
+
+
+def contents(examined: Examined) -> str:
+    """The state dicts, everything beside them, and the bytes of each dtype."""
+    checkpoint = examined.checkpoint
+    if checkpoint is None:
+        return ""
+    rows = [_row(*state_dict_row(checkpoint.tree, each)) for each in checkpoint.state_dicts[:_ROWS]]
+    rest = len(checkpoint.state_dicts) - _ROWS
+    if rest > 0:
+        rows.append(f'<tr><td colspan="5">{plural(rest, "more state dict")}</td></tr>')
+    others = list(other_contents(checkpoint))
+    shown = first_few(others, _OTHERS)
+    head = (
+        '<thead><tr><th>what</th><th>under</th><th class="n">tensors</th><th class="n">bytes</th><th></th></tr></thead>'
+    )
+    table = (
+        f'<div class="scroll"><table class="plain">{head}<tbody>{"".join(rows)}</tbody></table></div>' if rows else ""
+    )
+    beside = "".join([f"<li>{name(each)}</li>" for each in shown])
+    listed = f'<h3>Beside the tensors</h3><ul class="chips">{beside}</ul>' if beside else ""
+    return section("contents", "What is in it", lines((table, listed, _dtypes(examined))))
+
+
+def _row(role: str, where: str, tensors: str, nbytes: str, remark: str) -> str:
+    number = tensors.split(" ")[0]
+    return (
+        f'<tr><th scope="row">{text(role)}</th><td class="key">{name(where)}</td><td class="n">{text(number)}</td>'
+        f'<td class="n">{text(nbytes)}</td><td class="soft">{text(remark)}</td></tr>'
+    )
+
+
+def _dtypes(examined: Examined) -> str:
+    """How the bytes are shared among dtypes: one bar, and its key."""
+    totals: Counter[str] = Counter()
+    for number, tensor in enumerate(examined.tensors):
+        if number not in examined.tied:
+            totals[tensor.dtype.name] += bounded(tensor.nbytes)
+    whole = sum(totals.values())
+    if len(totals) < 2 or not whole:
+        return ""
+    bars, key, at = [], [], 0.0
+    for number, (dtype, nbytes) in enumerate(totals.most_common(_NAMED)):
+        wide = _WIDTH * nbytes / whole
+        told = f"{dtype}: {size(nbytes)}, {percent(nbytes, whole)}"
+        place = {"x": coordinate(at), "width": coordinate(max(wide - 1, 0.5))}
+        bars.append(element("rect", f"<title>{text(told)}</title>", **place, height=14, rx=3, class_=f"f{number % 8}"))
+        key.append(f'<span><i class="f{number % 8}"></i>{text(told)}</span>')
+        at += wide
+    rest = len(totals) - _NAMED
+    if rest > 0:
+        key.append(f"<span>{rest} more</span>")
+    drawing = element("svg", "".join(bars), viewBox=f"0 0 {_WIDTH:.0f} 14", class_="stack", preserveAspectRatio="none")
+    return f'<h3>Bytes by element type</h3>{drawing}<p class="legend">{"".join(key)}</p>'
+
+
+# ---- what is wrong: each finding with its cause, what torch says, its keys, and the command that repairs it
+
+
+_MOST = 200  # findings
+_KEYS = 60  # keys of one
+_OPEN = 3  # so few keys are shown at once
+_LINES = 12  # of what torch says
+_TOLD = 1200  # characters of a sentence
+_SAFETY = {
+    Safety.SAFE: "no value changes, and it can be taken back",
+    Safety.CONFIRMED: "what it is held against proves it",
+    Safety.UNSAFE: "it changes or drops values: look before you trust it",
+}
+
+
+def findings(examined: Examined) -> str:
+    """The section: worst first, and one command for all that is safe."""
+    report = examined.report
+    shown = [_card(finding, report.path) for finding in report.findings[:_MOST]]
+    rest = len(report.findings) - _MOST
+    if rest > 0:
+        shown.append(
+            f'<p class="soft">{plural(rest, "more finding")}: <code>ckptdoctor check</code> names them all.</p>'
+        )
+    if not shown:
+        shown = ['<p class="well">Nothing was found in what was examined.</p>']
+    if report.coverage is not None:
+        shown.insert(0, _coverage(report.coverage))
+    return section("findings", "Findings", lines([*_all_at_once(examined), *shown]))
+
+
+def _all_at_once(examined: Examined) -> Iterator[str]:
+    report = examined.report
+    safe = [each for each in report.findings if each.fix is not None and each.fix.safety is Safety.SAFE]
+    if len(safe) > 1:
+        every = "all" if len(safe) == len(report.findings) else count(len(safe))
+        line = command(fix_command(report.path))
+        yield f'<div class="all"><p>{every.capitalize()} of them can be repaired safely at once</p>{line}</div>'
+
+
+def _card(finding: Finding, path: str) -> str:
+    kind = finding.severity.value
+    title = f'<b class="badge">{text(kind)}</b> <code>{text(finding.code)}</code> <span>{text(finding.name)}</span>'
+    parts = [
+        f"<h3>{title}</h3>",
+        f'<p class="message">{name(finding.message, _TOLD)}</p>',
+        f"<p>{text(finding.cause, _TOLD)}</p>" if finding.cause else "",
+        _says(finding.torch_says),
+        _place(finding),
+        _keys(finding),
+        _repair(finding.fix, path) if finding.fix is not None else "",
+        f"<p>{text(with_path(finding.advice, path), _TOLD)}</p>" if finding.advice else "",
+        *[command(with_path(each, path)) for each in finding.commands],
+    ]
+    return f'<article class="finding {kind}">{lines(parts)}</article>'
+
+
+def _says(said: tuple[str, ...]) -> str:
+    if not said:
+        return ""
+    told = "\n".join([text(line) for line in said[:_LINES]])
+    return f'<pre class="says" tabindex="0" aria-label="What torch says">{told}</pre>'
+
+
+def _place(finding: Finding) -> str:
+    location = finding.location
+    if location.offset is None:
+        return ""
+    where = f" of {location.member}" if location.member is not None else ""
+    return f'<p class="soft">at byte {count(location.offset)}{text(where)}</p>'
+
+
+def _keys(finding: Finding) -> str:
+    keys = finding.keys
+    if not keys:
+        return ""
+    rest = len(keys) - _KEYS
+    items = "".join([f"<li>{name(show_path(key))}</li>" for key in keys[:_KEYS]])
+    more = f'<li class="soft">{count(rest)} more; the table below marks them</li>' if rest > 0 else ""
+    if len(keys) <= _OPEN:
+        return f'<ul class="keys few">{items}</ul>'
+    return f'<details><summary>{plural(len(keys), "key")}</summary><ul class="keys">{items}{more}</ul></details>'
+
+
+def _repair(fix: Fix, path: str) -> str:
+    safety = fix.safety.value
+    told = f'<span class="safety {safety}">{text(safety)}</span> <span class="soft">{text(_SAFETY[fix.safety])}</span>'
+    return f'<div class="repair"><p>{text(fix.title)} · {told}</p>{command(fix_command(path, fix))}</div>'
+
+
+def command(line: str) -> str:
+    """A command with a button that copies it."""
+    return (
+        f'<div class="command"><code tabindex="0">{text(line, 4000)}</code>'
+        '<button type="button" class="copy scripted" aria-label="Copy the command">copy</button></div>'
+    )
+
+
+def _coverage(coverage: Coverage) -> str:
+    """How much of a model fits, as it is and after each repair."""
+    rows = [("as it is", "", coverage.keys, coverage.parameters)]
+    rows += [(step.title, step.code, step.keys, step.parameters) for step in coverage.steps]
+    body = "".join(
+        [
+            f'<tr><th scope="row">{text(title, 120)}</th><td><code>{text(code)}</code></td>'
+            f'<td class="n">{count(keys)}</td><td class="n">{percent(parameters, coverage.total_parameters)}</td></tr>'
+            for title, code, keys, parameters in rows
+        ]
+    )
+    head = (
+        f"<thead><tr><th>fit to {text(coverage.reference, 120)}</th><th></th>"
+        f'<th class="n">of {plural(coverage.total_keys, "key")}</th><th class="n">of parameters</th></tr></thead>'
+    )
+    return f'<div class="scroll"><table class="plain">{head}<tbody>{body}</tbody></table></div>'

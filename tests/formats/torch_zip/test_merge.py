@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import FileSource
-from ckptdoctor.formats.torch_zip.merge import bridged
+from ckptdoctor.formats.torch_zip.writer import bridged
 from ckptdoctor.writing.recipe import Copy, Generated, Literal
 
 ORIGINAL = bytes(range(200))

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint import FileSource, Storage
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.formats.torch_objects import StoragePlan
 from ckptdoctor.formats.torch_zip.directory import read_directory
-from ckptdoctor.formats.torch_zip.remake import copied, remade
+from ckptdoctor.formats.torch_zip.writer import copied, remade
 from ckptdoctor.writing.recipe import Copy, Generated
 from tests.formats.torch_zip.forge import assembled, part, parts_of, saved
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.formats.torch_zip.record import Record
-from ckptdoctor.formats.torch_zip.trusting import Found, trusted
+from ckptdoctor.formats.torch_zip.remains import Found, trusted
 
 USED = [f"a/data/{index}" for index in range(12)]
 

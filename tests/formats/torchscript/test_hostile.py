@@ -6,7 +6,7 @@ import pytest
 
 from ckptdoctor.checkpoint import Mapping, Opaque
 from ckptdoctor.errors import HostileError
-from ckptdoctor.formats.torchscript import module
+from ckptdoctor.formats.torchscript import script as module
 from ckptdoctor.formats.torchscript.classes import Attributes, _attributes
 from tests.work import growth
 

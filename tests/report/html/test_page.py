@@ -8,7 +8,7 @@ import torch
 
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.report.gathering import held_against
-from ckptdoctor.report.html.assets import embedded, policy, script, style
+from ckptdoctor.report.html.page import embedded, policy, script, style
 from ckptdoctor.values.differences import compare_values
 from tests.report.html import pages
 

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import Histogram
-from ckptdoctor.report.html.chart import Line, Point, line_chart
-from ckptdoctor.report.html.depth import block_of
+from ckptdoctor.report.html.depth import Line, Point, block_of, line_chart
 from ckptdoctor.report.html.markup import attributes, name, section, text
 from ckptdoctor.report.html.payload import LEVELS, bars, bounded, rounded
-from ckptdoctor.report.html.squares import Box, squarified
+from ckptdoctor.report.html.treemap import Box, squarified
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60))

@@ -15,7 +15,7 @@ from ckptdoctor.cli.progress import ProgressBar, drawn
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.diffing.headers import Measure
-from ckptdoctor.report.gathering import Gathered, gathered, held_against, insist_on_room, write_page
+from ckptdoctor.report.gathering import Gathered, gathered, held_against, require_room, write_page
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.numbers import size
 
@@ -42,7 +42,7 @@ def command(
     --headers-only. Nothing in the files is ever run (--model imports your own code), and the page loads nothing from
     anywhere. Exit status: 0 written, 2 the path cannot be read, or the page not be written.
     """
-    insist_on_room(output, _KIND, force=force)
+    require_room(output, _KIND, force=force)
     with drawn("interrupted; no page was written") as bar:
         found = gathered(path, _settings(headers_only, root, target), bar.watch)
         if found.report.interrupted:

@@ -131,7 +131,7 @@ def _choose_gpus(choice: str, count: int | None, device: str) -> None:
     chosen = select(choice, count, os.environ)
     from ckptdoctor.trainer import devices
 
-    devices.insist_on(chosen)
+    devices.require(chosen)
     narrate(chosen.sentence())
 
 

@@ -27,7 +27,7 @@ _SUMS = 2.0**-44  # what sums of float64 may differ by, whatever the order
 Written = Callable[[int, int], bytes]  # (first byte, length)
 
 
-def insist_on_calculated(given: Calculated, read: Read, written: Written) -> None:
+def require_calculated(given: Calculated, read: Read, written: Written) -> None:
     """Raises WriteError unless ``written`` gives the bytes of the tensor; ``read`` gives those of its parts."""
     at = 0
     with one_thread(prod(given.shape)):

@@ -76,7 +76,7 @@ def chosen(tree: Node, root: KeyPath, wanted: bool, flatten: bool, source_format
         named = [(_flat_name(tensor.path[len(root) :]), tensor) for tensor in tensors_in(node)]
         if not named:
             raise _nothing(node, root)
-        _insist_on_one_each(named)
+        _require_one_each(named)
     else:
         place = _state_dict(node, root)
         root = (*root, *place) if not wanted else root
@@ -118,7 +118,7 @@ def _flat_name(path: KeyPath) -> str:
     return "/".join(map(show_part, path))
 
 
-def _insist_on_one_each(named: Sequence[tuple[str, Tensor]]) -> None:
+def _require_one_each(named: Sequence[tuple[str, Tensor]]) -> None:
     twice = next((name for name, count in Counter(name for name, _ in named).items() if count > 1), None)
     if twice is not None:
         raise RefusedError(f"Two tensors would be called “{twice}”; take one part with --root.")
@@ -251,7 +251,7 @@ def entries_of(named: Iterable[tuple[str, Tensor]]) -> list[Entry]:
     return found
 
 
-def insist_on_torch(node: Node, root: KeyPath) -> None:
+def require_torch(node: Node, root: KeyPath) -> None:
     """Raises RefusedError with the list of what cannot be written into an archive of torch."""
     trouble = []
     stack: list[tuple[KeyPath, Node]] = [(root, node)]

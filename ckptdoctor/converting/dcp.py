@@ -15,10 +15,10 @@ from ckptdoctor.checkpoint.reshaping import mapped, moved, tensors_in
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.converting.choosing import doubled, insist_on_torch, restored
+from ckptdoctor.converting.choosing import doubled, require_torch, restored
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Origins, Tally, insist_on_bytes
+from ckptdoctor.converting.proof import Origins, Tally, require_bytes
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
@@ -40,7 +40,7 @@ def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRepo
     """Write what lies at ``root`` as a folder. Raises RefusedError with a list for what cannot be written."""
     tree, back = (given.tree, ()) if root else restored(given.tree, given.metadata)
     node = moved(at(tree, root), root, ())
-    insist_on_torch(node, root)
+    require_torch(node, root)
     made = dcp.layout(node, root, given.file, given.swapped)
     wanted = _wanted(made, given.swapped)
     texts = {key: text for key, text in given.metadata.items() if (key, text) not in (*back, _FORMAT)}
@@ -154,5 +154,5 @@ def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, origins: Ori
     tally = Tally()
     for tensor in written.tensors:
         place = tensor.storage.extent if tensor.storage is not None else None
-        tally += insist_on_bytes(wanted.originals[tensor.path], wanted.swapped, place, origins)
+        tally += require_bytes(wanted.originals[tensor.path], wanted.swapped, place, origins)
     return tally

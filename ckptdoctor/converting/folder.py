@@ -34,7 +34,7 @@ def publish_folder(parts: Sequence[Part], output: str, *, force: bool, identity:
     if os.path.lexists(path) and not os.path.isdir(path):
         raise WriteError(f"{output} is a file; give the name of a folder.")
     if os.path.isdir(path) and os.listdir(path):
-        _insist_on_room(parts, path, output, force)
+        _require_room(parts, path, output, force)
         publish_together(parts, force=force, identity=identity)
         return perf_counter() - started
     require_folder(output)
@@ -42,7 +42,7 @@ def publish_folder(parts: Sequence[Part], output: str, *, force: bool, identity:
     return perf_counter() - started
 
 
-def _insist_on_room(parts: Sequence[Part], path: str, output: str, force: bool) -> None:
+def _require_room(parts: Sequence[Part], path: str, output: str, force: bool) -> None:
     if not force:
         raise WriteError(
             f"{output} exists already and is not empty; give another folder, or write into it with --force."

@@ -19,7 +19,7 @@ from ckptdoctor.formats.compose.checksums import Bytes, Data, batches
 from ckptdoctor.formats.compose.reading import Place, inflated
 from ckptdoctor.formats.compose.strided import elements, segments, turn_of
 from ckptdoctor.noun import noun
-from ckptdoctor.prove.elements import insist_on_elements
+from ckptdoctor.prove.elements import require_elements
 from ckptdoctor.writing import Copy, Generated, Literal, Recipe, Segment
 
 _WORKERS = 2
@@ -70,13 +70,13 @@ class Origins:
         return True
 
 
-def insist_on_bytes(tensor: Tensor, swapped: bool, place: Extent | None, origins: Origins) -> Tally:
+def require_bytes(tensor: Tensor, swapped: bool, place: Extent | None, origins: Origins) -> Tally:
     """Raises WriteError unless the bytes at ``place`` of the output are the elements of ``tensor`` in C order."""
     wanted = segments(tensor, swapped)
     if sum(each.length for each in wanted) != (0 if place is None else place.length):
         raise _wrong(tensor.key)
     found = as_they_lie(tensor, swapped) if any(isinstance(each, Generated) for each in wanted) else None
-    made = insist_on_stored(wanted, found, place, origins, tensor.key)
+    made = require_stored(wanted, found, place, origins, tensor.key)
     return Tally(remade=1) if made else Tally(identical=1)
 
 
@@ -88,7 +88,7 @@ def as_they_lie(tensor: Tensor, swapped: bool) -> Direct | None:
     return Direct(found, extents) if len(extents) == len(places) else None
 
 
-def insist_on_stored(
+def require_stored(
     wanted: Sequence[Segment], found: Direct | None, place: Extent | None, origins: Origins, name: str = ""
 ) -> bool:
     """Raises WriteError unless the bytes at ``place`` are these; whether some of them are made, and not copied.
@@ -100,18 +100,18 @@ def insist_on_stored(
     at = place.offset if place is not None else 0
     for each in wanted:
         if place is not None:
-            _insist(each, found, Extent(place.file, at, each.length), origins, name)
+            _require(each, found, Extent(place.file, at, each.length), origins, name)
         at += each.length
     return any(isinstance(each, Generated) for each in wanted)
 
 
-def _insist(wanted: Segment, found: Direct | None, place: Extent, origins: Origins, name: str) -> None:
+def _require(wanted: Segment, found: Direct | None, place: Extent, origins: Origins, name: str) -> None:
     if isinstance(wanted, Copy):
         if not origins.copied_from(place.offset, wanted):
             raise _wrong(name)
         progress.advance(wanted.length)
     elif isinstance(wanted, Generated) and found is not None:
-        insist_on_elements(found.elements, found.places, place)
+        require_elements(found.elements, found.places, place)
     else:
         at = place.offset
         for chunk in (wanted.data,) if isinstance(wanted, Literal) else wanted.chunks():
@@ -169,7 +169,7 @@ class Checksums:
         self._storages = {(Copy(each.offset, each.length, each.file),): storage for each, storage in storages.items()}
         self._found = [self._pool.submit(self._unlike, group) for group in batches(list(self._storages))]
 
-    def insist(self) -> None:
+    def require(self) -> None:
         """Raises DamagedError for the first storage that does not match."""
         total = sum([each.length for (each,) in self._storages])
         with progress.phase("checksums", total) as reading:

@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath
 from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, with_owners
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Checksums, Origins, Tally, insist_on_bytes
+from ckptdoctor.converting.proof import Checksums, Origins, Tally, require_bytes
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
@@ -84,7 +84,7 @@ def _part(
     recipe = safetensors.recipe(shard.entries, _metadata(given.metadata, tied, names), given.file, given.swapped)
 
     def verify(path: str) -> None:
-        sums.insist()
+        sums.require()
         tallies.append(_proven(path, shard.entries, recipe, given.swapped))
 
     return Part(recipe, os.path.join(request.output, shard.name) if sharded else request.output, verify)
@@ -117,7 +117,7 @@ def _proven(path: str, entries: Sequence[Entry], recipe: Recipe, swapped: bool) 
         if got.dtype.safetensors != safetensors.code_of(each.tensor) or got.shape != safetensors.shape_of(each.tensor):
             raise WriteError(f"{each.name} of the output has another dtype or shape; it was thrown away.")
         place = got.storage.extent if got.storage is not None else None
-        tally += insist_on_bytes(each.tensor, swapped, place, origins)
+        tally += require_bytes(each.tensor, swapped, place, origins)
     return tally
 
 

@@ -12,9 +12,9 @@ from ckptdoctor.checkpoint.reshaping import mapped, moved, tensors_in
 from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.converting.choosing import insist_on_torch, restored
+from ckptdoctor.converting.choosing import require_torch, restored
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Origins, as_they_lie, insist_on_stored
+from ckptdoctor.converting.proof import Origins, as_they_lie, require_stored
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
@@ -31,7 +31,7 @@ _FORMAT = ("format", "pt")
 def to_torch(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
     """Write what lies at ``root`` as an archive. Raises RefusedError with a list for what cannot be written."""
     tree, back = (given.tree, ()) if root else restored(given.tree, given.metadata)
-    insist_on_torch(at(tree, root), root)
+    require_torch(at(tree, root), root)
     node = mapped(moved(at(tree, root), root, ROOT), _as_torch)
     storages = Storages(given.swapped)
     recipe = torch_zip.recipe(node, torch_zip.name_of(request.output), given.file, storages)
@@ -116,6 +116,6 @@ def _proven(path: str, expected: Checkpoint, storages: Storages, recipe: Recipe)
     made = set()
     for each in storages.found:
         direct = as_they_lie(each.pieces, swapped=False) if each.pieces is not None else None
-        if insist_on_stored(each.data, direct, places.get(each.key), origins):
+        if require_stored(each.data, direct, places.get(each.key), origins):
             made.add(each.key)
     return sum(each.storage is not None and each.storage.key in made for each in expected.tensors)

@@ -33,7 +33,7 @@ def compare_values_of(found: Difference, request: DiffRequest, step: Step, going
     total = total_bytes(left)
     with formats.opened(request.a) as (one, first), formats.opened(request.b) as (other, second):
         for side, container in ((found.a, first), (found.b, second)):
-            _insist_it_is_the_same(side, container)
+            _require_the_same(side, container)
         try:
             found = compare_values(found, one, other, lambda done: going(min(done, total), total), step)
         except StoppedError:
@@ -43,6 +43,6 @@ def compare_values_of(found: Difference, request: DiffRequest, step: Step, going
     return replace(found, summary=summary(found))
 
 
-def _insist_it_is_the_same(side: Side, container: Container) -> None:
+def _require_the_same(side: Side, container: Container) -> None:
     if container.identity != side.checkpoint.identity:
         raise UnreadableError(f"{side.path} has changed since its headers were read: open it again.")

@@ -34,7 +34,7 @@ def can_be_cast(tensor: Tensor) -> bool:
     return plain and tensor.subclass in _NORMAL and tensor.dtype.name in SOURCES and not tensor.moved
 
 
-def insist_on_castable(tensor: Tensor, edit: Cast) -> None:
+def require_castable(tensor: Tensor, edit: Cast) -> None:
     """Raises RefusedError for a tensor that the edit cannot cast."""
     if edit.dtype not in TARGETS and not (edit.exact and edit.dtype in EXACT):
         raise RefusedError(f"Tensors can be cast to {', '.join(TARGETS)}, and not to {edit.dtype}.")

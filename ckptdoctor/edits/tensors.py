@@ -129,7 +129,7 @@ def _transposed(edit: Transpose, elements: Elements) -> Elements:
 
 def _split(edit: Split, elements: Elements) -> Iterator[Elements]:
     size = _size(elements, edit.dim, edit.path)
-    _insist_on_all([(start, stop) for _, start, stop in edit.parts], size, edit.path)
+    _require_all([(start, stop) for _, start, stop in edit.parts], size, edit.path)
     for key in new_keys(edit):
         ranges = [(start, stop) for name, start, stop in edit.parts if name == key]
         yield joined([narrowed(elements, edit.dim, start, stop) for start, stop in ranges], edit.dim)
@@ -147,7 +147,7 @@ def _fused(edit: Fuse, given: Sequence[tuple[DType, Elements]]) -> Elements:
     if any(not 0 <= number < len(parts) for number, _, _ in order):
         raise RefusedError(f"The order of {edit.key} names tensors that are not there.")
     for number, size in enumerate(sizes):
-        _insist_on_all([(start, stop) for each, start, stop in order if each == number], size, edit.paths[number])
+        _require_all([(start, stop) for each, start, stop in order if each == number], size, edit.paths[number])
     return joined([narrowed(parts[number], dim, start, stop) for number, start, stop in order], dim)
 
 
@@ -157,7 +157,7 @@ def _size(elements: Elements, dim: int, path: KeyPath) -> int:
     return elements.shape[dim]
 
 
-def _insist_on_all(ranges: Sequence[tuple[int, int]], size: int, path: KeyPath) -> None:
+def _require_all(ranges: Sequence[tuple[int, int]], size: int, path: KeyPath) -> None:
     """Every index must be in one range: nothing is lost, and nothing is there twice."""
     at = 0
     for start, stop in sorted(ranges):

@@ -45,7 +45,7 @@ def _expanded(pattern: str) -> Iterator[str]:
     if os.path.isdir(pattern):
         found = list(_below(pattern))
         if not found:
-            _insist_on_listing(pattern)
+            _require_listing(pattern)
             suffixes = ", ".join(sorted(SUFFIXES))
             left = ", ".join([f"{each.path} ({each.nbytes:,} bytes)" for each in left_in([pattern])])
             more = f" Writes that were killed left {left}: the next write to the folder removes them." if left else ""
@@ -74,7 +74,7 @@ def require_openable(path: str) -> None:
     if is_address(path):
         return
     if os.path.isdir(path):
-        _insist_on_listing(path)
+        _require_listing(path)
         return
     try:
         FileSource(path).close()
@@ -83,7 +83,7 @@ def require_openable(path: str) -> None:
             raise
 
 
-def _insist_on_listing(folder: str) -> None:
+def _require_listing(folder: str) -> None:
     """Raises UnreadableError for a folder that is not ours to read: nothing can be said of what it holds."""
     try:
         os.listdir(folder)

@@ -72,7 +72,7 @@ def strength_of(fields: Mapping[str, object], source: str) -> Strength:
     method = fields.get("peft_type")
     if method not in (LORA, IA3):
         raise RefusedError(f"{source} describes an adapter of the kind {method!r}: only LoRA and IA3 are merged here.")
-    _insist_on_plain(fields, source)
+    _require_plain(fields, source)
     rank, base = fields.get("r"), fields.get("base_model_name_or_path")
     alpha, patterns = fields.get("lora_alpha"), [fields.get(name) or {} for name in ("rank_pattern", "alpha_pattern")]
     if method == LORA and (type(rank) is not int or type(alpha) not in (int, float)):
@@ -99,7 +99,7 @@ def _names(said: object) -> tuple[str, ...] | None:
     return tuple(said) if plain and isinstance(said, list) else None
 
 
-def _insist_on_plain(fields: Mapping[str, object], source: str) -> None:
+def _require_plain(fields: Mapping[str, object], source: str) -> None:
     for name, value in fields.items():
         used = value not in (None, False, "", 0) and value != [] and value != {}
         if used and name not in _HARMLESS:

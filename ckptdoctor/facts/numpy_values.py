@@ -272,7 +272,7 @@ def _time(count: int, unit: tuple[str, int] | None) -> str:
     count *= step
     if name in ("Y", "M"):
         year, month = divmod(count + 1970 * 12, 12) if name == "M" else (count + 1970, 0)
-        _insist_on_year(1 <= year <= 9999)
+        _require_year(1 <= year <= 9999)
         return f"{year:04}" + (f"-{month + 1:02}" if name == "M" else "")
     digits = _DIGITS.get(name, 0)
     if name in ("W", "D"):
@@ -281,12 +281,12 @@ def _time(count: int, unit: tuple[str, int] | None) -> str:
         days, rest = divmod(count, _PER_DAY.get(name, 86400 * 10**digits))
     else:
         raise NotPlainError("it holds a datetime64 of NumPy without a unit")
-    _insist_on_year(1 <= days + _EPOCH <= date.max.toordinal())
+    _require_year(1 <= days + _EPOCH <= date.max.toordinal())
     day = date.fromordinal(days + _EPOCH).isoformat()
     return day if name in ("W", "D") else f"{day}T{_clock(rest, name, digits)}"
 
 
-def _insist_on_year(known: bool) -> None:
+def _require_year(known: bool) -> None:
     if not known:
         raise NotPlainError("it holds a datetime64 of NumPy outside of the years 1 to 9999")
 

@@ -131,7 +131,7 @@ def remap(optimizer: SavedOptimizer, target: Target) -> Remap | None:
     else:
         groups = _regrouped(optimizer, places, target.groups)
     kept = [name for _, names_in in groups for name in names_in]
-    _insist_on_shapes(optimizer, numbers, target)
+    _require_shapes(optimizer, numbers, target)
     states = {slot.number for slot in optimizer.slots if slot.has_state}
     present = set(kept)
     made = Remap(
@@ -188,7 +188,7 @@ def _regrouped(
     return made
 
 
-def _insist_on_shapes(optimizer: SavedOptimizer, numbers: Mapping[str, int], target: Target) -> None:
+def _require_shapes(optimizer: SavedOptimizer, numbers: Mapping[str, int], target: Target) -> None:
     shapes = {slot.number: slot.shape for slot in optimizer.slots}
     for name, number in numbers.items():
         shape = shapes[number]

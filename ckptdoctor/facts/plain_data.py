@@ -65,7 +65,7 @@ def _what(node: Node) -> str:
 
 def _dict(node: Mapping, depth: int, loosely: bool) -> dict[str | int, object]:
     if node.kind in _ATTRIBUTE_DICTS:
-        _insist_on_no_more_than_entries(node)
+        _require_no_more_than_entries(node)
     elif node.kind not in _DICTS:
         raise NotPlainError(f"it holds a {node.kind}")
     elif node.attributes is not None and node.attributes.entries:
@@ -78,7 +78,7 @@ def _dict(node: Mapping, depth: int, loosely: bool) -> dict[str | int, object]:
     return plain
 
 
-def _insist_on_no_more_than_entries(node: Mapping) -> None:
+def _require_no_more_than_entries(node: Mapping) -> None:
     """The attributes are the entries once more, and settings of the class between underscores."""
     entries = dict(node.entries)
     for name, child in node.attributes.entries if node.attributes is not None else ():

@@ -105,13 +105,13 @@ def _sieve(word: str) -> tuple[Sieve, int]:
     field, value = _asked(word)
     if field:
         return _field(field, value), 0
-    _insist_on_field(plain)
+    _require_field(plain)
     if any(char in plain for char in "*?["):
         return sieves.like(plain), 3
     return sieves.named(plain), 2
 
 
-def _insist_on_field(word: str) -> None:
+def _require_field(word: str) -> None:
     """Raises UsageError where a field was meant and misspelt."""
     field, colon, _ = word.partition(":")
     near = get_close_matches(field.lower(), _EXAMPLES, 1, 0.7) if colon and field.isalpha() else []

@@ -238,7 +238,7 @@ def salvage(source: Source, container: Container) -> Checkpoint:
     Storages of which nothing is left have no extent, those that are cut off a shorter one than ``nbytes`` says.
     Raises NotACheckpointError for a container that cannot be salvaged, and DamagedError where its headers are lost.
     """
-    _insist_on_local(source)
+    _require_local(source)
     what_is_left = getattr(format_named(container.format), "salvage", None) if container.format in _WRITTEN else None
     if what_is_left is None:
         article = "an" if container.format[:1].lower() in "aeiou" else "a"
@@ -263,7 +263,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     """
     from ckptdoctor.writing.recipe import Copy, Recipe
 
-    _insist_on_local(source)
+    _require_local(source)
     held = [edit for edit in edits if not isinstance(edit, SetSuffix)]  # a new name changes no byte
     lengths = [edit.length for edit in held if isinstance(edit, Truncate)]
     if not edits or len(lengths) < len(held):
@@ -274,7 +274,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     return Recipe(source.file, (Copy(0, min(lengths, default=source.size)),))
 
 
-def _insist_on_local(source: Source) -> None:
+def _require_local(source: Source) -> None:
     """Raises RefusedError for a file on another machine: what is written is copied from a file."""
     if source.distant:
         from ckptdoctor.remote.downloading import download_first

@@ -66,7 +66,7 @@ def archive_of(source: Source, head: bytes) -> Archive | None:
     return _archives[source]
 
 
-def insisted(source: Source, head: bytes) -> Archive:
+def required(source: Source, head: bytes) -> Archive:
     """The same for a file that was examined as one. Raises DamagedError when it no longer is one."""
     archive = archive_of(source, head)
     if archive is None:

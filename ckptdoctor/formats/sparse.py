@@ -63,7 +63,7 @@ def _coo(elements: Scattered, indices: Sequence[int]) -> tuple[array[int], int]:
         size = elements.shape[dim]
         for number in range(entries):
             index = indices[dim * entries + number]
-            _insist(0 <= index < size)
+            _require(0 <= index < size)
             places[number] = places[number] * size + index
     inner = prod(elements.shape[depth:])
     return array("q", [place * inner for place in places]), inner
@@ -75,17 +75,17 @@ def _lines(elements: Scattered, lines: Sequence[int], others: Sequence[int]) -> 
     columns = elements.shape[1]
     by_row = elements.layout in BY_ROW
     limit = columns // width if by_row else elements.shape[0] // height
-    _insist(lines[0] == 0 and lines[-1] == len(others))
+    _require(lines[0] == 0 and lines[-1] == len(others))
     places: array[int] = array("q")
     for line in range(len(lines) - 1):
-        _insist(0 <= lines[line] <= lines[line + 1] <= len(others))
+        _require(0 <= lines[line] <= lines[line + 1] <= len(others))
         for other in others[lines[line] : lines[line + 1]]:
-            _insist(0 <= other < limit)
+            _require(0 <= other < limit)
             row, column = (line, other) if by_row else (other, line)
             places.extend([(row * height + inside) * columns + column * width for inside in range(height)])
     return places, width
 
 
-def _insist(sound: bool) -> None:
+def _require(sound: bool) -> None:
     if not sound:
         raise RefusedError("A sparse tensor has indices that lie outside of it: it is damaged, and not made dense.")

@@ -94,7 +94,7 @@ def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
         choice = Choice((mine.checkpoint, mine.source, here), (its.checkpoint, there), partners, wanted)
         choice.choose()
         report = _report(request, (mine, its), here, choice, likeness)
-        _insist(request, report, choice)
+        _require(request, report, choice)
         recipe = recipe_of(mine.source, choice.made.values())
         report = replace(report, new_bytes=_replaced(choice.made))
         if request.dry or report.output is None:
@@ -265,7 +265,7 @@ def _replaced(made: Mapping[str, Healed]) -> int:
     return sum(patch.nbytes for each in made.values() for patch in each.patches)
 
 
-def _insist(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
+def _require(request: GraftRequest, report: GraftReport, choice: Choice) -> None:
     """Raises RefusedError where nothing can be done, and for what needs a consent that was not given."""
     stays = [f"  {show_path(each.path)} {each.trouble}, and {each.why}" for each in report.left]
     if report.left and (request.keys or not report.grafted):

@@ -216,12 +216,12 @@ class _Machine:
     def append(self) -> None:
         """One item of a list."""
         self._stack.pop()
-        self._insist(self._stack[-1] == _LIST, "fills as a list what is none")
+        self._require(self._stack[-1] == _LIST, "fills as a list what is none")
 
     def appends(self) -> None:
         """Items of a list."""
         self._marked()
-        self._insist(self._stack[-1] == _LIST, "fills as a list what is none")
+        self._require(self._stack[-1] == _LIST, "fills as a list what is none")
 
     def setitem(self) -> None:
         """One entry of a dict."""
@@ -231,12 +231,12 @@ class _Machine:
     def setitems(self) -> None:
         """Entries of a dict."""
         items = self._marked()
-        self._insist(len(items) % 2 == 0, "has a key without a value")
+        self._require(len(items) % 2 == 0, "has a key without a value")
         self._set(items[::2])
 
     def _set(self, keys: list[Any]) -> None:
         target = self._stack[-1]
-        self._insist(isinstance(target, str) and target in _FILLED, "fills as a dict what is none")
+        self._require(isinstance(target, str) and target in _FILLED, "fills as a dict what is none")
         if not all((type(key) is str and key not in _UNHASHABLE) or _is_key(key) for key in keys):
             raise Refused("a dict has a key that cannot be one")
 
@@ -246,37 +246,37 @@ class _Machine:
         self._stack[-1] = self._made(self._stack[-1], arguments)
 
     def _made(self, function: Any, arguments: Any) -> str:
-        self._insist(isinstance(function, Named), "calls what is no function")
-        self._insist(isinstance(arguments, tuple), "calls a function without a tuple of arguments")
+        self._require(isinstance(function, Named), "calls what is no function")
+        self._require(isinstance(arguments, tuple), "calls a function without a tuple of arguments")
         path: str = function.path
         if path.startswith(_UTILS):
             return _PARAMETER if path[len(_UTILS) :] in _PARAMETERS else _TENSOR
         if path in _MADE:
             return _MADE[path]
-        self._insist(path.endswith("Tensor"), f"calls {path}")
+        self._require(path.endswith("Tensor"), f"calls {path}")
         return _OTHER
 
     def build(self) -> None:
         """The state of an object."""
         state = self._stack.pop()
         target = self._stack[-1]
-        self._insist(isinstance(target, str) and target in _BUILT, "gives a state to what can have none")
+        self._require(isinstance(target, str) and target in _BUILT, "gives a state to what can have none")
         wanted = isinstance(state, tuple) if target in (_TENSOR, _PARAMETER) else state in (_DICT, _ORDERED)
-        self._insist(wanted, "gives an object a state of another kind")
+        self._require(wanted, "gives an object a state of another kind")
 
     def stored(self) -> None:
         """A storage, by what torch calls it in the file."""
         identity = self._stack.pop()
         parts = identity if isinstance(identity, tuple) else ()
         wanted = 6 if self._typed else 5
-        self._insist(len(parts) == wanted and parts[0] == _STORAGE_TEXT, "refers to something that is no storage")
+        self._require(len(parts) == wanted and parts[0] == _STORAGE_TEXT, "refers to something that is no storage")
         path = parts[1].path if isinstance(parts[1], Named) else ""
-        self._insist(
+        self._require(
             path.endswith("Storage") and not (self._typed and path == _UNTYPED), "has a storage without a type"
         )
         self._stack.append(_STORAGE)
 
-    def _insist(self, fine: bool, trouble: str) -> None:
+    def _require(self, fine: bool, trouble: str) -> None:
         if not fine:
             raise Refused(f"it {trouble}, before byte {self.at:,}")
 

@@ -31,9 +31,9 @@ from ckptdoctor.edits.elements import (
 from ckptdoctor.errors import WriteError
 from ckptdoctor.formats.elements import chunks
 from ckptdoctor.noun import noun
-from ckptdoctor.prove.norms import insist_on_weights
-from ckptdoctor.prove.quantization import insist_on_dequantized
-from ckptdoctor.prove.sparse import insist_on_scattered
+from ckptdoctor.prove.norms import require_weights
+from ckptdoctor.prove.quantization import require_dequantized
+from ckptdoctor.prove.sparse import require_scattered
 
 _BLOCK = 8 << 20  # bytes of a tile
 _SPARSE = 4  # so many times more than what is wanted of a window may be read with it
@@ -66,7 +66,7 @@ class _Bytes:
         return source.read(begin, length) if isinstance(source, FileSource) else bytes(source[begin : begin + length])
 
 
-def insist_on_elements(elements: Elements, places: Mapping[str, Extent], place: Extent) -> None:
+def require_elements(elements: Elements, places: Mapping[str, Extent], place: Extent) -> None:
     """Raises WriteError unless the bytes at ``place`` are the elements; ``places`` says where their sources lie."""
     if place.length != nbytes(elements):
         raise WriteError("A storage of the output has a wrong length; it was thrown away.")
@@ -74,7 +74,7 @@ def insist_on_elements(elements: Elements, places: Mapping[str, Extent], place: 
         files = {path: stack.enter_context(FileSource(path)) for path in {place.file, *_files(places)}}
         for view, start, stride in _destinations(elements, 0, contiguous_stride(elements.shape)):
             if not isinstance(view, View):
-                _insist_on_computed(
+                _require_computed(
                     view, files, places, _Bytes(files[place.file], place.offset + _bytes(view, start), output=True)
                 )
                 continue
@@ -95,7 +95,7 @@ def _bytes(weights: _Computed, start: int) -> int:
     return start * nbytes(weights) // max(1, prod(weights.shape))
 
 
-def _insist_on_computed(
+def _require_computed(
     weights: _Computed, files: Mapping[str, FileSource], places: Mapping[str, Extent], target: _Bytes
 ) -> None:
     def original(name: str, offset: int, length: int) -> bytes:
@@ -105,17 +105,17 @@ def _insist_on_computed(
         return chunks(part, original, _BLOCK)
 
     if isinstance(weights, Dequantized):
-        insist_on_dequantized(weights, pieces, target.read)
+        require_dequantized(weights, pieces, target.read)
     elif isinstance(weights, Calculated):
-        from ckptdoctor.computing.proof import insist_on_calculated
+        from ckptdoctor.computing.proof import require_calculated
 
-        insist_on_calculated(weights, lambda part, size: chunks(part, original, min(_BLOCK, size)), target.read)
+        require_calculated(weights, lambda part, size: chunks(part, original, min(_BLOCK, size)), target.read)
     elif isinstance(weights, Converted):
-        _insist_on_cast(weights, pieces, target.read)
+        _require_cast(weights, pieces, target.read)
     elif isinstance(weights, Scattered):
-        insist_on_scattered(weights, pieces, target.read)
+        require_scattered(weights, pieces, target.read)
     else:
-        insist_on_weights(weights, pieces, target.read)
+        require_weights(weights, pieces, target.read)
 
 
 def _files(places: Mapping[str, Extent]) -> set[str]:
@@ -257,7 +257,7 @@ class _Lines:
         return (found[:: self._step] if self._step else found[:1]).tobytes() * (1 if self._step else self._count)
 
 
-def _insist_on_cast(
+def _require_cast(
     numbers: Converted, pieces: Callable[[Elements], Iterator[bytes]], read: Callable[[int, int], bytes]
 ) -> None:
     """Raises WriteError unless ``read`` gives the bytes of the numbers; ``pieces`` gives those of what was cast."""

@@ -26,7 +26,7 @@ Read = Callable[[int, int], bytes]  # (first byte, length)
 Chunks = Callable[[Elements], Iterator[bytes]]
 
 
-def insist_on_weights(weights: Normed, chunks: Chunks, read: Read) -> None:
+def require_weights(weights: Normed, chunks: Chunks, read: Read) -> None:
     """Raises WriteError unless ``read`` gives the bytes of the weights; ``chunks`` gives those of their parts."""
     if 0 in weights.shape:
         return

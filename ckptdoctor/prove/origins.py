@@ -11,7 +11,7 @@ from ckptdoctor.edits.applied.compacting import Piece
 from ckptdoctor.edits.elements import Elements, is_computed, views
 from ckptdoctor.errors import WriteError
 from ckptdoctor.findings import Proof
-from ckptdoctor.prove.elements import insist_on_elements
+from ckptdoctor.prove.elements import require_elements
 from ckptdoctor.prove.same_contents import storage_pairs
 from ckptdoctor.writing import Copy, Recipe
 
@@ -43,7 +43,7 @@ def trace(
             source = origins.source(storage.extent.offset)
             there = by_place.get(source) if source is not None else None
             if there is not None and there.extent is not None:
-                _insist(origins, storage, there, ((0, there.extent.length),))
+                _require(origins, storage, there, ((0, there.extent.length),))
                 counts["identical"] += there.key == storage.key
                 continue
         key = pairs.get(storage.key, storage.key)
@@ -56,7 +56,7 @@ def trace(
             counts[kind] += _is_remade(made, originals, storage)
         elif storage.extent is not None and old.extent is not None:
             kept = pieces.get(key, ((0, old.extent.length),))
-            _insist(origins, storage, old, kept)
+            _require(origins, storage, old, kept)
             progress.advance(storage.extent.length)
             counts["identical" if kept == ((0, old.extent.length),) else "shrunk"] += 1
     return Proof(
@@ -98,7 +98,7 @@ class _Origins:
         return True
 
 
-def _insist(origins: _Origins, storage: Storage, old: Storage, pieces: tuple[Piece, ...]) -> None:
+def _require(origins: _Origins, storage: Storage, old: Storage, pieces: tuple[Piece, ...]) -> None:
     assert storage.extent is not None
     assert old.extent is not None
     at = storage.extent.offset
@@ -123,5 +123,5 @@ def _is_remade(elements: Elements | None, originals: dict[str, Storage], storage
             places[view.source] = extent
         elif view.held is None:
             return False
-    insist_on_elements(elements, places, storage.extent)
+    require_elements(elements, places, storage.extent)
     return True

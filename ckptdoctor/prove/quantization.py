@@ -25,7 +25,7 @@ Read = Callable[[int, int], bytes]  # (first byte, length)
 Chunks = Callable[[Elements], Iterator[bytes]]
 
 
-def insist_on_dequantized(weights: Dequantized, chunks: Chunks, read: Read) -> None:
+def require_dequantized(weights: Dequantized, chunks: Chunks, read: Read) -> None:
     """Raises WriteError unless ``read`` gives the bytes of the weights; ``chunks`` gives those of their parts."""
     total = prod(weights.shape)
     if not total:

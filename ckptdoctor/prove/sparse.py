@@ -19,7 +19,7 @@ Read = Callable[[int, int], bytes]  # (first byte, length)
 Chunks = Callable[[Elements], Iterator[bytes]]
 
 
-def insist_on_scattered(dense: Scattered, chunks: Chunks, read: Read) -> None:
+def require_scattered(dense: Scattered, chunks: Chunks, read: Read) -> None:
     """Raises WriteError unless ``read`` gives the bytes of the dense tensor; ``chunks`` gives those of its parts."""
     *parts, values = [b"".join(chunks(part)) for part in dense.parts]
     numbers = [_integers(data, kind) for data, kind in zip(parts, dense.kinds, strict=True)]

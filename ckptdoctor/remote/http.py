@@ -154,7 +154,7 @@ class HttpFile:
         elif (total, tag) != (self.size, self._tag):
             self._connection.close()
             raise UnreadableError(f"{self._path} changed while it was read: try it again.")
-        self._insist_on_plain(response)
+        self._require_plain(response)
         length = min(stop, total) - start
         with self._connection.patient(length):
             data = _body(response, length)
@@ -168,7 +168,7 @@ class HttpFile:
     def _from_whole(self, response: HTTPResponse) -> bytes:
         """The whole of a small file, from a server that does not serve parts."""
         length = answers.told_length(response)
-        self._insist_on_plain(response)
+        self._require_plain(response)
         with self._connection.patient(SMALL):
             data = b"" if (length or 0) > SMALL else _body(response, SMALL + 1 if length is None else length)
         if (length or 0) > SMALL or len(data) > SMALL:
@@ -184,7 +184,7 @@ class HttpFile:
         self._whole, self.size = data, len(data)
         return data
 
-    def _insist_on_plain(self, response: HTTPResponse) -> None:
+    def _require_plain(self, response: HTTPResponse) -> None:
         coding = response.headers.get("Content-Encoding", "identity").strip().lower()
         if coding not in ("identity", ""):
             self._connection.close()

@@ -154,7 +154,7 @@ def donor_of(base: Checkpoint, wanted: Wanted) -> Donor:
         raise RefusedError(_beside(file, others))
     config = _config(wanted.path)
     strength = _strength(config, wanted, adapter, file)
-    _insist_on_base(base, strength, wanted)
+    _require_base(base, strength, wanted)
     return _donor(checkpoint, state_dict, adapter, strength, wanted)
 
 
@@ -232,7 +232,7 @@ def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str
     )
 
 
-def _insist_on_base(base: Checkpoint, strength: Strength, wanted: Wanted) -> None:
+def _require_base(base: Checkpoint, strength: Strength, wanted: Wanted) -> None:
     """Raise RefusedError where the base has a name, and the adapter is said to be for another one."""
     names = list(_names_of(base.path))
     if strength.base and names and _last(strength.base) not in map(_last, names):

@@ -31,11 +31,11 @@ def attention_edits(checkpoint: Checkpoint, reference: Reference, layout: str, h
     """
     comparison = compare(checkpoint, reference)
     for each in shapes(comparison).qkv:
-        _insist_on_rows(comparison, each)
+        _require_rows(comparison, each)
     return arranged(comparison, [(each, _ranges(each, layout, heads)) for each in shapes(comparison).qkv])
 
 
-def _insist_on_rows(comparison: Comparison, found: Fused) -> None:
+def _require_rows(comparison: Comparison, found: Fused) -> None:
     """Refuse to turn square parts of a matrix with its inputs first where nothing shows that they have them last.
 
     No shape of theirs tells; that of a layer in the same block does which is not square, and has a bias for each of its

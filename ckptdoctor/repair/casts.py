@@ -106,12 +106,12 @@ def _narrowed(
         if holds is None or not cast_loses_values(BY_NAME[holds.kind], BY_NAME[holds.dtype]):
             continue
         used = [storages[view.source] for view in views_of(holds) if view.held is None]
-        _insist_on_bytes(tensor, used)
+        _require_bytes(tensor, used)
         places = {storage.key: Place(storage) for storage in used}
         yield show_path(tensor.path), (holds, places)
 
 
-def _insist_on_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:
+def _require_bytes(tensor: Tensor, storages: Iterable[Storage]) -> None:
     for storage in storages:
         extent = storage.extent
         if storage.nbytes and (extent is None or (extent.length < storage.nbytes and not storage.compressed)):

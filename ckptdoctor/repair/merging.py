@@ -109,7 +109,7 @@ def _computed(state_dict: StateDict, donor: Donor, checkpoint: Checkpoint, *, in
     layers = list(_layers(state_dict, donor, inside))
     turned = _turned(layers, donor.strength)
     for layer in layers:
-        _insist_on_one_owner(layer, checkpoint)
+        _require_one_owner(layer, checkpoint)
         if donor.strength.method == IA3:
             yield from _rescaled(layer, donor, turned)
         else:
@@ -200,7 +200,7 @@ def _shows(layer: _Layer) -> Iterator[bool]:
             yield sides != shape
 
 
-def _insist_on_one_owner(layer: _Layer, checkpoint: Checkpoint) -> None:
+def _require_one_owner(layer: _Layer, checkpoint: Checkpoint) -> None:
     """Raise RefusedError where the weight has a second name: whether that changes as well, nobody has said."""
     storage = layer.weight.storage
     for other in checkpoint.tensors if storage is not None else ():

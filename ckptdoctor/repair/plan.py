@@ -53,7 +53,7 @@ from ckptdoctor.repair.origins import Origins
 from ckptdoctor.repair.others import require_no_others
 from ckptdoctor.repair.remapping import in_its_place, remap_edits
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, index_path, output_path, require_local
-from ckptdoctor.repair.sharing import insist_on_twins
+from ckptdoctor.repair.sharing import require_twins
 from ckptdoctor.repair.steps import changes, without_returning
 from ckptdoctor.repair.told import require_confirmed, with_target
 from ckptdoctor.repair.witness import with_ties, witnessed
@@ -254,7 +254,7 @@ class _Draft:
     ) -> None:
         """One more step; nothing where it has no edits."""
         said: list[Change] = []
-        insist_on_twins(self.checkpoint, edits)
+        require_twins(self.checkpoint, edits)
         if safety is Safety.UNSAFE and not label.startswith("--"):  # what was asked for by name is known
             self.lost += lost_by(edits, self.checkpoint)
         for run in runs(edits):

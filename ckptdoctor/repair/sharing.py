@@ -77,7 +77,7 @@ def twins(checkpoint: Checkpoint, tensors: Iterable[Tensor]) -> Iterator[list[Te
                 yield from map(_owner_first, _grouped((digest(source, each), each) for each in likely))
 
 
-def insist_on_twins(checkpoint: Checkpoint, edits: Sequence[Edit]) -> None:
+def require_twins(checkpoint: Checkpoint, edits: Sequence[Edit]) -> None:
     """Raises RefusedError where a tensor is dropped and comes back as another name of one with other bytes."""
     dropped = {path for edit in edits if isinstance(edit, Drop) for path in edit.paths}
     ties = [(edit, (*edit.path[:-1], edit.key)) for edit in edits if isinstance(edit, Tie)]

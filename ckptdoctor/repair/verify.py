@@ -28,11 +28,11 @@ def verify(path: str, plan: Plan) -> Proof:
     found = first_difference(plan.expected, written)
     if found is not None:
         raise WriteError(f"The output is not what was planned, and was thrown away: {found}.")
-    _insist_on_no_new_names(plan.original, written)
+    _require_no_new_names(plan.original, written)
     assert plan.recipe is not None
     proof = trace(plan.original, plan.expected, written, plan.recipe, plan.pieces, plan.remade)
     findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
-    _insist_on_cured(plan, findings)
+    _require_cured(plan, findings)
     after = next_step(path, written, findings, refusal)
     return replace(proof, elided=_elided(written), findings=tuple(findings), next=after)
 
@@ -48,7 +48,7 @@ def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:
     return findings_of(written, rules, plan.request.reference if plan.request.auto else None)
 
 
-def _insist_on_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
+def _require_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
     """A repair brings in no class or function but those that torch itself accepts, such as OrderedDict."""
     known = {modern(each.module, each.name) for each in original.globals}
     names = [modern(each.module, each.name) for each in written.globals]
@@ -57,7 +57,7 @@ def _insist_on_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
         raise WriteError(f"The output names {new[0]}, which the original does not; it was thrown away.")
 
 
-def _insist_on_cured(plan: Plan, findings: Iterable[Finding]) -> None:
+def _require_cured(plan: Plan, findings: Iterable[Finding]) -> None:
     """What a rule's cure was applied for must not be there any more."""
     cured = {step.label: step for step in plan.steps if step.name}
     for finding in findings:

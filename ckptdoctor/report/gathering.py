@@ -17,7 +17,7 @@ from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import FileReport
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_so_on
-from ckptdoctor.writing.fresh import insist, write_fresh
+from ckptdoctor.writing.fresh import require, write_fresh
 
 
 @noun(frozen=False)
@@ -79,9 +79,9 @@ def held_against(
     return found
 
 
-def insist_on_room(output: str, kind: bytes, *, force: bool = False) -> None:
+def require_room(output: str, kind: bytes, *, force: bool = False) -> None:
     """Raises WriteError at once, before anything is examined, where the page could not be written in the end."""
-    insist(output, kind, force=force)
+    require(output, kind, force=force)
 
 
 def write_page(page: bytes, output: str, kind: bytes, *, force: bool = False) -> None:

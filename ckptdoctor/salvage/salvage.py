@@ -160,10 +160,10 @@ def _index(folder: _Folder, where: dict[str, str], kept: list[str], files: dict[
     total = sum(tensor.nbytes for file in kept for tensor in folder.saved[file].plan.expected.tensors)
     text = index_text(where, total)
     recipe = Recipe(folder.saved[kept[0]].plan.request.path, (Literal(text),))
-    return Part(recipe, os.path.join(folder.output, name), partial(_insist, folder.output, name, files, set(where)))
+    return Part(recipe, os.path.join(folder.output, name), partial(_require, folder.output, name, files, set(where)))
 
 
-def _insist(output: str, name: str, files: dict[str, str], keys: set[str], path: str) -> None:
+def _require(output: str, name: str, files: dict[str, str], keys: set[str], path: str) -> None:
     """Read the folder as it will be. Raises WriteError unless it holds just these keys."""
     with closing(Overlay(output, {**files, name: path})) as folder:
         written = formats.read(folder, formats.examine(folder))

@@ -18,7 +18,7 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.errors import DamagedError, StoppedError
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
-from ckptdoctor.values.strips import UnreadError, insist_on_values
+from ckptdoctor.values.strips import UnreadError, require_values
 
 if TYPE_CHECKING:
     import torch
@@ -52,7 +52,7 @@ def plain(tensor: Tensor) -> Tensor:
             kind = (tensor.subclass or tensor.layout).rpartition(".")[2]
             raise UnreadError(f"a {kind} is made of other tensors in its own way")
         return plain(tensor.parts[0])
-    insist_on_values(tensor)
+    require_values(tensor)
     return tensor
 
 

@@ -36,7 +36,7 @@ class Bytes:
         """
         if tensor.storage is None or tensor.storage.nbytes == 0:
             return None
-        _insist_on_all(tensor.storage)
+        _require_all(tensor.storage)
         return self.whole(tensor) if self._reader.maps(tensor.storage) else None
 
     def let_go(self) -> None:
@@ -73,7 +73,7 @@ class Bytes:
     def _piece(self, tensor: Tensor, storage: Storage, at: int, count: int) -> torch.Tensor:
         """Some elements, as a storage of their own."""
         size = tensor.dtype.bits // 8
-        extent, offset, length = _insist_on_all(storage), (tensor.offset + at) * size, count * size
+        extent, offset, length = _require_all(storage), (tensor.offset + at) * size, count * size
         if offset + length > storage.nbytes:
             raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")
         part = replace(storage, nbytes=length, extent=Extent(extent.file, extent.offset + offset, length))
@@ -120,7 +120,7 @@ class Bytes:
                 packed = inflate.unconsumed_tail
 
 
-def _insist_on_all(storage: Storage) -> Extent:
+def _require_all(storage: Storage) -> Extent:
     """Where the bytes of a storage lie. Raises DamagedError where the file has fewer than it declares."""
     extent = storage.extent
     if extent is None or (not storage.compressed and extent.length < storage.nbytes):

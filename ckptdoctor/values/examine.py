@@ -241,11 +241,11 @@ class _Examination:
     def _finish(self, measured: _Measured) -> None:
         """Sum up a tensor whose last piece is done; where two threads think so, they find the same."""
         if measured.planned and not measured.pending and id(measured.tensor) not in self.unread:
-            self._insist_on_indices(measured)
+            self._require_indices(measured)
             fits = measured.narrowing.result(measured.partial)
             self.found[id(measured.tensor)] = summed_up(measured.partial, measured.weight, fits, measured.rows)
 
-    def _insist_on_indices(self, measured: _Measured) -> None:
+    def _require_indices(self, measured: _Measured) -> None:
         """Note where the indices of a sparse tensor do not fit it."""
         tensor = measured.tensor
         if tensor.layout not in SPARSE or self.only_finite:

@@ -68,9 +68,9 @@ def _article(tensor: Tensor) -> str:
 
 
 def _strided(tensor: Tensor, source: Bytes) -> Strip:
-    insist_on_values(tensor)
+    require_values(tensor)
     tensor, weight = _without_repeats(tensor)
-    _insist_on_room(tensor)
+    _require_room(tensor)
     details = dict(tensor.details)
     if not (details.get("conj") or details.get("neg")):
         flat = _in_memory_order(tensor)
@@ -79,7 +79,7 @@ def _strided(tensor: Tensor, source: Bytes) -> Strip:
     return _cut(tensor, source, weight)
 
 
-def insist_on_values(tensor: Tensor) -> None:
+def require_values(tensor: Tensor) -> None:
     """Raises UnreadError for a tensor without values of its own, or of a dtype that nothing can be computed with."""
     dtype = tensor.dtype
     if dtype.name in _PACKED or dtype.kind == "bits":
@@ -99,7 +99,7 @@ def _without_repeats(tensor: Tensor) -> tuple[Tensor, int]:
     return replace(tensor, shape=shape), prod(sizes)
 
 
-def _insist_on_room(tensor: Tensor) -> None:
+def _require_room(tensor: Tensor) -> None:
     """A view that shows the elements of its storage again and again could take forever."""
     room = len(tensor.values) if tensor.values is not None else tensor.storage.nbytes if tensor.storage else 0
     if tensor.numel * tensor.dtype.bits > 8 * room:
@@ -166,7 +166,7 @@ def _quantized(tensor: Tensor, source: Bytes) -> Strip:
     if "scheme" not in details:
         raise UnreadError("its scales are not known")
     stored = replace(tensor, dtype=BY_NAME[_WHOLE[tensor.dtype.name]], parts=(), details=())
-    _insist_on_room(stored)
+    _require_room(stored)
     view = source.whole(stored)
     shape = [1] * len(tensor.shape)
     if details["scheme"] == "per_tensor_affine":

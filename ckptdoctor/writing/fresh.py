@@ -16,7 +16,7 @@ from ckptdoctor.writing.unfinished import sweep, temporary_file
 _BEGINNING = 512  # bytes of an existing file that are looked at
 
 
-def insist(output: str, kind: bytes, *, force: bool = False) -> Target:
+def require(output: str, kind: bytes, *, force: bool = False) -> Target:
     """Where ``output`` leads, if it may be written: see ``write_fresh``."""
     target = resolve(output, None, force=force)
     if target.replaces and not _is(target.path, kind):
@@ -30,7 +30,7 @@ def write_fresh(data: bytes, output: str, kind: bytes, *, force: bool = False) -
     A file that is there is replaced only with ``force``, and only where it is empty or begins with ``kind`` (whatever
     the case): a slip of the hand must not cost a checkpoint. Raises WriteError; then nothing has changed.
     """
-    target = insist(output, kind, force=force)
+    target = require(output, kind, force=force)
     sweep(target.directory)
     try:
         with cleaned_up(), temporary_file(target, 0o666) as (path, fd):

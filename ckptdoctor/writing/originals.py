@@ -40,7 +40,7 @@ class Originals:
                 raise _changed(file)
         return self._open[file]
 
-    def insist_unchanged(self) -> None:
+    def require_unchanged(self) -> None:
         """Raises WriteError when one of the files is not what it was any more."""
         now = _identity(os.fstat(self.first))
         if self._known.setdefault(self.path, now) != now:
@@ -60,7 +60,7 @@ class Originals:
 def originals(path: str, known: FileIdentity | None = None) -> Iterator[Originals]:
     """The originals of a recipe with this source, which must be what ``known`` says."""
     with closing(Originals(path, known)) as files:
-        files.insist_unchanged()
+        files.require_unchanged()
         yield files
 
 

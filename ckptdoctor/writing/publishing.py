@@ -90,7 +90,7 @@ def publish_together(
             with ExitStack() as opened:  # Windows gives no file another name, and replaces none, while it is open
                 made = [_made(part, names, opened, known, force, break_links, swept) for part in parts]
                 for files, _, _ in made:
-                    files.insist_unchanged()
+                    files.require_unchanged()
             process.commit()
             _reveal_all(parts, [(path, target) for _, path, target in made])
     except OSError as error:

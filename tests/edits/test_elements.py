@@ -13,7 +13,7 @@ from ckptdoctor.checkpoint import Extent
 from ckptdoctor.edits.elements import Elements, Joined, Reshaped, View, joined, narrowed, nbytes, permuted, reshaped
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.formats.elements import chunks
-from ckptdoctor.prove.elements import insist_on_elements
+from ckptdoctor.prove.elements import require_elements
 
 WIDTHS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 
@@ -96,13 +96,13 @@ def require_what_torch_gives(tmp_path: Path, chain: tuple[bytes, torch.Tensor, E
     file.write_bytes(storage + found)
     places = {"w": Extent(str(file), 0, len(storage))}
     place = Extent(str(file), len(storage), len(found))
-    insist_on_elements(made, places, place)
+    require_elements(made, places, place)
     at = len(storage) + block % len(found)
     with open(file, "r+b") as opened:
         opened.seek(at)
         opened.write(bytes([found[block % len(found)] ^ 1]))
     with pytest.raises(WriteError, match="others in the output"):
-        insist_on_elements(made, places, place)
+        require_elements(made, places, place)
 
 
 def test_parts_that_continue_each_other_are_one_view():

@@ -111,7 +111,7 @@ def one_case(seed: int, names: list[str], folder: Path, watched: contextlib.Abst
         line = [places.get(word, word.replace("OUT/", f"{out}/")) for word in words]
         try:
             with watched:
-                _insist(line, path, out)
+                _require(line, path, out)
         except Exception:  # whatever it is, it is a failure of this case
             return f"{name}: {' '.join(words)}\n{traceback.format_exc()}"
         shutil.rmtree(out)
@@ -126,7 +126,7 @@ def undamaged(words: tuple[str, ...], folder: Path) -> None:
             (folder / each).mkdir(parents=True)
         path, other = _made(name, folder)
         places = {"FILE": str(path), "OTHER": str(other)}
-        _insist([places.get(word, word.replace("OUT/", f"{folder}/out/")) for word in words], path, folder / "out")
+        _require([places.get(word, word.replace("OUT/", f"{folder}/out/")) for word in words], path, folder / "out")
 
 
 def _made(name: str, folder: Path) -> tuple[Path, Path]:
@@ -188,7 +188,7 @@ def _wrapped(path: Path, chance: random.Random) -> Path:
     return packed
 
 
-def _insist(line: list[str], path: Path, out: Path) -> None:
+def _require(line: list[str], path: Path, out: Path) -> None:
     """The command ends with one of its statuses, says something, and leaves the file as it was."""
     before = _contents(path)
     said, complained = io.StringIO(), io.StringIO()

@@ -13,7 +13,7 @@ import torch
 from ckptdoctor.edits.kinds import Dequantize
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.formats.codes import numbers
-from ckptdoctor.prove.quantization import insist_on_dequantized
+from ckptdoctor.prove.quantization import require_dequantized
 from tests.repair.applying import repaired
 from tests.repair.arranging import FORMATS, edited, loaded, written
 
@@ -241,7 +241,7 @@ def test_the_proof_sees_a_wrong_weight(tmp_path: Path, kind: str):
 
     def judge(tensor: torch.Tensor) -> None:
         data = tensor.contiguous().numpy().tobytes()
-        insist_on_dequantized(weights, lambda part: iter([given[part]]), lambda at, length: data[at : at + length])
+        require_dequantized(weights, lambda part: iter([given[part]]), lambda at, length: data[at : at + length])
 
     judge(good)
     nonzero = [index for index in range(good.numel()) if good.view(-1)[index]]

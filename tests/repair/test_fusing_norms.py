@@ -16,7 +16,7 @@ from ckptdoctor.edits import Fuse, Rename
 from ckptdoctor.edits.kinds import FuseNorm
 from ckptdoctor.edits.norms import weight_dims
 from ckptdoctor.errors import RefusedError, WriteError
-from ckptdoctor.prove.norms import insist_on_weights
+from ckptdoctor.prove.norms import require_weights
 from tests.repair.applying import repaired
 from tests.repair.arranging import FORMATS, edited, loaded, same, written
 
@@ -226,7 +226,7 @@ def test_the_proof_sees_a_wrong_weight(tmp_path: Path):
 
     def judge(tensor):
         data = tensor.contiguous().numpy().tobytes()
-        insist_on_weights(weights, lambda part: iter([given[part]]), lambda at, length: data[at : at + length])
+        require_weights(weights, lambda part: iter([given[part]]), lambda at, length: data[at : at + length])
 
     judge(good)
     for index in range(good.numel()):

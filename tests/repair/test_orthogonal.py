@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 from ckptdoctor.cli.main import run
-from ckptdoctor.computing.proof import insist_on_calculated
+from ckptdoctor.computing.proof import require_calculated
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.edits.elements import Calculated, View
 from ckptdoctor.errors import WriteError
@@ -115,7 +115,7 @@ def test_another_number_anywhere_is_no_proof(shape, kind):
         def read(part, _):
             return iter([parts[int(part.source)].contiguous().numpy().tobytes()])
 
-        insist_on_calculated(made, read, lambda at, length: data[at : at + length])
+        require_calculated(made, read, lambda at, length: data[at : at + length])
 
     judge(weight)
     for index in range(weight.numel()):

@@ -297,7 +297,7 @@ def seen(monkeypatch, number):
 def test_chosen_gpus_that_torch_sees_are_taken(monkeypatch):
     """As many GPUs as were chosen is what a run insists on."""
     seen(monkeypatch, 2)
-    devices.insist_on(Selection((0, 4)))
+    devices.require(Selection((0, 4)))
 
 
 def test_a_number_that_no_gpu_has_is_refused_with_those_there_are(monkeypatch, smi):
@@ -305,7 +305,7 @@ def test_a_number_that_no_gpu_has_is_refused_with_those_there_are(monkeypatch, s
     smi(CONSUMER)
     seen(monkeypatch, 1)
     with pytest.raises(UsageError) as refused:
-        devices.insist_on(Selection((0, 9)))
+        devices.require(Selection((0, 9)))
     assert str(refused.value) == (
         "--gpus 0,9: there is no GPU 9 here. There are: GPU 0 (NVIDIA GeForce RTX 2080 Ti), "
         "GPU 1 (NVIDIA GeForce RTX 4090); choose among these"
@@ -319,4 +319,4 @@ def test_gpus_that_cuda_does_not_show_are_refused(monkeypatch, smi):
     with pytest.raises(
         UsageError, match=r"--gpus 0,1: CUDA shows 1 of these 2\. There are: GPU 0 .*look at nvidia-smi"
     ):
-        devices.insist_on(Selection((0, 1)))
+        devices.require(Selection((0, 1)))

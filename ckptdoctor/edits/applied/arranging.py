@@ -111,12 +111,12 @@ def _each(checkpoint: Checkpoint, run: Sequence[Edit]) -> Iterator[tuple[TensorE
         for path in sources(edit):
             if path not in found:
                 raise missing(path)
-            _insist_on_plain(found[path], edit)
+            _require_plain(found[path], edit)
         given = [found[path] for path in sources(edit)]
         yield edit, [each for tensor in given for each in (tensor, *tensor.parts)]
 
 
-def _insist_on_plain(tensor: Tensor, edit: TensorEdit) -> None:
+def _require_plain(tensor: Tensor, edit: TensorEdit) -> None:
     odd = tensor.subclass is not None and isinstance(edit, (Split, Fuse, FuseNorm, Dequantize, Compute))
     odd = odd or (bool(tensor.parts) and not (isinstance(edit, Dequantize) and _by_channel(edit, tensor)))
     if tensor.storage is None or tensor.layout != "strided" or odd:

@@ -21,7 +21,7 @@ def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:
     """
     changer = _Changer(edit.paths, lambda held, path: tensor_of(held, path, _key(path)))
     tree = changer.node(checkpoint.tree, ())
-    changer.insist_on_all()
+    changer.require_all()
     return with_tree(checkpoint, tree)
 
 
@@ -68,7 +68,7 @@ class _Changer:
             return Sequence(node.kind, tuple([self.node(item, (*path, at)) for at, item in enumerate(node.items)]))
         return node
 
-    def insist_on_all(self) -> None:
+    def require_all(self) -> None:
         """Raises RefusedError for a place that was not reached."""
         for path in self._wanted:
             raise missing(path)

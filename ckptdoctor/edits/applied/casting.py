@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Cast
 from ckptdoctor.edits.applied.arranging import view_of
 from ckptdoctor.edits.applied.compacting import views
-from ckptdoctor.edits.casts import converted, insist_on_castable
+from ckptdoctor.edits.casts import converted, require_castable
 from ckptdoctor.edits.elements import Elements, View, nbytes
 from ckptdoctor.edits.tensors import storage_name
 from ckptdoctor.noun import noun
@@ -81,7 +81,7 @@ def _plan(checkpoint: Checkpoint, edit: Cast) -> _Plan:
     for path in edit.paths:
         if path not in found:
             raise missing(path)
-        insist_on_castable(found[path], edit)
+        require_castable(found[path], edit)
     chosen = {path: tensor for path, tensor in found.items() if tensor.dtype.name != edit.dtype}
     users = Counter([each.storage.key for each in views(checkpoint.tensors) if each.storage is not None])
     by_storage: dict[str, list[Tensor]] = {}

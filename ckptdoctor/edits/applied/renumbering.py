@@ -43,9 +43,9 @@ def reorder(checkpoint: Checkpoint, edit: Reorder) -> Checkpoint:
 
 
 def _changed(checkpoint: Checkpoint, path: KeyPath, change: Callable[[Mapping], Mapping]) -> Checkpoint:
-    def insist(node: Node) -> Node:
+    def require(node: Node) -> Node:
         if not isinstance(node, Mapping):
             raise missing(path)
         return change(node)
 
-    return with_tree(checkpoint, changed_at(checkpoint.tree, path, insist))
+    return with_tree(checkpoint, changed_at(checkpoint.tree, path, require))

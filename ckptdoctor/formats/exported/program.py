@@ -29,7 +29,7 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.formats.archives import Archive, RecordStorages, insisted, order_notes
+from ckptdoctor.formats.archives import Archive, RecordStorages, order_notes, required
 from ckptdoctor.formats.asides import of_records
 from ckptdoctor.formats.exported.places import Place, places_of
 from ckptdoctor.formats.nested import read_inner
@@ -42,7 +42,7 @@ _ORDERED = "collections.OrderedDict"
 
 def read_program(source: Source, container: Container) -> Checkpoint:
     """The state dict and the constants. Raises DamagedError when their lists cannot be read."""
-    archive = insisted(source, container.head)
+    archive = required(source, container.head)
     places = places_of(archive)
     lists: list[Listed] = []
     trees: list[tuple[Part, Node]] = []

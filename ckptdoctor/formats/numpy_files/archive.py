@@ -23,7 +23,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.formats.archives import Archive, archive_of, insisted, is_whole, stored
+from ckptdoctor.formats.archives import Archive, archive_of, is_whole, required, stored
 from ckptdoctor.formats.numpy_files.header import PREFIX, Header, header_size, parse
 from ckptdoctor.formats.numpy_files.pickled import MOST_PICKLED, named_in_record
 from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, OTHER_ORDER, left_out, opaque, reason, tensor
@@ -56,7 +56,7 @@ def examine(source: Source, head: bytes) -> Container | None:
 
 def read(source: Source, container: Container) -> Checkpoint:
     """The arrays, from their headers; no value is read. What cannot be read becomes a note."""
-    archive = insisted(source, container.head)
+    archive = required(source, container.head)
     reader = _Reader(source, archive)
     for name, record in archive.found.items():
         reader.take(name[: -len(_SUFFIX)], record)

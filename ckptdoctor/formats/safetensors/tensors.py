@@ -151,7 +151,7 @@ class _File:
             key, dtype = str(edit.path[-1]), BY_NAME.get(edit.dtype)
             if place_of(edit) or dtype is None or dtype.safetensors is None or edit.device != "cpu":
                 raise RefusedError(f"A safetensors file cannot hold {quoted(key)} as {edit.dtype} on {edit.device}.")
-            self._insist_on_free(key, self._entries)
+            self._require_free(key, self._entries)
             (elements,) = made(edit, [])
             text = _COMPACT if like is None else like.text
             filled[key] = Entry(key, self._name(key), text, dtype, edit.shape, (made_piece(elements),))
@@ -176,7 +176,7 @@ class _File:
         taken = {key: each for key, each in self._entries.items() if key not in self._instead}
         for new in self._instead.values():
             for each in new:
-                self._insist_on_free(each.key, taken)
+                self._require_free(each.key, taken)
                 taken[each.key] = each
         before = {key: [each.key for each in new] for key, new in self._instead.items()}
         self._order = [key for old in self._order for key in before.get(old, (old,))]
@@ -185,7 +185,7 @@ class _File:
         if self._recast:  # wide elements before narrow ones, as safetensors sorts them: so all of them stay aligned
             self._in_values.sort(key=lambda key: -self._entries[key].dtype.bits)
 
-    def _insist_on_free(self, key: str, taken: dict[str, Entry]) -> None:
+    def _require_free(self, key: str, taken: dict[str, Entry]) -> None:
         if key in taken:
             raise RefusedError(f"“{key}” is already there; drop or rename it first.")
         if key == METADATA:

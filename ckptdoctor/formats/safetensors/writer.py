@@ -76,7 +76,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     impossible, and DamagedError when the header cannot be read.
     """
     header = header_of(source)
-    _insist_on_a_sound_header(source, header, edits)
+    _require_a_sound_header(source, header, edits)
     text = header_bytes(source).decode("utf-8")
     kept = (Piece(header.data, header.end - header.data),)
     state = _State(_proven(text, header), kept, _is_ascii_style(text))
@@ -92,7 +92,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     return Recipe(source.file, (first, *segments(source.file, state.kept)))
 
 
-def _insist_on_a_sound_header(source: Source, header: Header, edits: Sequence[Edit]) -> None:
+def _require_a_sound_header(source: Source, header: Header, edits: Sequence[Edit]) -> None:
     healed = any(isinstance(edit, TextMetadata) for edit in edits)
     for note in header.notes:
         if note.kind in _BROKEN and not (healed and note.message.startswith(_ODD_METADATA)):

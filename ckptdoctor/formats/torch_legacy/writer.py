@@ -59,7 +59,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
             "Only an archive can get new storages; repair the file with --select C105 first, which makes it one."
         )
     if broken is not None:
-        _insist_on_whole_storages(plans, table)
+        _require_whole_storages(plans, table)
     segments: list[Segment] = [Literal(_pickles(stream, table, plans, contents))]
     claims = claims_of(stream)  # as the edits left them
     for plan in _in_file_order(plans, table):
@@ -70,7 +70,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     return Recipe(source.file, tuple(_joined(segments)))
 
 
-def _insist_on_whole_storages(plans: Sequence[StoragePlan], table: LegacyStorages) -> None:
+def _require_whole_storages(plans: Sequence[StoragePlan], table: LegacyStorages) -> None:
     for plan in plans:
         place = table.places.get(plan.old.key)
         if place is None or place.length != plan.old.nbytes:

@@ -42,7 +42,7 @@ def tensor_v2(reader: TensorReader, kind: str, arguments: list[Value], path: Key
 def tensor_v3(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """A view of an untyped storage, with the dtype among the arguments."""
     _expect(arguments, 7, 8)
-    element = _insist_dtype(arguments[6])
+    element = _require_dtype(arguments[6])
     made = reader.strided(kind, arguments, path, element)
     return replace(made, details=bits_of(arguments[7], element)) if len(arguments) > 7 else made
 
@@ -59,7 +59,7 @@ def parameter(reader: TensorReader, kind: str, arguments: list[Value], path: Key
     if len(arguments) == 4:
         reader.look_into(arguments[3])
         data = with_attributes(reader, data, arguments[3], path, depth, plain=True)
-    return insist(data)
+    return require(data)
 
 
 def empty(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
@@ -179,7 +179,7 @@ def _parts_in_state(reader: TensorReader, state: Value, path: KeyPath, depth: in
 def wrapper(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(class, dtype, size, stride, offset, layout, device, requires_grad)``: no storage of its own."""
     _expect(arguments, 8)
-    element = _insist_dtype(arguments[1])
+    element = _require_dtype(arguments[1])
     shape, stride, offset, _ = view_of(arguments[2], arguments[3], arguments[4], element)
     return Tensor(
         path,
@@ -199,7 +199,7 @@ def wrapper(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPa
 def meta(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(dtype, size, stride, requires_grad)``: shape without values."""
     _expect(arguments, 4)
-    element = _insist_dtype(arguments[0])
+    element = _require_dtype(arguments[0])
     shape, stride, _, _ = view_of(arguments[1], arguments[2], 0, element)
     return Tensor(path, element, shape, stride, None, 0, "meta", grad_of(arguments[3], element), rebuild=kind)
 
@@ -207,7 +207,7 @@ def meta(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath,
 def from_cpu(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(CPU tensor, dtype, device, requires_grad)``: the CPU tensor, which torch moves to the device."""
     _expect(arguments, 4)
-    element = _insist_dtype(arguments[1])
+    element = _require_dtype(arguments[1])
     grad = grad_of(arguments[3], element)
     data = reader.inner(arguments[0], path, "", depth)
     if data.device == "meta" and device_name(arguments[2]) != "meta":
@@ -227,7 +227,7 @@ def from_cpu(reader: TensorReader, kind: str, arguments: list[Value], path: KeyP
 def from_numpy(reader: TensorReader, kind: str, arguments: list[Value], path: KeyPath, depth: int) -> Tensor:
     """``(array, dtype, device, requires_grad)``: the values lie in the pickle, as the array's bytes."""
     _expect(arguments, 4)
-    element, array = _insist_dtype(arguments[1]), array_of(arguments[0])
+    element, array = _require_dtype(arguments[1]), array_of(arguments[0])
     if array is None:
         raise NotOurs
     shape = shape_of(array.shape, element)
@@ -257,14 +257,14 @@ def _expect(arguments: list[Value], *counts: int) -> None:
         raise OddTensor(f"its function is given {plural(len(arguments), 'argument')} and takes {few}")
 
 
-def insist(found: Tensor | None) -> Tensor:
+def require(found: Tensor | None) -> Tensor:
     """What must be a tensor. Raises NotOurs where it is none."""
     if found is None:
         raise NotOurs
     return found
 
 
-def _insist_dtype(value: Value) -> DType:
+def _require_dtype(value: Value) -> DType:
     found = dtype(value)
     if found is None:
         raise NotOurs

@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Special, Tenso
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.formats.torch_objects.arguments import NotOurs, plain_dict
 from ckptdoctor.formats.torch_objects.arrays import Array, elements
-from ckptdoctor.formats.torch_objects.makers import CLASSES, MAX_WRAPPING, REACHING, REBUILD, insist
+from ckptdoctor.formats.torch_objects.makers import CLASSES, MAX_WRAPPING, REACHING, REBUILD, require
 from ckptdoctor.formats.torch_objects.shapes import holds
 from ckptdoctor.formats.torch_objects.states import NOTHING, ReplacedError, built, grad_of, is_changed
 from ckptdoctor.formats.torch_objects.storages import Known, Registry
@@ -182,7 +182,7 @@ class TensorReader:
 
     def inner(self, value: Value, path: KeyPath, step: str, depth: int) -> Tensor:
         """A tensor among the arguments of another one. Raises NotOurs when there is none."""
-        return insist(self.try_inner(value, (*path, Special(step)) if step else path, depth))
+        return require(self.try_inner(value, (*path, Special(step)) if step else path, depth))
 
     def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
         """A tensor inside another one; None where there is none, and after too many."""

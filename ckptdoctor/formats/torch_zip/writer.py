@@ -43,7 +43,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     DamagedError when the archive cannot be read.
     """
     directory = directory_of(source)
-    _insist_on_one_reading(source, directory)
+    _require_one_reading(source, directory)
     record = pickle_record(directory)
     data, pickle = _proven(source, record)
     table = ZipStorages(source.file, directory)
@@ -64,7 +64,7 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     return Recipe(source.file, bridged(lay_out(items, alignment), source))
 
 
-def _insist_on_one_reading(source: Source, directory: Directory) -> None:
+def _require_one_reading(source: Source, directory: Directory) -> None:
     if not directory.repairable:
         trouble = (NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED)
         reason = next(note.message for note in directory.notes if note.kind in trouble)
@@ -218,7 +218,7 @@ def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[s
     records = {key: _found(directory, key) for key in plan.sources or (plan.old.key,)}
     for each in records.values():
         if sound is None or each.name not in sound:
-            _insist_on_sound(source, each)
+            _require_sound(source, each)
             if sound is not None:
                 sound.add(each.name)
     pieces = _pieces(source, records, plan)
@@ -248,7 +248,7 @@ def _nothing(key: str, offset: int, length: int) -> bytes:
     raise AssertionError(f"{length} bytes at {offset} of {key} were asked for, of which nothing was to be read")
 
 
-def _insist_on_sound(source: Source, record: Record) -> None:
+def _require_sound(source: Source, record: Record) -> None:
     """Raises RefusedError for a record that cannot be taken apart, or whose damage would be hidden by that."""
     check_readable(record)
     if record.method != structs.STORED:

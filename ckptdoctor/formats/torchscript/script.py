@@ -26,7 +26,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.errors import DamagedError, HostileError
-from ckptdoctor.formats.archives import Archive, RecordStorages, insisted, order_notes
+from ckptdoctor.formats.archives import Archive, RecordStorages, order_notes, required
 from ckptdoctor.formats.asides import behind, of_records, of_texts
 from ckptdoctor.formats.torch_objects import Contents, interpret
 from ckptdoctor.formats.torch_zip.record import shown
@@ -45,7 +45,7 @@ _NAMED = 3
 
 def read_script(source: Source, container: Container) -> Checkpoint:
     """The state dict of the module. Raises DamagedError when the archive cannot be read that far."""
-    archive = insisted(source, container.head)
+    archive = required(source, container.head)
     folder = archive.folder("constants.pkl", "data.pkl") or ""
     asides: list[Aside] = []
     data, notes = _contents(source, archive, folder, "data", asides)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from ckptdoctor.trainer.devices.clock import finish_step, synchronize
 from ckptdoctor.trainer.devices.inventory import DeviceRow, rows
 from ckptdoctor.trainer.devices.inventory_table import table
-from ckptdoctor.trainer.devices.kinds import count, device, insist_on, missing, settle
+from ckptdoctor.trainer.devices.kinds import count, device, missing, require, settle
 from ckptdoctor.trainer.devices.worlds import check_world_size, default_world_size, replicas
 
 __all__ = [
@@ -26,9 +26,9 @@ __all__ = [
     "default_world_size",
     "device",
     "finish_step",
-    "insist_on",
     "missing",
     "replicas",
+    "require",
     "rows",
     "settle",
     "synchronize",

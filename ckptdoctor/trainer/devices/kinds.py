@@ -28,7 +28,7 @@ def settle(kind: str) -> str:
     return kind
 
 
-def insist_on(chosen: Selection) -> None:
+def require(chosen: Selection) -> None:
     """Raise UsageError when this process does not see every GPU that was chosen: the message lists those there are.
 
     CUDA says nothing of a number that no GPU has: it stops reading CUDA_VISIBLE_DEVICES there, and shows fewer.

@@ -41,7 +41,7 @@ def contents() -> dict[str, torch.Tensor]:
     }
 
 
-def insist_on(found: dict[str, torch.Tensor], old: dict[str, torch.Tensor], dtype: torch.dtype) -> None:
+def require(found: dict[str, torch.Tensor], old: dict[str, torch.Tensor], dtype: torch.dtype) -> None:
     assert list(found) == list(old)
     for key, tensor in old.items():
         wanted = tensor.detach().to(dtype) if tensor.is_floating_point() else tensor
@@ -62,7 +62,7 @@ def test_torch_files(tmp_path, dtype, zipped):
     torch.save(old, path, _use_new_zipfile_serialization=zipped)
     outcome = repaired(path, [Cast(tuple([(key,) for key in floats(old)]), name(dtype))])
     found = torch.load(outcome.plan.output, weights_only=True)
-    insist_on(found, old, dtype)
+    require(found, old, dtype)
     assert all(found[key].stride() == old[key].stride() for key in old)
     assert found["emb.weight"].data_ptr() == found["head.weight"].data_ptr() == found["turned.weight"].data_ptr()
     assert found["a.weight"].untyped_storage().data_ptr() == found["a.bias"].untyped_storage().data_ptr()
@@ -78,7 +78,7 @@ def test_safetensors(tmp_path, dtype):
     save_file(old, path, {"format": "pt"})
     outcome = repaired(path, [Cast(tuple([(key,) for key in floats(old)]), name(dtype))])
     found = load_file(outcome.plan.output)
-    insist_on({key: found[key] for key in old}, old, dtype)
+    require({key: found[key] for key in old}, old, dtype)
 
 
 def test_what_shares_a_storage_with_something_else(tmp_path):

@@ -10,7 +10,7 @@ import torch
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.elements import Scattered, View
 from ckptdoctor.errors import RefusedError, WriteError
-from ckptdoctor.prove.sparse import insist_on_scattered
+from ckptdoctor.prove.sparse import require_scattered
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
@@ -133,7 +133,7 @@ def test_the_proof_sees_a_single_other_byte(change):
     def chunks(part):
         yield indices if part is parts[0] else values
 
-    insist_on_scattered(scattered, chunks, lambda at, length: bytes(right[at : at + length]))
+    require_scattered(scattered, chunks, lambda at, length: bytes(right[at : at + length]))
     right[change] ^= 64
     with pytest.raises(WriteError):
-        insist_on_scattered(scattered, chunks, lambda at, length: bytes(right[at : at + length]))
+        require_scattered(scattered, chunks, lambda at, length: bytes(right[at : at + length]))

@@ -38,12 +38,13 @@ LAW = {
     "loading": {"formats", "facts", "findings", "edits", "engine", "target"},
     "trainer": {"loading"},
     "rules": {"facts", "findings", "edits"},
-    "engine": {"formats", "remote", "facts", "target", "rules", "findings", "edits", "writing"}
+    "prove": {"facts", "edits"},
+    "engine": {"formats", "remote", "facts", "target", "rules", "findings", "edits", "writing", "prove"}
     | {"differences", "values", "casting", "computing", "converting", "diffing"},
     # one capability each, on top of the engine
     "diffing": {"engine", "facts", "formats", "differences", "values"},
     "converting": {"engine", "facts", "formats", "edits", "writing"},
-    "salvage": {"engine", "facts", "formats", "edits", "writing", "findings", "converting"},
+    "salvage": {"engine", "facts", "formats", "edits", "writing", "findings", "converting", "prove"},
     "grafting": {"engine", "facts", "formats", "edits", "writing", "values", "differences", "diffing"},
     "look": {"engine", "facts", "formats", "values", "filters", "findings"},
     "report": {"findings", "edits", "explain", "differences", "facts"},

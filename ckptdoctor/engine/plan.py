@@ -59,6 +59,7 @@ from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.facts.weight_norms import orthogonals
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.late import dataclass
+from ckptdoctor.prove.account import require_accounted
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.rules.renames import rename_edits
@@ -112,7 +113,7 @@ def plan(request: FixRequest) -> Plan:
 
     Raises UnreadableError, NotACheckpointError and DamagedError for the file, UsageError for a bad option,
     RefusedError for what cannot be done without loss or a guess, UnprovenError where a lossless repair cannot be
-    promised.
+    promised: the file cannot be written as it was, or what would come of it does not add up (``prove.account``).
     """
     started = perf_counter()
     rules = request.selection.chosen(all_rules())
@@ -141,6 +142,7 @@ def plan(request: FixRequest) -> Plan:
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
             require_own_values(original)
+        require_accounted(original, draft.checkpoint, edits, draft.origins.remade)
         recipe = formats.rewrite(source, original, edits) if edits else None
         after = None
         if recipe is None:

@@ -26,6 +26,7 @@ from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.facts.zero_tail import zero_tail
 from ckptdoctor.findings import LostTensor, SalvageReport
+from ckptdoctor.prove.account import require_accounted
 
 if TYPE_CHECKING:
     from ckptdoctor.engine.plan import Plan
@@ -81,6 +82,7 @@ def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | 
             raise RefusedError(f"{path}: {none} whole, so there is nothing to save.")
         edits = (*_without(original, lost), *_cut(original, state))
         expected = apply(original, edits)
+        require_accounted(original, expected, edits)
         recipe = formats.rewrite(source, original, edits)
     steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
     from ckptdoctor.engine.plan import Plan

@@ -11,6 +11,7 @@ from ckptdoctor.edits import Edit, Safety
 from ckptdoctor.engine.plan import Plan, _Draft
 from ckptdoctor.engine.repair import Outcome, repair
 from ckptdoctor.engine.request import FixRequest
+from ckptdoctor.prove.account import require_accounted
 
 
 def planned(path: Path, edits: Sequence[Edit], output: Path | None = None) -> Plan:
@@ -25,7 +26,9 @@ def planned_steps(path: Path, steps: Sequence[Sequence[Edit]], output: Path | No
         draft = _Draft(original)
         for step in steps:
             draft.add("test", "", "test", Safety.UNSAFE, tuple(step))
-        recipe = formats.rewrite(source, original, [edit for step in steps for edit in step])
+        edits = [edit for step in steps for edit in step]
+        require_accounted(original, draft.checkpoint, edits, draft.origins.remade)
+        recipe = formats.rewrite(source, original, edits)
     return Plan(
         request=FixRequest(str(path), force=True),
         output=str(output or path.with_suffix(f".fixed{path.suffix}")),

@@ -1,0 +1,1 @@
+"""Proofs about a repair that use none of the code that plans or carries it out."""

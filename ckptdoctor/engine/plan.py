@@ -142,7 +142,7 @@ def plan(request: FixRequest) -> Plan:
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
             require_own_values(original)
-        require_accounted(original, draft.checkpoint, edits, draft.origins.remade)
+        require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
         recipe = formats.rewrite(source, original, edits) if edits else None
         after = None
         if recipe is None:

@@ -9,7 +9,7 @@ source through renames, drops and the rest (``claims``), and then walks through 
   view begins at the byte where it did. One that was made holds the elements that the edit says: which byte of which
   original storage, asked at every range's ends, or computed of the right tensors by the right form (``shown``).
 - Ties stay ties and no two tensors are tied anew, unless an edit says so.
-- Metadata, format and size are the same but for the keys and edits that name them; notes are only fewer.
+- Metadata, notes, format and size are the same but for the keys and edits that name them.
 
 Left to other proofs: which tensors hide in attributes of Parameters, and what nouns do not say (protocol, memo, how a
 call is written), is the formats'; what computed numbers come to is that of ``edits.computing``'s and the others' laws
@@ -30,6 +30,7 @@ from ckptdoctor.checkpoint import (
     Extent,
     KeyPath,
     Mapping,
+    Named,
     Node,
     Opaque,
     Part,
@@ -43,7 +44,8 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.edits import Edit
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.errors import UnprovenError
-from ckptdoctor.prove.claims import Account
+from ckptdoctor.prove.claims import account_of
+from ckptdoctor.prove.contents import Account
 from ckptdoctor.prove.places import Box, Held, Loop, Place, UnaccountedError
 from ckptdoctor.prove.shown import Store, span, unlike
 
@@ -53,26 +55,35 @@ _KINDS = (Mapping, Sequence, Opaque)
 
 
 def require_accounted(
-    source: Checkpoint, wanted: Checkpoint, edits: Iterable[Edit], held: Table[str, Elements] | None = None
+    source: Checkpoint,
+    wanted: Checkpoint,
+    edits: Iterable[Edit],
+    held: Table[str, Elements] | None = None,
+    kept: Table[str, tuple[tuple[int, int], ...]] | None = None,
 ) -> None:
     """Raises UnprovenError where the contents that a repair would write do not follow from the source and the edits."""
-    found = discrepancy(source, wanted, edits, held)
+    found = discrepancy(source, wanted, edits, held, kept)
     if found is not None:
         raise UnprovenError(
-            f"This repair would change what it does not say: {found}. Nothing was written. "
-            "This is a fault of ckptdoctor itself; please report it."
+            f"This repair would change what its edits do not name: {found}. "
+            "Nothing was written; this is a bug in ckptdoctor, please report it."
         )
 
 
 def discrepancy(
-    source: Checkpoint, wanted: Checkpoint, edits: Iterable[Edit], held: Table[str, Elements] | None = None
+    source: Checkpoint,
+    wanted: Checkpoint,
+    edits: Iterable[Edit],
+    held: Table[str, Elements] | None = None,
+    kept: Table[str, tuple[tuple[int, int], ...]] | None = None,
 ) -> str | None:
     """The first thing of ``wanted`` that the source and the edits do not account for, in words; None for nothing.
 
-    ``held`` are the elements of new storages, by key, in terms of the source's; None: they are not asked for.
+    ``held`` are the elements of new storages, by key, in terms of the source's, and ``kept`` the byte ranges (first
+    byte, length) that storages shrank to; None: they are not asked for.
     """
     try:
-        _Walk(Account(source).after(edits), wanted, held).compare()
+        _Walk(account_of(source, edits), wanted, held, kept).compare()
     except UnaccountedError as found:
         return str(found)
     return None
@@ -81,10 +92,17 @@ def discrepancy(
 class _Walk:
     """The wanted contents beside the account."""
 
-    def __init__(self, account: Account, wanted: Checkpoint, held: Table[str, Elements] | None) -> None:
+    def __init__(
+        self,
+        account: Account,
+        wanted: Checkpoint,
+        held: Table[str, Elements] | None,
+        kept: Table[str, tuple[tuple[int, int], ...]] | None,
+    ) -> None:
         self.account = account
         self.wanted = wanted
         self.held = held
+        self.kept = kept
         self.storages = {each.key: each for each in wanted.storages}
         self.there: dict[str, str] = {}  # key of a storage in the account → in what is wanted
         self.back: dict[str, str] = {}
@@ -112,14 +130,22 @@ class _Walk:
             mine_too, its_too = account.metadata or {}, wanted.metadata or {}
             odd = next((key for key in {**mine_too, **its_too} if mine_too.get(key) != its_too.get(key)), "as a whole")
             raise UnaccountedError(f"the metadata would be another: {odd}")
-        gone = [note for note in source.notes if note not in wanted.notes]
-        odd_note = next((note for note in gone if not any(may(note) for may in account.notes_go)), None)
-        if odd_note is not None or any(note not in source.notes for note in wanted.notes):
+        if wanted.notes != account.notes:
             raise UnaccountedError("what the reader noted would be told otherwise")
-        known = {each.full for each in source.globals} | account.names
-        new = next((each.full for each in wanted.globals if each.full not in known), None)
+        self._names()
+
+    def _names(self) -> None:
+        """The pickle names what it did, but for what only the things showed that are gone."""
+        account, source, wanted = self.account, self.account.source, self.wanted
+        if wanted.globals is source.globals and wanted.asides == source.asides:
+            return
+        known, named = {each.full for each in source.globals}, {each.full for each in wanted.globals}
+        new = next(iter(named - known - account.names), None)
         if new is not None or wanted.asides != source.asides:
             raise UnaccountedError(f"the pickle would name {new or 'other things beside the contents'}")
+        lost = known - named
+        if lost and not lost <= (_names_in(source.tree) | account.names_go) - _names_in(wanted.tree):
+            raise UnaccountedError("the pickle would no longer name what its contents show")
 
     # ---- the tree
 
@@ -300,6 +326,9 @@ class _Walk:
         )
         if (its.extent, its.crc32, its.compressed) != (extent, noun.crc32 if same else None, noun.compressed):
             raise UnaccountedError(f"the bytes of {where} would be looked for elsewhere")
+        if original and store.kept is not None and self.kept is not None:
+            if _united(self.kept.get(its.key, ())) != _united(store.kept):
+                raise UnaccountedError(f"the storage of {where} would keep other bytes than those that are viewed")
         if store.holds is not None and self.held is not None:
             elements = self.held.get(its.key)
             found = "nothing that is known" if elements is None else unlike(store.holds, elements)
@@ -317,6 +346,9 @@ class _Walk:
                 kept.append(storage.key)
             if bare and storage.key in self.storages:
                 self._storage(account.stores[storage.key], self.storages[storage.key], f"storage {storage.key}")
+        for key in self.kept or ():
+            if key in account.stores and account.stores[key].kept is None:
+                raise UnaccountedError(f"storage {key} would shrink")
         originals = {each.key for each in account.source.storages}
         listed = [each.key for each in self.wanted.storages]
         if kept != [key for key in listed if key in originals]:
@@ -338,6 +370,42 @@ def _flat(tensors: Iterable[Tensor]) -> Iterable[Tensor]:
         yield tensor
         if tensor.parts:
             yield from _flat(tensor.parts)
+
+
+def _united(pieces: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The pieces, those that touch made one."""
+    found: list[tuple[int, int]] = []
+    for start, length in pieces:
+        if found and sum(found[-1]) == start:
+            start, length = found[-1][0], found.pop()[1] + length
+        if length:
+            found.append((start, length))
+    return found
+
+
+def _names_in(tree: Node) -> set[str]:
+    """What a tree shows that a pickle names."""
+    found: set[str] = set()
+    stack: list[Node] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Tensor):
+            found |= {node.rebuild, node.subclass or node.rebuild}
+            stack.extend(node.parts)
+        elif isinstance(node, Named):
+            found.add(node.name)
+        elif isinstance(node, Opaque):
+            found.add(node.class_name)
+            stack.append(node.state)
+            stack.extend([*node.arguments, *node.items, *[child for _, child in node.entries]])
+        elif isinstance(node, Sequence):
+            found.add(node.kind)
+            stack.extend(node.items)
+        elif isinstance(node, Mapping):
+            found.add(node.kind)
+            stack.append(node.attributes)
+            stack.extend([child for _, child in node.entries])
+    return found
 
 
 def _same_value(mine: Any, its: Any) -> bool:

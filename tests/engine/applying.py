@@ -27,7 +27,7 @@ def planned_steps(path: Path, steps: Sequence[Sequence[Edit]], output: Path | No
         for step in steps:
             draft.add("test", "", "test", Safety.UNSAFE, tuple(step))
         edits = [edit for step in steps for edit in step]
-        require_accounted(original, draft.checkpoint, edits, draft.origins.remade)
+        require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
         recipe = formats.rewrite(source, original, edits)
     return Plan(
         request=FixRequest(str(path), force=True),

@@ -31,12 +31,13 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits import Edit
-from ckptdoctor.edits.elements import Elements, Joined, View, views
+from ckptdoctor.edits.elements import Dequantized, Elements, Joined, Normed, View, views
 from ckptdoctor.engine.apply_edits import apply
 from ckptdoctor.engine.plan import Plan
 from ckptdoctor.engine.rebuilding import with_tree
 from ckptdoctor.engine.reshaping import mapped, nodes_below, with_nodes
 from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.prove.account import discrepancy
 from tests.prove.repairs import CASES, EXAMPLES, plan_of
 
 RECORD = Path(__file__).with_name("sabotaged.txt")
@@ -50,11 +51,16 @@ class Right:
     edits: tuple[Edit, ...]
     wanted: Checkpoint
     held: dict[str, Elements]
+    kept: dict[str, tuple[tuple[int, int], ...]]
+
+    def discrepancy(self) -> str | None:
+        """What the account says."""
+        return discrepancy(self.original, self.wanted, self.edits, self.held, self.kept)
 
     @classmethod
     def of(cls, plan: Plan) -> Right:
         """That of a plan."""
-        return cls(plan.original, plan.edits, plan.expected, dict(plan.remade))
+        return cls(plan.original, plan.edits, plan.expected, dict(plan.remade), dict(plan.pieces))
 
 
 Saboteur = Callable[[Right], Iterator[Right]]
@@ -71,7 +77,12 @@ def sabotages(right: Right) -> Iterator[tuple[str, Right]]:
     """Every wrong result that every saboteur makes of a right one."""
     for name, each in SABOTEURS.items():
         for wrong in each(right):
-            if (wrong.wanted, wrong.held) != (right.wanted, right.held):
+            # what is of another type may be equal, as 1 and 1.0 are
+            if name.endswith("type") or (wrong.wanted, wrong.held, wrong.kept) != (
+                right.wanted,
+                right.held,
+                right.kept,
+            ):
                 yield name, wrong
 
 
@@ -305,6 +316,16 @@ def _storages_in_another_order(right: Right) -> Iterator[Right]:
         yield _with(right, replace(right.wanted, storages=right.wanted.storages[::-1]))
 
 
+@saboteur
+def _other_ranges_kept(right: Right) -> Iterator[Right]:
+    for key, pieces in right.kept.items():
+        moved = tuple([(start + 4, length) for start, length in pieces])
+        for made in (moved, pieces[1:], (*pieces, (4000, 4))):
+            yield replace(right, kept={**right.kept, key: made})
+    for storage in right.original.storages[:1]:
+        yield replace(right, kept={**right.kept, storage.key: ((0, 4),)})
+
+
 # ---- what new storages hold
 
 
@@ -369,13 +390,38 @@ def _with_parts_reversed(elements: Elements) -> Elements:
 
 @saboteur
 def _made_by_another_rule(right: Right) -> Iterator[Right]:
-    fields = {"dim": 1, "numbers": (3.0,), "norm": "spectral", "affine": (2.0, 1.0), "form": "scaled", "layout": "odd"}
+    yield from _each_held(right, lambda each: replace(each, dim=1) if isinstance(each, Normed) else each)
+    fields = {"numbers": (3.0,), "norm": "spectral", "affine": (2.0, 1.0), "form": "scaled", "layout": "odd"}
     for name, value in {**fields, "kind": "float64", "exact": True, "scheme": "int8", "dtype": "float64"}.items():
-        if name == "dim":
-            continue  # of what is joined: the test of the order has it
         yield from _each_held(
             right, lambda each, name=name, value=value: replace(each, **{name: value}) if hasattr(each, name) else each
         )
+
+
+@saboteur
+def _scales_shared_otherwise(right: Right) -> Iterator[Right]:
+    yield from _each_held(
+        right, lambda each: replace(each, runs=(9, 9, 9, 9)) if isinstance(each, Dequantized) else each
+    )
+
+
+@saboteur
+def _joined_along_another_dimension(right: Right) -> Iterator[Right]:
+    def change(elements: Elements) -> Elements:
+        if (
+            not isinstance(elements, Joined)
+            or len(elements.shape) != 2
+            or len({each.shape for each in elements.parts}) > 1
+        ):
+            return elements
+        rows, columns = elements.parts[0].shape
+        if rows == 1:  # the same either way
+            return elements
+        count = len(elements.parts)
+        shape = (rows, columns * count) if elements.dim == 0 else (rows * count, columns)
+        return replace(elements, dim=1 - elements.dim, shape=shape)
+
+    yield from _each_held(right, change)
 
 
 @saboteur

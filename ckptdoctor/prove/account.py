@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Mapping as Table
+from operator import attrgetter
 from struct import pack
 from typing import Any
 
@@ -51,6 +52,7 @@ from ckptdoctor.prove.shown import Store, span, unlike
 
 # of a tensor, what no edit touches but by saying so; its place, storage, offset, device and parts are told on their own
 _FIELDS = ("dtype", "shape", "stride", "requires_grad", "is_parameter", "rebuild", "layout", "subclass", "details")
+_fields = attrgetter(*_FIELDS)
 _KINDS = (Mapping, Sequence, Opaque)
 
 
@@ -114,6 +116,7 @@ class _Walk:
         self._around()
         self._tree()
         self._storages()
+        self._ranges()
         self._lists()
 
     def _around(self) -> None:
@@ -236,11 +239,11 @@ class _Walk:
         self._view(mine, its, path)
 
     def _view(self, mine: Tensor, its: Tensor, path: KeyPath) -> None:
-        for name in _FIELDS:
-            one, other = getattr(mine, name), getattr(its, name)
-            if one is not other and one != other:
-                told = [getattr(each, "name", each) for each in (one, other)]
-                raise UnaccountedError(f"the {name} of {show_path(path)} would be {told[1]} instead of {told[0]}")
+        if _fields(mine) != _fields(its):
+            both = zip(_FIELDS, _fields(mine), _fields(its), strict=True)
+            name, one, other = next(each for each in both if each[1] != each[2])
+            told = [getattr(each, "name", each) for each in (one, other)]
+            raise UnaccountedError(f"the {name} of {show_path(path)} would be {told[1]} instead of {told[0]}")
         if mine.values is not its.values and (mine.values is None or mine.values != its.values):
             raise UnaccountedError(f"{show_path(path)} would have other values in the pickle")
         if mine.chunks is not its.chunks and mine.chunks != its.chunks:
@@ -259,9 +262,10 @@ class _Walk:
         if len(mine.parts) != len(its.parts):
             raise UnaccountedError(f"{show_path(path)} would be made of {len(its.parts)} tensors")
         for one, other in zip(mine.parts, its.parts, strict=True):
-            if other.path[: len(path)] != path:
+            below = (*path, *one.path[len(mine.path) :])
+            if other.path != below:
                 raise UnaccountedError(f"a part of {show_path(path)} would say that it is at {show_path(other.path)}")
-            self._view(one, other, path)
+            self._view(one, other, below)
 
     def _offset(self, mine: Tensor, store: Store, path: KeyPath) -> int:
         if store.kept is None:
@@ -326,9 +330,6 @@ class _Walk:
         )
         if (its.extent, its.crc32, its.compressed) != (extent, noun.crc32 if same else None, noun.compressed):
             raise UnaccountedError(f"the bytes of {where} would be looked for elsewhere")
-        if original and store.kept is not None and self.kept is not None:
-            if _united(self.kept.get(its.key, ())) != _united(store.kept):
-                raise UnaccountedError(f"the storage of {where} would keep other bytes than those that are viewed")
         if store.holds is not None and self.held is not None:
             elements = self.held.get(its.key)
             found = "nothing that is known" if elements is None else unlike(store.holds, elements)
@@ -346,9 +347,6 @@ class _Walk:
                 kept.append(storage.key)
             if bare and storage.key in self.storages:
                 self._storage(account.stores[storage.key], self.storages[storage.key], f"storage {storage.key}")
-        for key in self.kept or ():
-            if key in account.stores and account.stores[key].kept is None:
-                raise UnaccountedError(f"storage {key} would shrink")
         originals = {each.key for each in account.source.storages}
         listed = [each.key for each in self.wanted.storages]
         if kept != [key for key in listed if key in originals]:
@@ -356,6 +354,17 @@ class _Walk:
         new = [key for key in listed if key not in originals]
         if len(new) != len(set(new)) or set(new) != {key for key in self.back if key not in originals}:
             raise UnaccountedError("there would be storages that no tensor views")
+
+    def _ranges(self) -> None:
+        """The ranges that storages of the source shrank to are those that are viewed; the others are whole."""
+        if self.kept is None:
+            return
+        stores = {key: store for key, store in self.account.stores.items() if store.holds is None}
+        for key in {*self.kept, *[key for key, store in stores.items() if store.kept is not None]} & stores.keys():
+            store = stores[key]
+            whole = ((0, store.noun.nbytes),)
+            if _united(self.kept.get(key, whole)) != _united(whole if store.kept is None else store.kept):
+                raise UnaccountedError(f"storage {key} would keep other bytes than those that are viewed")
 
     def _lists(self) -> None:
         """What is said of state dicts is said of dicts and tensors of the contents."""

@@ -8,6 +8,7 @@ from math import prod
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
+    DType,
     KeyPath,
     Role,
     Storage,
@@ -15,9 +16,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.edits import (
-    Retag,
-)
+from ckptdoctor.edits import Retag
 from ckptdoctor.facts.rebuilding import UTILS
 from ckptdoctor.prove.places import (
     Place,
@@ -65,15 +64,20 @@ class Account:
             raise UnaccountedError(f"an edit takes the bytes of {tensor.key}, which has none of its own")
         return window(tensor, self.store(tensor.storage))
 
-    def new_storage(self, like: Storage, nbytes: int, dtype: str, holds: Shown, owner: object = None) -> Storage:
-        """A storage for this, the same one for the same; with an ``owner`` it is that one's alone."""
+    def new_storage(self, like: Storage | str, nbytes: int, dtype: str, holds: Shown, owner: object = None) -> Storage:
+        """A storage for this, the same one for the same; with an ``owner`` it is that one's alone.
+
+        It is tagged as ``like`` is, or with that tag.
+        """
         mark = (dtype, holds, owner)
         key = self.made.get(mark)
         if key is None:
             key = self.made[mark] = f"\0{len(self.made)}"
-            made = Storage(key, nbytes, BY_NAME[dtype], like.device, None)
-            self.stores[key] = Store(made, holds, len(self.retaggings), alone=owner is not None)
-            self.stores[key].devices = set(self.devices_of(self.store(like), None))
+            made = Storage(key, nbytes, BY_NAME[dtype], like if isinstance(like, str) else like.device, None)
+            self.stores[key] = Store(made, holds, len(self.retaggings))
+            if not isinstance(like, str):
+                old = self.store(like)
+                self.stores[key].devices = self.devices_of(old, like.key if old.holds is None else None)
         return self.stores[key].noun
 
     def devices_of(self, store: Store, key: str | None) -> set[str]:
@@ -96,16 +100,13 @@ class Account:
         stride = contiguous_stride(holds.shape)
         return replace(tensor, dtype=kind, shape=holds.shape, stride=stride, offset=0, storage=storage)
 
-    def fresh(self, dtype: str, device: str, like: Storage | None, holds: Shown, owner: object = None) -> Tensor:
-        """A plain tensor that is like no other one, tagged as the one ``like`` which it is made of."""
+    def fresh(self, dtype: str, like: Storage | str, holds: Shown, owner: object = None) -> Tensor:
+        """A plain tensor that is like no other one, tagged as ``like`` is, or with that tag."""
         kind = BY_NAME[dtype]
-        place = like if like is not None else Storage("", 0, kind, device, None)
-        storage = self.new_storage(place, prod(holds.shape) * kind.bits // 8, dtype, holds, owner)
-        rebuild = f"{UTILS}tensor_v2" if kind.storage_class else f"{UTILS}tensor_v3"
-        rebuild = _SAFETENSORS if self.format == _SAFETENSORS else rebuild
-        return Tensor(
-            (), kind, holds.shape, contiguous_stride(holds.shape), storage, 0, storage.device, rebuild=rebuild
-        )
+        storage = self.new_storage(like, prod(holds.shape) * kind.bits // 8, dtype, holds, owner)
+        rebuild = _SAFETENSORS if self.format == _SAFETENSORS else rebuilt(kind)
+        stride = contiguous_stride(holds.shape)
+        return Tensor((), kind, holds.shape, stride, storage, 0, storage.device, rebuild=rebuild)
 
     def tensors_at(self, paths: Iterable[KeyPath]) -> Iterator[tuple[Place, Tensor]]:
         """The tensors at these paths. Raises UnaccountedError where something else stands."""
@@ -114,3 +115,8 @@ class Account:
             if not isinstance(place.holds, Tensor):
                 raise UnaccountedError(f"an edit takes {'/'.join(map(str, path))} for a tensor, which would be lost")
             yield place, place.holds
+
+
+def rebuilt(dtype: DType) -> str:
+    """What makes a plain tensor in torch's files."""
+    return f"{UTILS}tensor_v2" if dtype.storage_class else f"{UTILS}tensor_v3"

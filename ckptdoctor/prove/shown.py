@@ -35,19 +35,18 @@ class Store:
     """A storage, as the edits leave it.
 
     ``noun`` is the original's storage, or says what a new one is like. ``kept`` are the byte ranges that it shrank to,
-    ``holds`` what a new one holds; ``alone`` says that a new one is no other's, whatever that holds.
+    ``holds`` what a new one holds, ``devices`` the tags that it may have had when ``born`` retaggings were done.
     """
 
-    __slots__ = ("_before", "alone", "born", "devices", "holds", "kept", "noun")
+    __slots__ = ("_before", "born", "devices", "holds", "kept", "noun")
 
-    def __init__(self, noun: Storage, holds: Shown | None = None, born: int = 0, alone: bool = False) -> None:
+    def __init__(self, noun: Storage, holds: Shown | None = None, born: int = 0) -> None:
         self.noun = noun
         self.holds = holds
         self.kept: tuple[tuple[int, int], ...] | None = None
         self._before: tuple[int, ...] = (0,)
-        self.born = born  # how many retaggings were before it
+        self.born = born
         self.devices = {noun.device}
-        self.alone = alone
 
     @property
     def nbytes(self) -> int:

@@ -40,7 +40,7 @@ from ckptdoctor.edits.tensors import gone_keys, place_of, sources, with_new
 from ckptdoctor.facts import rebuilding
 from ckptdoctor.facts.array_tensors import held_values
 from ckptdoctor.facts.rebuilding import MOVERS, OF_ARRAYS, OF_EMPTY_ARRAYS, UTILS
-from ckptdoctor.prove.contents import Account
+from ckptdoctor.prove.contents import Account, rebuilt
 from ckptdoctor.prove.places import (
     Box,
     Place,
@@ -96,15 +96,12 @@ def densify(account: Account, edit: Densify) -> None:
         last = tensor.parts[-1].storage if tensor.parts else None
         if last is None:
             raise UnaccountedError(f"an edit makes {tensor.key} dense, which has no values of its own")
-        parts, kinds = (
-            tuple([account.shown(part) for part in tensor.parts]),
-            [part.dtype.name for part in tensor.parts],
-        )
-        facts = (("layout", tensor.layout), ("kinds", tuple(kinds[:-1])))
-        like = replace(tensor, storage=last, dtype=tensor.dtype)
-        dense = account.own(like, Made(Scattered, parts, facts, tensor.shape))
-        rebuild = rebuilding.on_cpu(dense) if tensor.rebuild == f"{UTILS}sparse_tensor" else tensor.rebuild
-        place.holds = replace(dense, layout="strided", parts=(), details=(), rebuild=_strided(rebuild, tensor))
+        parts = tuple([account.shown(part) for part in tensor.parts])
+        kinds = tuple([part.dtype.name for part in tensor.parts[:-1]])
+        holds = Made(Scattered, parts, (("layout", tensor.layout), ("kinds", kinds)), tensor.shape)
+        dense = account.own(replace(tensor, storage=last), holds)
+        rebuild = rebuilt(tensor.dtype) if tensor.rebuild == f"{UTILS}sparse_tensor" else tensor.rebuild
+        place.holds = replace(dense, layout="strided", parts=(), details=(), rebuild=rebuild)
 
 
 def cast(account: Account, edit: Cast) -> None:
@@ -166,7 +163,9 @@ def unwrap(account: Account, edit: Unwrap) -> None:
     """What wrappers wrap, in their place."""
     for place in tensor_places(account.root):
         if isinstance(place.holds, Tensor) and place.holds.subclass in edit.classes:
-            (place.holds,) = place.holds.parts
+            if len(place.holds.parts) != 1:
+                raise UnaccountedError(f"an edit unwraps {place.holds.key}, which is not made of one tensor")
+            place.holds = place.holds.parts[0]
     account.gone_storages |= set(edit.storages)
 
 
@@ -179,10 +178,8 @@ def make_tensors(account: Account, edit: MakeTensors) -> None:
             raise UnaccountedError(f"an edit takes {'/'.join(map(str, path))} for an array, which would be lost")
         width = array.dtype.bits // 8
         holds = Literal(array.values, width, (len(array.values) // width,), (1,))
-        like = Storage("", 0, array.dtype, "cpu", None)
-        storage = account.new_storage(like, len(array.values), array.dtype.name, holds, path)
-        rebuild = f"{UTILS}tensor_v2" if array.dtype.storage_class else f"{UTILS}tensor_v3"
-        place.holds = Tensor((), array.dtype, array.shape, array.stride, storage, rebuild=rebuild)
+        storage = account.new_storage("cpu", len(array.values), array.dtype.name, holds, path)
+        place.holds = Tensor((), array.dtype, array.shape, array.stride, storage, rebuild=rebuilt(array.dtype))
 
 
 def reshape(account: Account, edit: Reshape) -> None:
@@ -249,18 +246,13 @@ def _made_of(account: Account, edit: Making, given: list[Tensor]) -> Iterator[tu
 
 def _computed(account: Account, edit: Dequantize | Compute, given: list[Tensor]) -> Tensor:
     parts, kinds = list(map(account.shown, given)), tuple([each.dtype.name for each in given])
-    shape, like = given[0].shape, given[0].storage
+    shape, like = given[0].shape, given[0].storage or given[0].device
     if isinstance(edit, Dequantize) and edit.scheme == SAME:
-        return account.fresh(edit.dtype, given[0].device, like, parts[0])
+        return account.fresh(edit.dtype, like, parts[0])
     if isinstance(edit, Dequantize):
-        facts: tuple[tuple[str, object], ...] = (
-            ("scheme", edit.scheme),
-            ("affine", edit.affine),
-            ("dtype", edit.dtype),
-            ("kinds", kinds),
-        )
+        how = (("scheme", edit.scheme), ("affine", edit.affine), ("dtype", edit.dtype), ("kinds", kinds))
         shape = edit.shape if edit.shape is not None else shape
-        return account.fresh(edit.dtype, given[0].device, like, Made(Dequantized, tuple(parts), facts, shape))
+        return account.fresh(edit.dtype, like, Made(Dequantized, tuple(parts), how, shape))
     every: list[Shown] = [*parts]
     for _, view in edit.beside:
         every.append(Literal(view.held, view.width, view.shape, view.stride, view.start))
@@ -268,7 +260,7 @@ def _computed(account: Account, edit: Dequantize | Compute, given: list[Tensor])
     facts = (("form", edit.form), ("numbers", edit.numbers), ("dtype", edit.dtype), ("kinds", kinds))
     if edit.form in (LOW_RANK, TURNED):
         every = [every[0], *_factors(every[1], every[2], edit.form == TURNED)]
-    return account.fresh(edit.dtype, given[0].device, like, Made(Calculated, tuple(every), facts, shape))
+    return account.fresh(edit.dtype, like, Made(Calculated, tuple(every), facts, shape))
 
 
 def fill(account: Account, edits: list[Fill]) -> None:
@@ -283,7 +275,7 @@ def fill(account: Account, edits: list[Fill]) -> None:
         for edit in fills:
             element = _element(edit.value, BY_NAME[edit.dtype])
             holds = Literal(element, len(element), edit.shape, (0,) * len(edit.shape))
-            new[str(edit.path[-1])] = account.fresh(edit.dtype, edit.device, None, holds, edit.path)
+            new[str(edit.path[-1])] = account.fresh(edit.dtype, edit.device, holds, edit.path)
         last: tuple[int, ...] = (-1,)
         entries = list(box.entries)
         ranks = {each.step: each.rank for each in entries}
@@ -339,10 +331,3 @@ def _factors(first: Shown, second: Shown, transposed: bool) -> tuple[Shown, Show
 def _matrix(shown: Shown) -> Shown:
     shape = (shown.shape[0], prod(shown.shape[1:]))
     return shown if shape == shown.shape else Refolded(shown, shape)
-
-
-def _strided(rebuild: str, tensor: Tensor) -> str:
-    """What rebuilds a dense tensor where its sparse one was rebuilt plainly."""
-    if tensor.rebuild != f"{UTILS}sparse_tensor":
-        return rebuild
-    return f"{UTILS}tensor_v2" if tensor.dtype.storage_class else f"{UTILS}tensor_v3"

@@ -91,6 +91,26 @@ def case(*of: type) -> Callable[[Maker], Maker]:
     return add
 
 
+@case(kinds.Rename, kinds.Transpose, kinds.Fuse, kinds.Cast, kinds.Retag, kinds.Drop, kinds.Replace, kinds.Compact)
+def _a_chain(folder: Path) -> Made:
+    found = contents("cuda:1", rows=torch.randn(100, 8)[10:12], lists=[torch.ones(2), {"x": 1}, torch.zeros(2)])
+    names = tuple((key, key.removeprefix("module.")) for key in found["model"])
+    path = _file(folder, found)
+    (bloated,) = _keys(path, ("rows",))
+    return path, [
+        kinds.Rename(("model",), names),
+        kinds.Transpose(("model", "b.weight")),
+        kinds.Transpose(("model", "c.weight")),
+        kinds.Fuse((("model", "b.weight"), ("model", "c.weight")), "bc.weight", 1),
+        kinds.Retag("cpu", ("cuda:1",)),
+        kinds.Drop((("lists", 0), ("model", "one"))),
+        kinds.Replace(("lists", 0, "x"), "y"),
+        kinds.Rename(("model",), (("bc.weight", "a.extra"), ("a.weight", "weight"))),
+        kinds.Compact((bloated,)),
+        kinds.Cast((("model", "weight"), ("model", "head.weight"), ("model", "two"), ("rows",)), "bfloat16"),
+    ]
+
+
 # what only files of their own show: examples of rules, each with the option that repairs it
 EXAMPLES: dict[str, tuple[tuple[type, ...], tuple[str, str]]] = {
     "unwrap": ((kinds.Unwrap,), ("X810", "saved by the only process")),
@@ -271,9 +291,17 @@ def _transpose(folder: Path) -> Made:
 
 @case(kinds.Fill)
 def _fill(folder: Path) -> Made:
-    fills = [("a.extra", "float32", (4, 6), 1.0), ("b.count", "int64", (), -3), ("b.scale", "bfloat16", (3,), 0.5)]
-    fills += [("new", "bool", (2,), True), ("half", "float16", (1, 2), 2.0), ("wave", "complex64", (2,), 1.5)]
-    return _file(folder), [kinds.Fill(("model", f"module.{key}"), *rest) for key, *rest in fills]
+    fills: list[tuple[str, str, tuple[int, ...], float]] = [
+        ("a.extra", "float32", (4, 6), 1.0),
+        ("b.count", "int64", (), -3),
+        ("b.scale", "bfloat16", (3,), 0.5),
+        ("last", "uint8", (), 255),
+        ("new", "bool", (2,), True),
+        ("half", "float16", (1, 2), 2.0),
+        ("wave", "complex64", (2,), 1.5),
+    ]
+    made = [kinds.Fill(("model", f"module.{key}"), *rest) for key, *rest in fills]
+    return _file(folder), [*made, kinds.Fill(("model", "other"), "float32", (2,), 0.0, "cuda:0")]
 
 
 @case(kinds.Split)

@@ -239,13 +239,16 @@ def _another_path_in_the_tensor(right: Right) -> Iterator[Right]:
 @saboteur
 def _parts_changed(right: Right) -> Iterator[Right]:
     yield from _each_tensor(right, lambda each: replace(each, parts=each.parts[:-1]))
-    for name in ("offset", "shape"):
-        for tensor in right.wanted.tensors:
-            for at, part in enumerate(tensor.parts):
-                odd = (
-                    replace(part, offset=part.offset + 1) if name == "offset" else replace(part, shape=(*part.shape, 1))
-                )
-                parts = (*tensor.parts[:at], odd, *tensor.parts[at + 1 :])
+    for tensor in right.wanted.tensors:
+        for at, part in enumerate(tensor.parts):
+            odd = (
+                replace(part, offset=part.offset + 1),
+                replace(part, shape=(*part.shape, 1)),
+                replace(part, path=(*part.path, "x")),
+                replace(part, device="cuda:7"),
+            )
+            for each in odd:
+                parts = (*tensor.parts[:at], each, *tensor.parts[at + 1 :])
                 yield _exchanged(right, {id(tensor): replace(tensor, parts=parts)})
 
 
@@ -323,7 +326,8 @@ def _other_ranges_kept(right: Right) -> Iterator[Right]:
         for made in (moved, pieces[1:], (*pieces, (4000, 4))):
             yield replace(right, kept={**right.kept, key: made})
     for storage in right.original.storages[:1]:
-        yield replace(right, kept={**right.kept, storage.key: ((0, 4),)})
+        if storage.nbytes:
+            yield replace(right, kept={**right.kept, storage.key: ((0, storage.nbytes - 1),)})
 
 
 # ---- what new storages hold

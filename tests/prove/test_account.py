@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -177,6 +179,19 @@ def test_a_plan_that_does_not_add_up_is_refused(
 def test_the_right_plan_is_not_refused(prefixed: Path):
     """The same without the fault."""
     assert plan(FixRequest(str(prefixed), strip_module=True)).recipe is not None
+
+
+def test_a_check_does_without_it(prefixed: Path):
+    """It is imported where a plan is made, and nowhere else; and then without torch and numpy."""
+    code = (
+        "import sys; from ckptdoctor.cli.main import run; run(sys.argv[1:]); "
+        "print(*[name for name in ('ckptdoctor.prove', 'torch', 'numpy') if name in sys.modules], file=sys.stderr)"
+    )
+    wanted = {"check": "", "fix": "ckptdoctor.prove"}
+    for command, modules in wanted.items():
+        words = [sys.executable, "-c", code, command, str(prefixed), *(["--strip-module"] if command == "fix" else [])]
+        result = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert result.stderr.strip() == modules
 
 
 # ---- what it shares with what it checks

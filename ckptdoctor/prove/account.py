@@ -356,10 +356,12 @@ class _Walk:
             raise UnaccountedError("there would be storages that no tensor views")
 
     def _ranges(self) -> None:
-        """The ranges that storages of the source shrank to are those that are viewed; the others are whole."""
+        """The ranges that storages of the source shrank to are those that are viewed; the others are whole, and old."""
+        stores = {key: store for key, store in self.account.stores.items() if store.holds is None}
+        if self.held is not None and not stores.keys().isdisjoint(self.held):
+            raise UnaccountedError("a storage of the source would hold something else")
         if self.kept is None:
             return
-        stores = {key: store for key, store in self.account.stores.items() if store.holds is None}
         for key in {*self.kept, *[key for key, store in stores.items() if store.kept is not None]} & stores.keys():
             store = stores[key]
             whole = ((0, store.noun.nbytes),)

@@ -438,6 +438,13 @@ def _another_number_filled_in(right: Right) -> Iterator[Right]:
 
 
 @saboteur
+def _an_old_storage_said_to_be_made(right: Right) -> Iterator[Right]:
+    for storage in right.original.storages[:1]:
+        view = View(storage.key, 0, 1, (storage.nbytes,), (1,))
+        yield replace(right, held={**right.held, storage.key: view})
+
+
+@saboteur
 def _two_made_tensors_exchanged(right: Right) -> Iterator[Right]:
     keys = [each.key for each in right.wanted.storages if each.key in right.held]
     for one, other in combinations(keys, 2):

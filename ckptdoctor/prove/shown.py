@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, product
 from math import prod
 from typing import NamedTuple, Union
 
@@ -26,6 +26,7 @@ from ckptdoctor.edits.elements import (
     Scattered,
     View,
 )
+from ckptdoctor.edits.quantization import AFFINE, FOUR
 
 Shape = tuple[int, ...]
 Index = tuple[int, ...]
@@ -131,6 +132,50 @@ _COMPUTED = (Normed, Dequantized, Calculated, Converted, Scattered)
 _Address = tuple[object, int]  # the key of a storage, bytes, or something computed; and which byte, or element
 
 
+class Scales(NamedTuple):
+    """Whose scale is whose in a quantised weight of ``shape``, which ``runs`` must say.
+
+    There are ``count`` scales; 0: one number for all, in the edit.
+    """
+
+    scheme: str
+    block: tuple[int, int]
+    shape: Shape
+    count: int
+
+    def agree(self, runs: tuple[int, int, int, int]) -> bool:
+        """Whether the elements at the ends of blocks have the scales that they must have."""
+        rows, columns, high, wide = runs
+        if 0 in self.shape:
+            return True
+        if self.scheme == FOUR:  # the size of a block is in the file
+            return runs == (1, prod(self.shape), 1, 0)
+        if self.count == 0 or (self.count == 1 and self.scheme != AFFINE and self.block == (0, 0)):
+            return runs == (1, prod(self.shape), 1, max(1, prod(self.shape)))
+        if rows * columns != prod(self.shape) or high < 1 or wide < 1:
+            return False
+        ends = [{0, 1, size // 2, size - 1} for size in self.shape]
+        for dim, size in zip((-2, -1), self.block, strict=True):
+            if len(ends) >= -dim:
+                ends[dim] |= {size - 1, size, 2 * size}
+        for index in product(
+            *[[at for at in some if 0 <= at < size] for some, size in zip(ends, self.shape, strict=True)]
+        ):
+            row, column = divmod(_number(index, self.shape), columns)
+            told = (row // high * -(-columns // wide) + column // wide) % self.count
+            if told != self._of(index):
+                return False
+        return True
+
+    def _of(self, index: Index) -> int:
+        if self.scheme == AFFINE:
+            return index[self.block[0]]
+        (*leading, each, columns), (*before, row, column) = (1, *self.shape), (0, *index)
+        high, wide = self.block[0] or each, self.block[1] or columns
+        down, across = -(-each // high), -(-columns // wide)
+        return (_number(tuple(before), tuple(leading)) * down + row // high) * across + column // wide
+
+
 def window(tensor: Tensor, store: Store) -> Window:
     """What a plain tensor shows of its storage."""
     width = max(1, tensor.dtype.bits // 8)
@@ -220,8 +265,9 @@ def _computed_unlike(shown: Shown, elements: Elements) -> str | None:
     if not isinstance(shown, Made) or not isinstance(elements, _COMPUTED) or type(elements) is not shown.kind:
         return f"{type(elements).__name__.lower()} elements, which no edit makes"
     for name, value in (*shown.facts, ("shape", shown.shape)):
-        if getattr(elements, name) != value:
-            return f"the {name} of what is computed would be {getattr(elements, name)} instead of {value}"
+        told = getattr(elements, name)
+        if not (value.agree(told) if isinstance(value, Scales) else told == value):
+            return f"the {name} of what is computed would be {told} instead of {value}"
     if len(elements.parts) != len(shown.parts):
         return f"it would be computed of {len(elements.parts)} tensors instead of {len(shown.parts)}"
     for mine, its in zip(shown.parts, elements.parts, strict=True):

@@ -54,6 +54,7 @@ from ckptdoctor.prove.shown import (
     Literal,
     Made,
     Refolded,
+    Scales,
     Shown,
     Store,
     all_of,
@@ -250,8 +251,10 @@ def _computed(account: Account, edit: Dequantize | Compute, given: list[Tensor])
     if isinstance(edit, Dequantize) and edit.scheme == SAME:
         return account.fresh(edit.dtype, like, parts[0])
     if isinstance(edit, Dequantize):
-        how = (("scheme", edit.scheme), ("affine", edit.affine), ("dtype", edit.dtype), ("kinds", kinds))
         shape = edit.shape if edit.shape is not None else shape
+        scales = Scales(edit.scheme, edit.block, shape, prod(given[1].shape) if len(given) > 1 else 0)
+        how = (("scheme", edit.scheme), ("affine", edit.affine), ("dtype", edit.dtype), ("kinds", kinds))
+        how = (*how, ("runs", scales))
         return account.fresh(edit.dtype, like, Made(Dequantized, tuple(parts), how, shape))
     every: list[Shown] = [*parts]
     for _, view in edit.beside:

@@ -404,9 +404,12 @@ def _made_by_another_rule(right: Right) -> Iterator[Right]:
 
 @saboteur
 def _scales_shared_otherwise(right: Right) -> Iterator[Right]:
-    yield from _each_held(
-        right, lambda each: replace(each, runs=(9, 9, 9, 9)) if isinstance(each, Dequantized) else each
-    )
+    for runs in ((9, 9, 9, 9), (6, 4, 1, 4), (4, 6, 2, 6), (4, 6, 1, 3), (1, 24, 1, 24)):
+
+        def change(elements: Elements, runs: tuple[int, ...] = runs) -> Elements:
+            return replace(elements, runs=runs) if isinstance(elements, Dequantized) else elements
+
+        yield from _each_held(right, change)
 
 
 @saboteur

@@ -44,11 +44,6 @@ NOT_SEEN: dict[str, tuple[frozenset[str], str]] = {
         "test_the_pickle_is_the_one_that_torch_writes)",
     ),
     "an-edit-forgotten": (frozenset({"repickle"}), "the same"),
-    "scales-shared-otherwise": (
-        frozenset({"dequantize", "dequantize_parts_of_one"}),
-        "which numbers share a scale is worked out by edits.quantization for everybody "
-        "(tests/engine/test_dequantizing.py: test_scales_of_blocks_rows_and_tensors)",
-    ),
 }
 
 # what the account asks of the edits and of facts that whoever applies edits asks, too: a fault in these is not seen,

@@ -135,13 +135,13 @@ _Address = tuple[object, int]  # the key of a storage, bytes, or something compu
 class Scales(NamedTuple):
     """Whose scale is whose in a quantised weight of ``shape``, which ``runs`` must say.
 
-    There are ``count`` scales; 0: one number for all, in the edit.
+    There are so many ``scales``; 0: one number for all, in the edit.
     """
 
     scheme: str
     block: tuple[int, int]
     shape: Shape
-    count: int
+    scales: int
 
     def agree(self, runs: tuple[int, int, int, int]) -> bool:
         """Whether the elements at the ends of blocks have the scales that they must have."""
@@ -150,7 +150,7 @@ class Scales(NamedTuple):
             return True
         if self.scheme == FOUR:  # the size of a block is in the file
             return runs == (1, prod(self.shape), 1, 0)
-        if self.count == 0 or (self.count == 1 and self.scheme != AFFINE and self.block == (0, 0)):
+        if self.scales == 0 or (self.scales == 1 and self.scheme != AFFINE and self.block == (0, 0)):
             return runs == (1, prod(self.shape), 1, max(1, prod(self.shape)))
         if rows * columns != prod(self.shape) or high < 1 or wide < 1:
             return False
@@ -162,7 +162,7 @@ class Scales(NamedTuple):
             *[[at for at in some if 0 <= at < size] for some, size in zip(ends, self.shape, strict=True)]
         ):
             row, column = divmod(_number(index, self.shape), columns)
-            told = (row // high * -(-columns // wide) + column // wide) % self.count
+            told = (row // high * -(-columns // wide) + column // wide) % self.scales
             if told != self._of(index):
                 return False
         return True

@@ -254,8 +254,7 @@ def _computed(account: Account, edit: Dequantize | Compute, given: list[Tensor])
         shape = edit.shape if edit.shape is not None else shape
         scales = Scales(edit.scheme, edit.block, shape, prod(given[1].shape) if len(given) > 1 else 0)
         how = (("scheme", edit.scheme), ("affine", edit.affine), ("dtype", edit.dtype), ("kinds", kinds))
-        how = (*how, ("runs", scales))
-        return account.fresh(edit.dtype, like, Made(Dequantized, tuple(parts), how, shape))
+        return account.fresh(edit.dtype, like, Made(Dequantized, tuple(parts), (*how, ("runs", scales)), shape))
     every: list[Shown] = [*parts]
     for _, view in edit.beside:
         every.append(Literal(view.held, view.width, view.shape, view.stride, view.start))

@@ -7,7 +7,7 @@
     ├── DamagedError             a checkpoint, but broken where it must be whole
     │   ├── TruncatedError       it ends before it should
     │   └── HostileError         it is built to exhaust or mislead its reader
-    ├── UnprovenError            decode → encode does not give the same bytes: lossless repair is refused
+    ├── UnprovenError            decode → encode does not give the same bytes, or a repair does not add up: refused
     ├── RefusedError             an edit was asked for that cannot be done without loss or a guess
     ├── WriteError               the output could not be written, or did not verify; the original is untouched
     ├── MissingPackageError      a package that this is done with is not installed (an ImportError, too)
@@ -62,7 +62,7 @@ class HostileError(DamagedError):
 
 
 class UnprovenError(CkptDoctorError):
-    """Decoding and encoding does not reproduce the bytes, so a lossless repair cannot be promised."""
+    """A lossless repair cannot be promised: bytes are not reproduced, or contents do not follow from the edits."""
 
 
 class RefusedError(CkptDoctorError):

@@ -23,9 +23,9 @@ ORDER = (
     # values, rules, what is expected
     *("loading", "values", "rules", "target"),
     # one capability each
-    *("prove", "diagnose", "repair", "examine", "fit", "converting", "salvage", "diffing", "grafting", "look"),
-    "report",
-    *("trainer", "tui", "config", "cli"),
+    *("account", "prove", "diagnose", "repair", "examine", "fit"),
+    *("converting", "salvage", "diffing", "grafting", "look"),
+    *("report", "trainer", "tui", "config", "cli"),
     # the doors: what they open is imported inside functions, or when a name is asked for
     *("api", "__init__", "__main__"),
 )

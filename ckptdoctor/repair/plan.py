@@ -6,6 +6,7 @@ from dataclasses import field, replace
 from time import perf_counter
 
 from ckptdoctor import formats
+from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
@@ -111,7 +112,7 @@ def plan(request: FixRequest) -> Plan:
 
     Raises UnreadableError, NotACheckpointError and DamagedError for the file, UsageError for a bad option,
     RefusedError for what cannot be done without loss or a guess, UnprovenError where a lossless repair cannot be
-    promised.
+    promised: the file cannot be written as it was, or what would come of it does not add up (``account.account``).
     """
     started = perf_counter()
     rules = request.selection.chosen(all_rules())
@@ -140,6 +141,7 @@ def plan(request: FixRequest) -> Plan:
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
             require_own_values(original)
+        require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
         recipe = formats.rewrite(source, original, edits) if edits else None
         after = None
         if recipe is None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
+from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at, progress
 from ckptdoctor.checkpoint.progress import Phase
 from ckptdoctor.diagnose.events import Progress
@@ -63,6 +64,7 @@ def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | 
             raise RefusedError(f"{path}: {none} whole, so there is nothing to save.")
         edits = (*_without(original, lost), *_cut(original, state))
         expected = apply(original, edits)
+        require_accounted(original, expected, edits)
         recipe = formats.rewrite(source, original, edits)
     steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
     from ckptdoctor.repair.plan import Plan

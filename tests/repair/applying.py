@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ckptdoctor import formats
+from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits import Edit, Safety
 from ckptdoctor.repair.plan import Plan, _Draft
@@ -25,7 +26,9 @@ def planned_steps(path: Path, steps: Sequence[Sequence[Edit]], output: Path | No
         draft = _Draft(original)
         for step in steps:
             draft.add("test", "", "test", Safety.UNSAFE, tuple(step))
-        recipe = formats.rewrite(source, original, [edit for step in steps for edit in step])
+        edits = [edit for step in steps for edit in step]
+        require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
+        recipe = formats.rewrite(source, original, edits)
     return Plan(
         request=FixRequest(str(path), force=True),
         output=str(output or path.with_suffix(f".fixed{path.suffix}")),

@@ -135,7 +135,7 @@ def _problem(state_dict: StateDict, adapter: Adapter, path: str) -> Problem:
         "loads next to nothing; what was trained is only in the adapter.",
         torch_says=(
             *((wording.missing_keys([base_name(key) for key in renamed]),) if renamed else ()),
-            wording.unexpected_keys([*renamed, *gone]),
+            wording.unexpected_keys([*renamed, *[tensor.key for tensor in going]]),
         ),
         advice=f"{advice} {more}".strip(),
         keys=tuple([tensor.path for tensor in going]),

@@ -68,6 +68,7 @@ def test_a_sample_that_has_no_time_begins_nothing(tmp_path):
     assert "0 tests were not reached in 60 s" in out and "2 passed" in out
 
 
+@pytest.mark.slow
 def test_the_seed_of_a_sample_is_its_order(tmp_path):
     """The same seed asks the same files first, others ask others; a file stays together."""
     for name in "abcdef":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -73,17 +73,17 @@ def saboteur(function: Saboteur) -> Saboteur:
     return function
 
 
-def sabotages(right: Right) -> Iterator[tuple[str, Right]]:
-    """Every wrong result that every saboteur makes of a right one."""
+def sabotages(right: Right, most: int | None = None) -> Iterator[tuple[str, Right]]:
+    """The wrong results that every saboteur makes of a right one: at most so many of each, None: at every place."""
     for name, each in SABOTEURS.items():
-        for wrong in each(right):
-            # what is of another type may be equal, as 1 and 1.0 are
-            if name.endswith("type") or (wrong.wanted, wrong.held, wrong.kept) != (
-                right.wanted,
-                right.held,
-                right.kept,
-            ):
-                yield name, wrong
+        yield from ((name, wrong) for wrong in islice(_others(name, each(right), right), most))
+
+
+def _others(name: str, made: Iterator[Right], right: Right) -> Iterator[Right]:
+    for wrong in made:
+        # what is of another type may be equal, as 1 and 1.0 are
+        if name.endswith("type") or (wrong.wanted, wrong.held, wrong.kept) != (right.wanted, right.held, right.kept):
+            yield wrong
 
 
 def _with(right: Right, wanted: Checkpoint) -> Right:

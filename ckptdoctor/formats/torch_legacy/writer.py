@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from weakref import WeakSet
 
-from ckptdoctor.checkpoint import Checkpoint, NoteKind, Source
+from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Source
 from ckptdoctor.edits import Convert, Edit, Repickle
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.torch_legacy.elements import elements
 from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages, Place, claims_of
 from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, read_stream
 from ckptdoctor.formats.torch_objects import Contents, StoragePlan, edit, interpret
 from ckptdoctor.formats.torch_objects.for_zip import prepare_for_zip
 from ckptdoctor.formats.torch_objects.plain_values import from_plain
-from ckptdoctor.formats.torch_objects.plans import Numbering
+from ckptdoctor.formats.torch_objects.plans import Numbering, ReadStorage
 from ckptdoctor.formats.torch_zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
 from ckptdoctor.pickles import encode, prove
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
@@ -185,3 +184,26 @@ def _checksum(source: Source, segments: Sequence[Segment]) -> int:
             for chunk in segment.chunks():
                 crc = zlib.crc32(chunk, crc)
     return crc
+
+
+def elements(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
+    """The bytes of one storage, copied or made while writing."""
+    if plan.data is not None:
+        return [Literal(plan.data)]
+    if plan.generate is not None:
+        bases = {key: places[key].offset for key in plan.sources}
+        return [Generated(plan.nbytes, _reopened(source.file, bases, plan.generate))]
+    base = places[plan.old.key].offset
+    return [Copy(base + offset, length) for offset, length in plan.pieces or ()]
+
+
+def _reopened(
+    path: str, bases: Mapping[str, int], generate: Callable[[ReadStorage], Iterator[bytes]]
+) -> Callable[[], Iterator[bytes]]:
+    """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
+
+    def produce() -> Iterator[bytes]:
+        with FileSource(path) as source:
+            yield from generate(lambda key, offset, length: source.read(bases[key] + offset, length))
+
+    return produce

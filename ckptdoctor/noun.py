@@ -64,7 +64,8 @@ def _made(cls: type, frozen: bool, eq: bool, slots: bool) -> type:
         if name not in vars(cls) or (name == "__hash__" and vars(cls)[name] is None):
             setattr(cls, name, method)
     cls.__dataclass_fields__ = known  # type: ignore[attr-defined]
-    setattr(cls, "__match_args__", tuple([name for name, each in known.items() if each.init]))  # noqa: B010 for mypy, which has a rule of its own for it
+    named = tuple([name for name, each in known.items() if each.init])
+    setattr(cls, "__match_args__", named)  # noqa: B010  mypy refuses a plain assignment to this name
     return cls
 
 

@@ -185,7 +185,8 @@ class _Walk:
                 raise UnaccountedError(f"the attributes of {show_path(path)} would come or go")
             below = self._entries(box.entries, its.entries, path)
             if box.attributes is not None and its.attributes is not None:
-                if box.attributes.attributes is not None or its.attributes.kind != node.attributes.kind:  # type: ignore[union-attr]  # it has them
+                kind = node.attributes.kind if node.attributes is not None else None
+                if box.attributes.attributes is not None or its.attributes.kind != kind:
                     raise UnaccountedError(f"the attributes of {show_path(path)} would be others")
                 below += self._entries(box.attributes.entries, its.attributes.entries, path, "attribute ")
             return below

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TypeVar
 
 from ckptdoctor.checkpoint import (
     Cycle,
@@ -20,6 +21,18 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun
 
 _CONTAINERS = (Mapping, Sequence, Opaque)
+
+_Changeable = TypeVar("_Changeable", Mapping, Sequence, Opaque, Tensor)
+
+
+def derived(node: _Changeable, **changes: object) -> _Changeable:
+    """The node with other fields, which remembers in ``origin`` which node of the file it was made of.
+
+    What has no origin and is none of the file's nodes is new. So a writer finds what has only moved, whatever path it
+    has now; only edits make nodes that have an origin.
+    """
+    origin = node if node.origin is None else node.origin
+    return replace(node, origin=origin, **changes)  # type: ignore[arg-type]  # mypy knows no more of **changes
 
 
 def nodes_below(node: Node) -> list[Node]:
@@ -39,13 +52,14 @@ def with_nodes(node: Node, below: list[Node]) -> Node:
     if isinstance(node, Mapping):
         entries = tuple([(part, value) for (part, _), value in zip(node.entries, below, strict=False)])
         attributes = below[len(entries)] if len(below) > len(entries) else None
-        return Mapping(node.kind, entries, attributes if isinstance(attributes, Mapping) else None)
+        return derived(node, entries=entries, attributes=attributes if isinstance(attributes, Mapping) else None)
     if isinstance(node, Sequence):
-        return Sequence(node.kind, tuple(below))
+        return derived(node, items=tuple(below))
     if isinstance(node, Opaque):
         first, second = len(node.arguments), len(node.arguments) + 1 + len(node.items)
         entries = tuple([(part, value) for (part, _), value in zip(node.entries, below[second:], strict=True)])
-        return Opaque(node.class_name, tuple(below[:first]), below[first], tuple(below[first + 1 : second]), entries)
+        state, items = below[first], tuple(below[first + 1 : second])
+        return derived(node, arguments=tuple(below[:first]), state=state, items=items, entries=entries)
     return node
 
 
@@ -120,7 +134,7 @@ def move_tensor(tensor: Tensor, old: KeyPath, new: KeyPath) -> Tensor:
     if tensor.path[: len(old)] != old:
         return tensor
     parts = tuple([move_tensor(part, old, new) for part in tensor.parts]) if tensor.parts else ()
-    return replace(tensor, path=(*new, *tensor.path[len(old) :]), parts=parts)
+    return derived(tensor, path=(*new, *tensor.path[len(old) :]), parts=parts)
 
 
 def changed_at(tree: Node, path: KeyPath, change: Callable[[Node], Node]) -> Node:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import field
 from typing import Union
 
 from ckptdoctor.checkpoint.keypath import ROOT, KeyPath, Part, Special
@@ -15,11 +16,13 @@ class Mapping:
     """A dict of any kind. ``kind`` is "dict" or the class's full name (``collections.OrderedDict``).
 
     ``attributes`` is what was set on the dict object itself, such as a state dict's ``_metadata``.
+    ``origin``, of every kind of node: see ``checkpoint.reshaping.derived``.
     """
 
     kind: str
     entries: tuple[tuple[Part, Node], ...]
     attributes: Mapping | None = None
+    origin: Mapping | None = field(default=None, compare=False, repr=False)
 
 
 @noun
@@ -28,6 +31,7 @@ class Sequence:
 
     kind: str
     items: tuple[Node, ...]
+    origin: Sequence | None = field(default=None, compare=False, repr=False)
 
 
 @noun
@@ -39,6 +43,7 @@ class Opaque:
     state: Node = None
     items: tuple[Node, ...] = ()
     entries: tuple[tuple[Part, Node], ...] = ()
+    origin: Opaque | None = field(default=None, compare=False, repr=False)
 
 
 @noun

@@ -26,6 +26,7 @@ from ckptdoctor.checkpoint import (
     Tensor,
     children,
 )
+from ckptdoctor.checkpoint.reshaping import derived
 from ckptdoctor.facts import rebuilding
 from ckptdoctor.facts.rebuilding import FROM_CPU, UTILS
 from ckptdoctor.noun import noun
@@ -262,7 +263,7 @@ def detached(tensor: Tensor) -> Tensor:
         known = False
     if not known or not (there or tensor.device == "meta"):
         raise UnknownStateError(f"{tensor.key} is a tensor of a kind that only torch can take apart")
-    return replace(tensor, requires_grad=False, is_parameter=False, rebuild=_rebuild(tensor))
+    return derived(tensor, requires_grad=False, is_parameter=False, rebuild=_rebuild(tensor))
 
 
 def _rebuild(tensor: Tensor) -> str:

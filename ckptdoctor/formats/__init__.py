@@ -7,7 +7,7 @@ new file. Each container format is a module of its own (``formats.registry``), i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, FileSource, FolderSource, NoteKind, Source
 from ckptdoctor.checkpoint.addresses import is_address, path_of
 from ckptdoctor.checkpoint.collecting import collector_paused
-from ckptdoctor.edits import Edit, SetSuffix, Truncate
+from ckptdoctor.edits import SetSuffix, Truncate
 from ckptdoctor.errors import (
     CkptDoctorError,
     DamagedError,
@@ -28,6 +28,7 @@ from ckptdoctor.formats.registry import built_in, folders, format_named, plugged
 from ckptdoctor.wording import listed, plural
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.formats.wrapped.front import Front
     from ckptdoctor.formats.wrapped.thin import Thin
     from ckptdoctor.writing.recipe import Recipe
@@ -254,8 +255,8 @@ def is_written(name: str) -> bool:
 
 
 @collector_paused()
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
-    """How to write the checkpoint with these edits applied, one after another.
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """How to write the file so that it holds what is wanted.
 
     Alone, Truncate and SetSuffix are the same for every container: the first copies the beginning of the file, the
     second changes no byte. Raises UnprovenError when a lossless copy cannot be proven, RefusedError when an edit is
@@ -264,10 +265,10 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     from ckptdoctor.writing.recipe import Copy, Recipe
 
     _require_local(source)
-    held = [edit for edit in edits if not isinstance(edit, SetSuffix)]  # a new name changes no byte
+    held = [edit for edit in wanted.edits if not isinstance(edit, SetSuffix)]  # a new name changes no byte
     lengths = [edit.length for edit in held if isinstance(edit, Truncate)]
-    if not edits or len(lengths) < len(held):
-        return format_named(checkpoint.format).rewrite(source, checkpoint, held)
+    if not wanted.edits or len(lengths) < len(held):
+        return format_named(wanted.original.format).rewrite(source, wanted)
     for length in lengths:
         if not 0 <= length <= source.size:
             raise RefusedError(f"The file has {plural(source.size, 'byte')}: it cannot be cut after {length:,}.")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, cast
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
-from ckptdoctor.edits import Edit
 from ckptdoctor.errors import UsageError
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 # modules with the attributes of ``Format``, in the order in which they are asked; the one that is quickest to rule
@@ -55,8 +55,8 @@ class Format(Protocol):
     def read(self, source: Source, container: Container) -> Checkpoint:
         """The contents, from the headers alone. Raises DamagedError."""
 
-    def rewrite(self, source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
-        """How to write the file with the edits applied. Raises UnprovenError, RefusedError or DamagedError."""
+    def rewrite(self, source: Source, wanted: Wanted) -> Recipe:
+        """How to write the file so that it holds what is wanted. Raises UnprovenError, RefusedError or DamagedError."""
 
 
 def built_in() -> Iterator[Format]:

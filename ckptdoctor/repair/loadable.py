@@ -10,6 +10,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind, Source
 from ckptdoctor.edits import MoveToCpu
 from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.edits.applied.moving import moved_tensors
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.blocked_globals import blocked_globals
 from ckptdoctor.facts.devices import CPU
@@ -87,7 +88,7 @@ def _converts(path: str, checkpoint: Checkpoint) -> bool:
         if not edits or blocked_globals(apply(checkpoint, edits)):
             return False
         with formats.opened(path) as (source, _):
-            formats.rewrite(source, checkpoint, edits)
+            formats.rewrite(source, wanted_of(checkpoint, edits))
     except CkptDoctorError:  # it cannot be said, or not be written
         return False
     return True

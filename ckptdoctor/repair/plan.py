@@ -30,6 +30,8 @@ from ckptdoctor.edits import (
 )
 from ckptdoctor.edits.applied.apply_edits import apply
 from ckptdoctor.edits.applied.compacting import Piece
+from ckptdoctor.edits.applied.origins import Origins
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.edits.steps import Change, Step
@@ -50,7 +52,6 @@ from ckptdoctor.repair.finishing import Attempt
 from ckptdoctor.repair.fitting import UnfitError, answered, one_choice, rearranged, require_fit, spare_parts
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.options import wishes
-from ckptdoctor.repair.origins import Origins
 from ckptdoctor.repair.others import require_no_others
 from ckptdoctor.repair.remapping import in_its_place, remap_edits
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, index_path, output_path, require_local
@@ -142,7 +143,7 @@ def plan(request: FixRequest) -> Plan:
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
             require_own_values(original)
         require_accounted(original, draft.checkpoint, edits, draft.origins.remade, draft.origins.pieces)
-        recipe = formats.rewrite(source, original, edits) if edits else None
+        recipe = formats.rewrite(source, draft.wanted) if edits else None
         after = None
         if recipe is None:
             wrong = _wrong(original, container, request)
@@ -192,7 +193,7 @@ def is_carried_out(request: FixRequest) -> bool:
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
             require_own_values(original)
-        return bool(edits) and not draft.lost and formats.rewrite(source, original, edits) is not None
+        return bool(edits) and not draft.lost and formats.rewrite(source, draft.wanted) is not None
 
 
 def _wish(draft: _Draft, request: FixRequest) -> None:
@@ -244,6 +245,12 @@ class _Draft:
     def index(self) -> str | None:
         """The name of the index that is written anew, where one is."""
         return next((each.name for step in self.steps for each in step.edits if isinstance(each, WriteIndex)), None)
+
+    @property
+    def wanted(self) -> Wanted:
+        """What all steps together want."""
+        edits = tuple([edit for step in self.steps for edit in step.edits])
+        return Wanted(self.original, self.checkpoint, edits, self.origins.remade, self.origins.pieces)
 
     def add(
         self,

@@ -18,7 +18,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, St
 from ckptdoctor.checkpoint.progress import Phase
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
-from ckptdoctor.edits.applied.apply_edits import apply
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.incomplete import require_own_values
@@ -63,9 +63,10 @@ def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | 
             none = "its only tensor is not" if len(lost) == 1 else f"none of its {len(lost):,} tensors is"
             raise RefusedError(f"{path}: {none} whole, so there is nothing to save.")
         edits = (*_without(original, lost), *_cut(original, state))
-        expected = apply(original, edits)
+        goal = wanted_of(original, edits)
+        expected = goal.contents
         require_accounted(original, expected, edits)
-        recipe = formats.rewrite(source, original, edits)
+        recipe = formats.rewrite(source, goal)
     steps = (Step("salvage", "", "leave out what is lost", Safety.UNSAFE, edits, ()),) if edits else ()
     from ckptdoctor.repair.plan import Plan
 

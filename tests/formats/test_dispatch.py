@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import FileSource, NoteKind
 from ckptdoctor.edits import Rename, SetSuffix, Truncate
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import NotACheckpointError, TruncatedError, UnreadableError, UsageError
 from ckptdoctor.formats.registry import BUILT_IN, format_named
 from ckptdoctor.writing.recipe import Copy
@@ -115,9 +116,9 @@ def test_cutting_and_a_new_suffix_are_the_same_for_every_container(tmp_path):
         path = save("m.pt", tmp_path, container)
         with FileSource(path) as source:
             checkpoint = formats.read(source, formats.examine(source))
-            assert formats.rewrite(source, checkpoint, [SetSuffix(".x")]).segments == (Copy(0, source.size),)
-            assert formats.rewrite(source, checkpoint, [Truncate(9)]).segments == (Copy(0, 9),)
-            assert formats.rewrite(source, checkpoint, [Rename((), (("fc.bias", "b"),))]).new_bytes > 0
+            assert formats.rewrite(source, wanted_of(checkpoint, [SetSuffix(".x")])).segments == (Copy(0, source.size),)
+            assert formats.rewrite(source, wanted_of(checkpoint, [Truncate(9)])).segments == (Copy(0, 9),)
+            assert formats.rewrite(source, wanted_of(checkpoint, [Rename((), (("fc.bias", "b"),))])).new_bytes > 0
 
 
 def test_a_format_plugs_in_through_an_entry_point(tmp_path):

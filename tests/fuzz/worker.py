@@ -32,6 +32,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.edits import Rename, Retag
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UnreadableError
 from ckptdoctor.examine.file import check
 from ckptdoctor.loading import load
@@ -229,7 +230,7 @@ def through_everything(path: Path) -> None:
             [Rename(each.path, renames(each.keys)) for each in report.checkpoint.state_dicts],
         ):
             try:
-                recipe = formats.rewrite(source, report.checkpoint, edits)
+                recipe = formats.rewrite(source, wanted_of(report.checkpoint, edits))
                 output = b"".join(piece(source, segment) for segment in recipe.segments)
             except CkptDoctorError:
                 continue

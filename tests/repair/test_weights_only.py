@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from ckptdoctor import formats
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.repair.weights_only import weights_only_edits
 from ckptdoctor.writing import publish
@@ -36,7 +37,7 @@ def rewritten(folder: Path, contents: object, **how: Any) -> Any:
         edits = weights_only_edits(checkpoint)
         if not edits:
             return torch.load(path)
-        publish(formats.rewrite(source, checkpoint, edits), str(folder / "safe.pt"))
+        publish(formats.rewrite(source, wanted_of(checkpoint, edits)), str(folder / "safe.pt"))
     return torch.load(folder / "safe.pt")
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, at, show_path
 from ckptdoctor.checkpoint.plain_nodes import node_of
 from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import changed_at, mapped, missing, moved
+from ckptdoctor.checkpoint.reshaping import changed_at, derived, mapped, missing, moved
 from ckptdoctor.edits import (
     Cast,
     Clone,
@@ -94,13 +94,13 @@ def _on_new_storage(tensor: Tensor, changes: dict[str, Storage], device: str | N
         if any(new is not old for new, old in zip(parts, tensor.parts, strict=True)):
             # a tensor without bytes of its own (sparse, a subclass) lies where its parts lie
             follows = device is not None and tensor.storage is None and tensor.device == tensor.parts[0].device
-            tensor = replace(tensor, parts=parts, device=parts[0].device if follows else tensor.device)
+            tensor = derived(tensor, parts=parts, device=parts[0].device if follows else tensor.device)
     new = changes.get(tensor.storage.key) if tensor.storage is not None else None
     if new is None:
         return tensor
     if device is None or tensor.moved:  # what loading moves elsewhere goes there from any place
-        return replace(tensor, storage=new)
-    return replace(tensor, storage=new, device=device)
+        return derived(tensor, storage=new)
+    return derived(tensor, storage=new, device=device)
 
 
 def _drop(checkpoint: Checkpoint, edit: Drop) -> Checkpoint:

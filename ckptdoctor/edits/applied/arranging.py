@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
     Checkpoint,
@@ -19,7 +18,7 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import changed_at, mapped, missing
+from ckptdoctor.checkpoint.reshaping import changed_at, derived, mapped, missing
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose, elements
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
@@ -143,7 +142,7 @@ def made_tensor(like: Tensor, path: KeyPath, holds: elements.Elements, sizes: Se
     assert like.storage is not None
     key = storage_name(holds, like.dtype, sizes)
     storage = Storage(key, elements.nbytes(holds), like.dtype, like.storage.device, None)
-    return replace(like, path=path, shape=holds.shape, stride=contiguous_stride(holds.shape), storage=storage, offset=0)
+    return derived(like, path=path, shape=holds.shape, stride=contiguous_stride(holds.shape), storage=storage, offset=0)
 
 
 def _results(edit: TensorEdit, given: Sequence[Tensor], format_: str) -> list[Result]:
@@ -153,7 +152,7 @@ def _results(edit: TensorEdit, given: Sequence[Tensor], format_: str) -> list[Re
     if isinstance(edit, (Dequantize, Compute)):
         return [_computed(edit, given, holds[0], format_)]
     if isinstance(edit, Reshape) and is_contiguous(given[0]):
-        return [Result(replace(given[0], shape=edit.shape, stride=contiguous_stride(edit.shape)), None)]
+        return [Result(derived(given[0], shape=edit.shape, stride=contiguous_stride(edit.shape)), None)]
     alike = _COMPUTED if isinstance(edit, FuseNorm) else _ALIKE
     for tensor in given[1:]:
         odd = next((name for name in alike if getattr(tensor, name) != getattr(given[0], name)), None)
@@ -161,7 +160,7 @@ def _results(edit: TensorEdit, given: Sequence[Tensor], format_: str) -> list[Re
             other = show_path(given[0].path)
             raise RefusedError(f"{show_path(tensor.path)} and {other} differ in {odd}, and cannot be one tensor.")
     if isinstance(edit, Tie) and format_ != _SAFETENSORS:
-        return [Result(replace(given[0], path=(*given[0].path[:-1], edit.key)), None)]
+        return [Result(derived(given[0], path=(*given[0].path[:-1], edit.key)), None)]
     keys = new_keys(edit) if isinstance(edit, ENTERING) else given[0].path[-1:]
     sizes = {tensor.storage.key: tensor.storage.nbytes for tensor in given if tensor.storage is not None}
     results = []
@@ -219,7 +218,7 @@ def _entries(node: Node, place: KeyPath, changes: list[tuple[TensorEdit, list[Re
             old = gone_keys(edit) or [str(path[-1]) for path in sources(edit)]
             behind.setdefault(min(old, key=order.__getitem__), []).extend([each.tensor for each in found])
     entries = list(_exchanged(node, behind, gone))
-    return replace(node, entries=tuple(_with_filled(entries, filled)))
+    return derived(node, entries=tuple(_with_filled(entries, filled)))
 
 
 def _exchanged(node: Mapping, behind: dict[str, list[Tensor]], gone: set[str]) -> Iterator[tuple[Part, Node]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import missing
+from ckptdoctor.checkpoint.reshaping import derived, missing
 from ckptdoctor.edits import MakeTensors
 from ckptdoctor.edits.elements import View
 from ckptdoctor.errors import RefusedError
@@ -63,9 +63,9 @@ class _Changer:
             return node
         if isinstance(node, Mapping):
             entries = tuple([(part, self.node(child, (*path, part))) for part, child in node.entries])
-            return Mapping(node.kind, entries, node.attributes)
+            return derived(node, entries=entries)
         if isinstance(node, Sequence):
-            return Sequence(node.kind, tuple([self.node(item, (*path, at)) for at, item in enumerate(node.items)]))
+            return derived(node, items=tuple([self.node(item, (*path, at)) for at, item in enumerate(node.items)]))
         return node
 
     def require_all(self) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import mapped, missing
+from ckptdoctor.checkpoint.reshaping import derived, mapped, missing
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Cast
 from ckptdoctor.edits.applied.arranging import view_of
@@ -45,9 +44,9 @@ def cast(checkpoint: Checkpoint, edit: Cast) -> Checkpoint:
         if not isinstance(node, Tensor) or node.path not in plan.tensors or node.storage is None:
             return node
         if node.storage.key in made:
-            return replace(node, dtype=BY_NAME[edit.dtype], storage=made[node.storage.key])
+            return derived(node, dtype=BY_NAME[edit.dtype], storage=made[node.storage.key])
         storage, stride = _storage(plan.single[node.path], node, edit), contiguous_stride(node.shape)
-        return replace(node, dtype=BY_NAME[edit.dtype], storage=storage, stride=stride, offset=0)
+        return derived(node, dtype=BY_NAME[edit.dtype], storage=storage, stride=stride, offset=0)
 
     return with_tree(checkpoint, mapped(checkpoint.tree, change)) if plan.tensors else checkpoint
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Extent, Node, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import mapped
+from ckptdoctor.checkpoint.reshaping import derived, mapped
 from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.edits import Clone, Compact, MakeContiguous
 from ckptdoctor.edits.applied.arranging import made_tensor, view_of
@@ -99,14 +99,14 @@ def _shifted(tensor: Tensor, storages: dict[str, Storage], kept: dict[str, tuple
     if tensor.parts:
         parts = tuple([_shifted(part, storages, kept) for part in tensor.parts])
         if any(new is not old for new, old in zip(parts, tensor.parts, strict=True)):
-            tensor = replace(tensor, parts=parts)
+            tensor = derived(tensor, parts=parts)
     if tensor.storage is None or tensor.storage.key not in storages:
         return tensor
     storage = storages[tensor.storage.key]
     if 0 in tensor.shape:
-        return replace(tensor, storage=storage, offset=0)
+        return derived(tensor, storage=storage, offset=0)
     offset = _offset(byte_span(tensor)[0], kept[storage.key]) * 8 // tensor.dtype.bits
-    return replace(tensor, storage=storage, offset=offset)
+    return derived(tensor, storage=storage, offset=offset)
 
 
 def _offset(byte: int, pieces: tuple[Piece, ...]) -> int:

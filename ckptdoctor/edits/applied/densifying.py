@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import mapped
+from ckptdoctor.checkpoint.reshaping import derived, mapped
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits.applied.arranging import view_of
 from ckptdoctor.edits.elements import Elements, Scattered, View, nbytes, views
@@ -59,7 +58,7 @@ def _dense(tensor: Tensor) -> Tensor:
     key = storage_name(holds, tensor.dtype, [sizes[view.source] for view in views(holds)])
     (device,) = {part.storage.device for part in tensor.parts[-1:] if part.storage is not None}
     rebuild = (_TYPED if tensor.dtype.storage_class else _UNTYPED) if tensor.rebuild == _SPARSE else tensor.rebuild
-    return replace(
+    return derived(
         tensor,
         stride=contiguous_stride(tensor.shape),
         storage=Storage(key, nbytes(holds), tensor.dtype, device, None),

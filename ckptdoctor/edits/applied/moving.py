@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, DType, Node, Storage, Tensor
 from ckptdoctor.checkpoint.rebuilding import names_in, with_tree
-from ckptdoctor.checkpoint.reshaping import mapped
+from ckptdoctor.checkpoint.reshaping import derived, mapped
 from ckptdoctor.edits import MoveToCpu
 from ckptdoctor.edits.elements import View
 from ckptdoctor.facts import devices, rebuilding
@@ -51,15 +51,15 @@ def _held(key: str, dtype: DType, values: memoryview) -> View:
 def _changed(tensor: Tensor, edit: MoveToCpu) -> Tensor:
     parts = tuple([_changed(part, edit) for part in tensor.parts])
     if any(new is not old for new, old in zip(parts, tensor.parts, strict=True)):
-        tensor = replace(tensor, parts=parts)
+        tensor = derived(tensor, parts=parts)
     if not movable(tensor, edit):
         return tensor
     rebuild = rebuilding.on_cpu(tensor) if tensor.rebuild in rebuilding.MOVERS else tensor.rebuild
     if tensor.values is not None:
         storage = Storage(_key(tensor), len(tensor.values), tensor.dtype, devices.CPU, None)
-        return replace(tensor, storage=storage, device=devices.CPU, rebuild=rebuild, values=None)
+        return derived(tensor, storage=storage, device=devices.CPU, rebuild=rebuild, values=None)
     place = tensor.storage.device if tensor.storage is not None else tensor.parts[0].device
-    return replace(tensor, device=place, rebuild=rebuild)
+    return derived(tensor, device=place, rebuild=rebuild)
 
 
 def _key(tensor: Tensor) -> str:

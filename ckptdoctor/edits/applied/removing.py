@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Sequence, show_part, show_path
-from ckptdoctor.checkpoint.reshaping import changed_at, moved
+from ckptdoctor.checkpoint.reshaping import changed_at, derived, moved
 from ckptdoctor.errors import RefusedError
 
 
@@ -41,16 +40,16 @@ def _removed(node: Node, path: KeyPath, gone: set[Part]) -> tuple[Node, int]:
     """The node without these children, and how many of them there were."""
     if isinstance(node, Mapping):
         kept = tuple([entry for entry in node.entries if entry[0] not in gone])
-        return replace(node, entries=kept), len(node.entries) - len(kept)
+        return derived(node, entries=kept), len(node.entries) - len(kept)
     if isinstance(node, Sequence):
         return _closed_up(node, path, gone)
     if isinstance(node, Opaque) and isinstance(node.state, Mapping):
         state, found = _removed(node.state, path, gone)
-        return replace(node, state=state), found
+        return derived(node, state=state), found
     return node, 0
 
 
 def _closed_up(node: Sequence, path: KeyPath, gone: set[Part]) -> tuple[Node, int]:
     kept = [(index, item) for index, item in enumerate(node.items) if index not in gone]
     items = [moved(item, (*path, old), (*path, new)) for new, (old, item) in enumerate(kept)]
-    return Sequence(node.kind, tuple(items)), len(node.items) - len(items)
+    return derived(node, items=tuple(items)), len(node.items) - len(items)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping as Table
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import changed_at, missing, moved
+from ckptdoctor.checkpoint.reshaping import changed_at, derived, missing, moved
 from ckptdoctor.edits import Rename, RenameModules
 from ckptdoctor.edits.renaming import named_after, renamed_modules
 from ckptdoctor.errors import RefusedError
@@ -44,7 +43,7 @@ def rename_modules(checkpoint: Checkpoint, edit: RenameModules) -> Checkpoint:
             if old not in dict(found.entries):
                 raise RefusedError(f"The _metadata of {show_path(edit.state_dict)} has no prefix “{old}”.")
         entries = _entries(found, (*edit.state_dict, METADATA), names)
-        return _with_metadata(node, replace(found, entries=entries))
+        return _with_metadata(node, derived(found, entries=entries))
 
     return with_tree(checkpoint, changed_at(checkpoint.tree, edit.state_dict, change))
 
@@ -56,7 +55,7 @@ def _renamed(node: Node, path: KeyPath, names: Table[str, str]) -> Node:
     absent = next((old for old in names if old not in set(keys)), None) if not names.keys() <= set(keys) else None
     if absent is not None:
         raise RefusedError(f"There is no key “{absent}” in {show_path(path)} to rename.")
-    made = replace(node, entries=_entries(node, path, names))
+    made = derived(node, entries=_entries(node, path, names))
     found = _metadata(node)
     if found is None:
         return made
@@ -96,14 +95,14 @@ def _metadata(node: Node) -> Mapping | None:
 def _with_metadata(node: Mapping, metadata: Mapping) -> Mapping:
     assert node.attributes is not None
     entries = tuple([(part, metadata if part == METADATA else value) for part, value in node.attributes.entries])
-    return replace(node, attributes=replace(node.attributes, entries=entries))
+    return derived(node, attributes=derived(node.attributes, entries=entries))
 
 
 def _following(metadata: Mapping, names: Table[str, str]) -> Mapping:
     """``_metadata`` whose prefixes follow the keys."""
     moves = renamed_modules([part for part, _ in metadata.entries if isinstance(part, str)], names)
     kept = [(part, moves.get(part, part) if isinstance(part, str) else part, value) for part, value in metadata.entries]
-    return replace(metadata, entries=tuple([(new, value) for _, new, value in kept if new is not None]))
+    return derived(metadata, entries=tuple([(new, value) for _, new, value in kept if new is not None]))
 
 
 def _keys(tree: Node, path: KeyPath) -> frozenset[str]:
@@ -121,7 +120,7 @@ def _with_names(tree: Node, optimizer: KeyPath, names: Table[str, str]) -> Node:
     path = (*optimizer, "state")
     state = at(tree, path)
     if isinstance(state, Mapping):
-        tree = _replaced(tree, path, replace(state, entries=_entries(state, path, names)))
+        tree = _replaced(tree, path, derived(state, entries=_entries(state, path, names)))
     return _with_lists(tree, optimizer, PARAMS, names)
 
 
@@ -135,7 +134,7 @@ def _with_lists(tree: Node, optimizer: KeyPath, which: str, names: Table[str, st
         listed = dict(group.entries).get(which) if isinstance(group, Mapping) else None
         if isinstance(listed, Sequence) and any(isinstance(item, str) and item in names for item in listed.items):
             items = [names.get(item, item) if isinstance(item, str) else item for item in listed.items]
-            made = Sequence(listed.kind, tuple(items))
+            made = derived(listed, items=tuple(items))
             tree = _replaced(tree, (*optimizer, "param_groups", index, which), made)
     return tree
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import changed_at, missing, moved
+from ckptdoctor.checkpoint.reshaping import changed_at, derived, missing, moved
 from ckptdoctor.edits import Renumber, Reorder
 from ckptdoctor.errors import RefusedError
 
@@ -25,7 +24,7 @@ def renumber(checkpoint: Checkpoint, edit: Renumber) -> Checkpoint:
             (new, value if new == old else moved(value, (*edit.path, old), (*edit.path, new)))
             for (old, value), new in zip(node.entries, made, strict=True)
         ]
-        return replace(node, entries=tuple(entries))
+        return derived(node, entries=tuple(entries))
 
     return _changed(checkpoint, edit.path, change)
 
@@ -37,7 +36,7 @@ def reorder(checkpoint: Checkpoint, edit: Reorder) -> Checkpoint:
         entries: dict[Part, Node] = dict(node.entries)
         if len(edit.keys) != len(node.entries) or entries.keys() != set(edit.keys):
             raise RefusedError(f"{show_path(edit.path)} has other keys than those that are to be put in order.")
-        return replace(node, entries=tuple([(key, entries[key]) for key in edit.keys]))
+        return derived(node, entries=tuple([(key, entries[key]) for key in edit.keys]))
 
     return _changed(checkpoint, edit.path, change)
 

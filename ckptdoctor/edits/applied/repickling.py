@@ -20,6 +20,7 @@ from ckptdoctor.checkpoint import (
     show_part,
 )
 from ckptdoctor.checkpoint.rebuilding import with_tree
+from ckptdoctor.checkpoint.reshaping import derived
 from ckptdoctor.edits import Repickle
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.old_strings import BYTES, array_values, of_python_2
@@ -57,7 +58,7 @@ class _Changer:
             return self._mapping(node)
         if isinstance(node, Sequence):
             items = tuple([self.node(item) for item in node.items])
-            return node if _same(items, node.items) else replace(node, items=items)
+            return node if _same(items, node.items) else derived(node, items=items)
         if isinstance(node, Opaque):
             return self._object(node)
         return Cycle(self._path(node.path)) if isinstance(node, Cycle) and self._encoding else node
@@ -89,7 +90,7 @@ class _Changer:
         parts = tuple([self._tensor(part) for part in tensor.parts])
         if path == tensor.path and rebuild == tensor.rebuild and _same(parts, tensor.parts):
             return tensor
-        return replace(tensor, path=path, rebuild=rebuild, parts=parts)
+        return derived(tensor, path=path, rebuild=rebuild, parts=parts)
 
     def _mapping(self, node: Mapping) -> Mapping:
         entries = self._entries(node.entries)
@@ -98,7 +99,7 @@ class _Changer:
             attributes = self._mapping(attributes)
         if entries is node.entries and attributes is node.attributes:
             return node
-        return Mapping(node.kind, entries, attributes)
+        return derived(node, entries=entries, attributes=attributes)
 
     def _entries(self, entries: tuple[tuple[Part, Node], ...]) -> tuple[tuple[Part, Node], ...]:
         made = tuple([(self._part(part), self.node(child)) for part, child in entries])
@@ -118,12 +119,12 @@ class _Changer:
         if values is not None:
             self.made_bytes = True
             if isinstance(state, Sequence):
-                state = replace(state, items=(*state.items[:-1], values))
+                state = derived(state, items=(*state.items[:-1], values))
             else:
                 arguments[-1] = values
         items = tuple([self.node(each) for each in node.items])
         entries = self._entries(node.entries)
-        return replace(node, arguments=tuple(arguments), state=state, items=items, entries=entries)
+        return derived(node, arguments=tuple(arguments), state=state, items=items, entries=entries)
 
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:

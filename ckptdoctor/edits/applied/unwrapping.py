@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Tensor, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import mapped
+from ckptdoctor.checkpoint.reshaping import derived, mapped
 from ckptdoctor.edits import Unwrap
 from ckptdoctor.errors import RefusedError
 
@@ -26,6 +26,6 @@ def unwrapped(tree: Node, classes: tuple[str, ...]) -> Node:
             return node
         if len(node.parts) != 1:
             raise RefusedError(f"{show_path(node.path)} wraps {len(node.parts)} tensors, so none can take its place.")
-        return replace(node.parts[0], path=node.path)
+        return derived(node.parts[0], path=node.path)
 
     return mapped(tree, change)

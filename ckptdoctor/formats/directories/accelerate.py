@@ -6,16 +6,16 @@ Source: ``accelerate.checkpointing.save_accelerator_state``. A second model, opt
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Mapping, Node, Part, Source
-from ckptdoctor.edits import Edit
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of, known, size_of
 from ckptdoctor.formats.directories.new_index import rewrite_index
 from ckptdoctor.formats.directories.weights import model_branch, weights_in
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 NAME = "Accelerate checkpoint"
@@ -75,6 +75,6 @@ def _random(gathering: Gathering) -> Iterator[tuple[Part, Node]]:
         yield int(match[1]), gathering.branch(match[0], ("random_states", int(match[1])))
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """The index is written anew; nothing else is done in place."""
-    return rewrite_index(source, checkpoint, edits)
+    return rewrite_index(source, wanted)

@@ -5,7 +5,6 @@ Each value was saved by ``torch.save`` into a stretch of a file; a sharded tenso
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import (
@@ -19,7 +18,6 @@ from ckptdoctor.checkpoint import (
     NoteKind,
     Source,
 )
-from ckptdoctor.edits import Edit
 from ckptdoctor.errors import DamagedError, HostileError
 from ckptdoctor.formats.asides import behind, of_texts
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of, known, size_of, unread
@@ -30,6 +28,7 @@ from ckptdoctor.formats.directories.refusing import refusal
 from ckptdoctor.pickles.inner import texts_of
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 NAME = "torch distributed checkpoint"
@@ -93,6 +92,6 @@ def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
     return metadata
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Not done in place."""
-    raise refusal(checkpoint)
+    raise refusal(wanted.original)

@@ -7,17 +7,16 @@ File names as ``DeepSpeedEngine._get_ckpt_name`` and its neighbours make them. N
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Mapping, Node, Part, Source
-from ckptdoctor.edits import Edit
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of, known, size_of
 from ckptdoctor.formats.directories.refusing import refusal
 from ckptdoctor.formats.directories.weights import weights_in
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 NAME = "DeepSpeed checkpoint"
@@ -102,6 +101,6 @@ def _branch(name: str) -> str:
     return name.rpartition("/")[2].removesuffix(".pt")
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Not done in place."""
-    raise refusal(checkpoint)
+    raise refusal(wanted.original)

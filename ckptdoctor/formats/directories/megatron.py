@@ -6,16 +6,15 @@ Nothing is merged: ``mp_rank_01_003`` is the second slice of every matrix in the
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Mapping, Node, Part, Source
-from ckptdoctor.edits import Edit
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of, known, size_of, unread
 from ckptdoctor.formats.directories.refusing import refusal
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 NAME = "Megatron checkpoint"
@@ -86,6 +85,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return gathering.checkpoint(container, Mapping("dict", tuple(entries)))
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Not done in place."""
-    raise refusal(checkpoint)
+    raise refusal(wanted.original)

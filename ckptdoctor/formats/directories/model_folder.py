@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
-from ckptdoctor.edits import Edit
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of, known, size_of
 from ckptdoctor.formats.directories.refusing import refusal
 from ckptdoctor.formats.directories.weights import Weights, gather_weights, is_model, weights_in
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 NAME = "Hugging Face model folder"
@@ -48,6 +48,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return gathering.checkpoint(container, gather_weights(gathering, weights))
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Not done in place."""
-    raise refusal(checkpoint)
+    raise refusal(wanted.original)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, FolderSource, NoteKind, Source, Tensor
+from ckptdoctor.checkpoint import FolderSource, NoteKind, Source, Tensor
 from ckptdoctor.checkpoint.unread import UNREAD
-from ckptdoctor.edits import Edit, WriteIndex
+from ckptdoctor.edits import WriteIndex
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of
 from ckptdoctor.formats.directories.index import LONGEST
@@ -18,21 +17,22 @@ from ckptdoctor.formats.directories.union import Parts
 from ckptdoctor.formats.directories.weights import Weights, weights_in
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 # what keeps an index from being written: something of the checkpoint is not there, or it is there twice
 _IN_THE_WAY = UNREAD | {NoteKind.INDEX_LACKS, NoteKind.KEY_IN_TWO_FILES}
 
 
-def rewrite_index(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite_index(source: Source, wanted: Wanted) -> Recipe:
     """How to write the new index. Raises RefusedError for every other edit, and where the shards do not tell."""
     from ckptdoctor.writing.recipe import Literal, Recipe
 
-    names = {edit.name for edit in edits if isinstance(edit, WriteIndex)}
+    names = {edit.name for edit in wanted.edits if isinstance(edit, WriteIndex)}
     folder = folder_of(source)
     weights = weights_in(folder)
-    if len(names) != 1 or any(not isinstance(edit, WriteIndex) for edit in edits) or weights is None:
-        raise refusal(checkpoint)
+    if len(names) != 1 or any(not isinstance(edit, WriteIndex) for edit in wanted.edits) or weights is None:
+        raise refusal(wanted.original)
     (name,) = names
     try:
         text = json.dumps(_index(folder, name, _parts(folder, weights)), indent=2, sort_keys=True)

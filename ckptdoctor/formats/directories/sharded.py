@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind, Source
-from ckptdoctor.edits import Edit
 from ckptdoctor.formats.directories.gathering import Gathering, folder_of, known, size_of
 from ckptdoctor.formats.directories.new_index import rewrite_index
 from ckptdoctor.formats.directories.weights import gather_weights, weights_in
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 NAME = "sharded Hugging Face checkpoint"
@@ -37,6 +36,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return gathering.checkpoint(container, gather_weights(gathering, weights))
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """The index is written anew; nothing else is done in place."""
-    return rewrite_index(source, checkpoint, edits)
+    return rewrite_index(source, wanted)

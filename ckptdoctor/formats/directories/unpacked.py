@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import (
@@ -17,7 +16,6 @@ from ckptdoctor.checkpoint import (
     Source,
     Storage,
 )
-from ckptdoctor.edits import Edit
 from ckptdoctor.errors import CkptDoctorError, DamagedError, HostileError, UnreadableError
 from ckptdoctor.formats.asides import behind, of_texts
 from ckptdoctor.formats.directories.companions import beside
@@ -32,6 +30,7 @@ from ckptdoctor.pickles.inner import texts_of
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 NAME = "unpacked torch archive"
@@ -162,6 +161,6 @@ def _short(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:100]}… ({len(text)} characters)"
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Not done in place."""
-    raise refusal(checkpoint)
+    raise refusal(wanted.original)

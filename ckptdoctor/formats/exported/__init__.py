@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
@@ -11,7 +10,7 @@ from ckptdoctor.formats.exported.places import places_of
 from ckptdoctor.formats.unrepairable import refused
 
 if TYPE_CHECKING:
-    from ckptdoctor.edits import Edit
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = ["NAME", "examine", "read", "rewrite"]
@@ -34,6 +33,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return read_program(source, container)
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Raises RefusedError: the weights of a program are taken out of it, not repaired in it."""
     raise refused(source, NAME)

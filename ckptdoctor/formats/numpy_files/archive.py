@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import (
@@ -33,7 +32,7 @@ from ckptdoctor.formats.unrepairable import refused
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
-    from ckptdoctor.edits import Edit
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = ["NAME", "examine", "read", "rewrite"]
@@ -175,6 +174,6 @@ def _inflated(packed: bytes) -> bytes:
         raise DamagedError(f"its compressed bytes are damaged: {error}") from error
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Raises RefusedError: a file of NumPy is converted, not repaired."""
     raise refused(source, NAME)

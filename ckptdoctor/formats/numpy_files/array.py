@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Extent, Node, Note, NoteKind, Source, Storage
@@ -13,7 +12,7 @@ from ckptdoctor.formats.unrepairable import refused
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
-    from ckptdoctor.edits import Edit
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = ["NAME", "examine", "read", "rewrite"]
@@ -75,6 +74,6 @@ def _storage(source: Source, header: Header) -> tuple[Storage | None, list[Note]
     return storage, notes
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Raises RefusedError: a file of NumPy is converted, not repaired."""
     raise refused(source, NAME)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -11,7 +10,7 @@ from ckptdoctor.formats.recognise.pickled import is_pickle
 from ckptdoctor.formats.unrepairable import refused
 
 if TYPE_CHECKING:
-    from ckptdoctor.edits import Edit
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = ["NAME", "examine", "read", "rewrite"]
@@ -41,6 +40,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return _contents[source]
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Raises RefusedError: a plain pickle is converted, not repaired."""
     raise refused(source, NAME)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
-from ckptdoctor.edits import Edit
 from ckptdoctor.formats.safetensors.signature import NAME, looks_like
 
 if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = ["NAME", "examine", "read", "rewrite", "salvage"]
@@ -34,11 +33,11 @@ def read(source: Source, container: Container) -> Checkpoint:
     return reader.read(source, container)
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """How to write the file with these edits applied: see ``safetensors.writer``, which only repairs import."""
     from ckptdoctor.formats.safetensors import writer
 
-    return writer.rewrite(source, checkpoint, edits)
+    return writer.rewrite(source, wanted)
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from json import dumps
 from typing import Any
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Source, show_path
+from ckptdoctor.checkpoint import KeyPath, NoteKind, Source, show_path
 from ckptdoctor.edits import (
     Cast,
     Clone,
@@ -36,6 +36,7 @@ from ckptdoctor.edits import (
     TextMetadata,
     Truncate,
 )
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.safetensors.header import METADATA, Header, header_bytes
@@ -69,12 +70,13 @@ class _State:
     ascii_only: bool
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
-    """How to write the file with these edits applied, one after another.
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """How to write the file with the edits applied that lead to what is wanted, one after another.
 
     Raises UnprovenError when the header is one that readers disagree about, RefusedError for an edit that is
     impossible, and DamagedError when the header cannot be read.
     """
+    edits = wanted.edits
     header = header_of(source)
     _require_a_sound_header(source, header, edits)
     text = header_bytes(source).decode("utf-8")

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
 from ckptdoctor.formats.torch_legacy.read import NAME, examine, read
 
 if TYPE_CHECKING:  # what only repairs need is not loaded to check a file
-    from ckptdoctor.edits import Edit
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = ["NAME", "examine", "read", "rewrite", "salvage"]
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """How to write the file with these edits applied: see ``torch_legacy.writer``, which only repairs import."""
     from ckptdoctor.formats.torch_legacy import writer
 
-    return writer.rewrite(source, checkpoint, edits)
+    return writer.rewrite(source, wanted)
 
 
 def salvage(source: Source, container: Container) -> Checkpoint:

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from weakref import WeakSet
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Source
-from ckptdoctor.edits import Convert, Edit, Repickle
+from ckptdoctor.checkpoint import FileSource, NoteKind, Source
+from ckptdoctor.edits import Convert, Repickle
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages, Place, claims_of
 from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, read_stream
-from ckptdoctor.formats.torch_objects import Contents, StoragePlan, edit, interpret
+from ckptdoctor.formats.torch_objects import Contents, StoragePlan, change, interpret
 from ckptdoctor.formats.torch_objects.for_zip import prepare_for_zip
 from ckptdoctor.formats.torch_objects.plain_values import from_plain
 from ckptdoctor.formats.torch_objects.plans import Numbering, ReadStorage
@@ -33,11 +34,11 @@ def write_what_is_left(source: Source) -> None:
     _salvaged.add(source)
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
-    """How to write the file with these edits applied, one after another.
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """How to write the file so that it holds what is wanted.
 
     Raises UnprovenError when one of the pickles does not encode back to its own bytes, or when unpicklers disagree on
-    it; RefusedError when an edit is impossible or storages are missing; DamagedError when the file cannot be read.
+    it; RefusedError when that is impossible or storages are missing; DamagedError when the file cannot be read.
     """
     stream = proven(source)
     table = LegacyStorages(source, stream)
@@ -45,14 +46,14 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     if broken is not None and source not in _salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {broken.message}.")
     contents = interpret(stream.saved, table, "", whole=True)
-    if any(isinstance(each, Convert) for each in edits):
-        return converted(source, stream, table, contents, edits)
-    if any(isinstance(each, Repickle) for each in edits):
+    if any(isinstance(each, Convert) for each in wanted.edits):
+        return converted(source, stream, table, contents, wanted)
+    if any(isinstance(each, Repickle) for each in wanted.edits):
         raise RefusedError(
             "The old format is several pickles, which belong together; repair the file with --select C105 first, which "
             "makes it an archive."
         )
-    plans = edit(stream.saved, contents, edits, renumber=Numbering.KEPT).storages
+    plans = change(stream.saved, contents, wanted, renumber=Numbering.KEPT).storages
     if any(plan.new for plan in plans):
         raise RefusedError(
             "Only an archive can get new storages; repair the file with --select C105 first, which makes it one."
@@ -139,19 +140,18 @@ _FOLDER = "archive"
 _CHUNK = 1 << 20
 
 
-def converted(
-    source: Source, stream: Stream, table: LegacyStorages, contents: Contents, edits: Sequence[Edit]
-) -> Recipe:
-    """How to write the contents, with the other edits applied, as an archive. Every value is read for its checksum.
+def converted(source: Source, stream: Stream, table: LegacyStorages, contents: Contents, wanted: Wanted) -> Recipe:
+    """How to write what is wanted as an archive. Every value is read for its checksum.
 
     Raises RefusedError when another container than "torch zip" is asked for, or something has no place in it.
     """
-    other = next((each.format for each in edits if isinstance(each, Convert) and each.format != "torch zip"), None)
+    other = next(
+        (each.format for each in wanted.edits if isinstance(each, Convert) and each.format != "torch zip"), None
+    )
     if other is not None:
         raise RefusedError(f"A legacy torch file can become a torch zip file, but not {other}.")
     prepare_for_zip(stream.saved)
-    rest = [each for each in edits if not isinstance(each, Convert)]
-    plans = edit(stream.saved, contents, rest, renumber=Numbering.ALWAYS).storages
+    plans = change(stream.saved, contents, wanted, renumber=Numbering.ALWAYS).storages
     head = encode(stream.saved)
     items = [_word("data.pkl", head), _word(".format_version", b"1")]
     items += [_word(".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), _word("byteorder", b"little")]

@@ -1,8 +1,7 @@
-"""What torch's pickles mean: from a pickle graph to the nouns of a checkpoint, and edits back on the graph."""
+"""What torch's pickles mean: from a pickle graph to the nouns of a checkpoint, and back to the graph."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.formats.torch_objects.contents import Contents, StorageTable
@@ -10,16 +9,14 @@ from ckptdoctor.formats.torch_objects.interpret import interpret
 from ckptdoctor.formats.torch_objects.plans import Edited, Numbering, StoragePlan
 
 if TYPE_CHECKING:  # what only repairs need is not loaded to check a file
-    from ckptdoctor.edits import Edit
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.pickles import Pickle
 
-__all__ = ["Contents", "Edited", "Numbering", "StoragePlan", "StorageTable", "edit", "interpret"]
+__all__ = ["Contents", "Edited", "Numbering", "StoragePlan", "StorageTable", "change", "interpret"]
 
 
-def edit(
-    pickle: Pickle, contents: Contents, edits: Sequence[Edit], *, renumber: Numbering = Numbering.AS_NEEDED
-) -> Edited:
-    """Apply the edits to the graph of ``pickle``: see ``torch_objects.apply``, which only repairs import."""
-    from ckptdoctor.formats.torch_objects.apply import apply
+def change(pickle: Pickle, contents: Contents, wanted: Wanted, *, renumber: Numbering = Numbering.AS_NEEDED) -> Edited:
+    """Let the graph of ``pickle`` say what is wanted: see ``torch_objects.reconcile``, which only repairs import."""
+    from ckptdoctor.formats.torch_objects.reconcile import reconcile
 
-    return apply(pickle, contents, edits, renumber=renumber)
+    return reconcile(pickle, contents, wanted, renumber=renumber)

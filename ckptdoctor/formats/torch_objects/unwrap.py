@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ckptdoctor.edits import Unwrap
+from collections.abc import Collection
+
 from ckptdoctor.formats.torch_objects.arguments import plain_dict
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
@@ -11,12 +12,17 @@ from ckptdoctor.formats.torch_objects.views_in_graph import TYPE_MAKERS, VIEW_MA
 from ckptdoctor.pickles.graph import Made, Value
 
 
-def unwrap(graph: GraphEdit, edit: Unwrap) -> None:
-    """Whoever shares a wrapper goes on sharing what was in it. A wrapper without one plain tensor stays."""
+def unwrap(graph: GraphEdit, classes: Collection[str]) -> None:
+    """Whoever shares a wrapper of one of these classes goes on sharing what was in it.
+
+    A wrapper without one plain tensor stays.
+    """
+    if not classes:
+        return
     new = NewNodes(graph)
     for node in [each for each in graph.nodes() if isinstance(each, Made) and each.op in CALLS]:
         callee, arguments, _ = call(node)
-        if full_name(callee) not in TYPE_MAKERS or len(arguments) != 4 or full_name(arguments[1]) not in edit.classes:
+        if full_name(callee) not in TYPE_MAKERS or len(arguments) != 4 or full_name(arguments[1]) not in classes:
             continue
         inside = _wrapped(arguments[3])
         if len(inside) == 1 and not node.steps:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
@@ -11,7 +10,7 @@ from ckptdoctor.formats.torch_tar.members import members_of
 from ckptdoctor.formats.unrepairable import refused
 
 if TYPE_CHECKING:
-    from ckptdoctor.edits import Edit
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = ["NAME", "examine", "read", "rewrite"]
@@ -33,6 +32,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return read_tar(source, container)
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Raises RefusedError: a file this old is converted, not repaired."""
     raise refused(source, NAME)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, FileSource, NoteKind, Source
-from ckptdoctor.edits import Cast, Edit
+from ckptdoctor.checkpoint import FileSource, NoteKind, Source
+from ckptdoctor.edits import Cast
+from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.torch_objects import StoragePlan, edit, interpret
+from ckptdoctor.formats.torch_objects import StoragePlan, change, interpret
 from ckptdoctor.formats.torch_objects.plans import ReadStorage
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.data import CHUNK, check_readable, chunks
@@ -35,11 +36,11 @@ from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
-    """How to write the archive with these edits applied, one after another.
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """How to write the archive so that it holds what is wanted.
 
     Raises UnprovenError when the pickle does not encode back to its own bytes, or when readers disagree about the
-    archive or the pickle; RefusedError when an edit is impossible or the data it needs is missing or damaged; and
+    archive or the pickle; RefusedError when that is impossible or the data it needs is missing or damaged; and
     DamagedError when the archive cannot be read.
     """
     directory = directory_of(source)
@@ -50,11 +51,12 @@ def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Re
     contents = interpret(pickle, table, shown(record.name), whole=True)
     if table.notes and not directory.salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
-    plans = edit(pickle, contents, edits).storages
-    computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in edits)
-    if computed and checkpoint.big_endian:
+    plans = change(pickle, contents, wanted).storages
+    big_endian = wanted.original.big_endian
+    computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
+    if computed and big_endian:
         raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
-    if any(plan.new for plan in plans) and checkpoint.big_endian:
+    if any(plan.new for plan in plans) and big_endian:
         raise RefusedError("New storages would have another byte order than the others of this archive.")
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing

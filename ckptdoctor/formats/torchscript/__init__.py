@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Source
@@ -10,7 +9,7 @@ from ckptdoctor.formats.archives import archive_of
 from ckptdoctor.formats.unrepairable import refused
 
 if TYPE_CHECKING:
-    from ckptdoctor.edits import Edit
+    from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = ["NAME", "examine", "read", "rewrite"]
@@ -33,6 +32,6 @@ def read(source: Source, container: Container) -> Checkpoint:
     return read_script(source, container)
 
 
-def rewrite(source: Source, checkpoint: Checkpoint, edits: Sequence[Edit]) -> Recipe:
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
     """Raises RefusedError: the weights of a program are taken out of it, not repaired in it."""
     raise refused(source, NAME)

@@ -43,6 +43,7 @@ from ckptdoctor.edits import (
     Truncate,
 )
 from ckptdoctor.edits.applied.apply_edits import apply
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import publish
@@ -247,7 +248,7 @@ def rewritten(path: Path, edits: list, output: Path) -> tuple[Checkpoint, Checkp
     """What the nouns say of the edits, and what the format made of them."""
     with FileSource(path) as source:
         start = formats.read(source, formats.examine(source))
-        publish(formats.rewrite(source, start, edits), str(output), force=True)
+        publish(formats.rewrite(source, wanted_of(start, edits)), str(output), force=True)
     return apply(start, edits), formats.open_checkpoint(output)
 
 

@@ -22,6 +22,7 @@ from ckptdoctor.edits import (
     Split,
     Transpose,
 )
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.writing import Literal, Recipe
@@ -37,7 +38,7 @@ def refusal(path: Path, *edits: Edit) -> str:
     from ckptdoctor.checkpoint import FileSource
 
     with FileSource(path) as source, pytest.raises(RefusedError):
-        formats.rewrite(source, formats.read(source, formats.examine(source)), edits)
+        formats.rewrite(source, wanted_of(formats.read(source, formats.examine(source)), edits))
     return caught.value.message
 
 

@@ -18,6 +18,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 import ckptdoctor
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, RefusedError
 from ckptdoctor.formats.directories.metadata import read_metadata
 from tests.commands import leave_gloo
@@ -174,7 +175,7 @@ def test_repairs_are_refused(one):
     with formats.opened(one) as (source, container):
         checkpoint = formats.read(source, container)
         with pytest.raises(RefusedError, match=f"ckptdoctor convert {one} {one.name}.pt"):
-            formats.format_named(container.format).rewrite(source, checkpoint, ())
+            formats.format_named(container.format).rewrite(source, wanted_of(checkpoint, ()))
 
 
 def test_places_outside_the_folder_are_not_opened(one, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 import ckptdoctor
 from ckptdoctor.checkpoint import NoteKind, Opaque
 from ckptdoctor.edits import Drop
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
@@ -103,7 +104,7 @@ def test_it_is_not_repaired_but_converted(save):
         opened(save(w=np.ones(3))) as (source, container),
         pytest.raises(RefusedError, match="NumPy archive, which cannot be repaired in place"),
     ):
-        rewrite(source, read(source, container), [Drop((("w",),))])
+        rewrite(source, wanted_of(read(source, container), [Drop((("w",),))]))
 
 
 @PLACES

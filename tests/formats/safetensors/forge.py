@@ -11,6 +11,7 @@ from safetensors import SafetensorError, deserialize
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, FileSource
 from ckptdoctor.edits import Edit
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.writing.recipe import Copy, Literal, Recipe
 
 
@@ -61,7 +62,7 @@ def rewritten(path: Path, *edits: Edit) -> bytes:
     """The bytes that the recipe for these edits gives."""
     with FileSource(path) as source:
         checkpoint = formats.read(source, formats.examine(source))
-        return made(formats.rewrite(source, checkpoint, edits), path.read_bytes())
+        return made(formats.rewrite(source, wanted_of(checkpoint, edits)), path.read_bytes())
 
 
 def made(recipe: Recipe, original: bytes) -> bytes:

@@ -32,6 +32,7 @@ from ckptdoctor.edits import (
     Truncate,
 )
 from ckptdoctor.edits.applied.apply_edits import apply
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.writing.recipe import Copy
 from tests.formats.safetensors.forge import accepted, entry, file, raw, rewritten
@@ -249,7 +250,7 @@ def test_ranges_that_meet_are_copied_in_one(path):
     """Dropping two neighbours leaves two ranges at most."""
     with FileSource(path) as source:
         checkpoint = formats.read(source, formats.examine(source))
-        recipe = formats.rewrite(source, checkpoint, (Drop((("a.weight",),)), Drop((("b",),))))
+        recipe = formats.rewrite(source, wanted_of(checkpoint, (Drop((("a.weight",),)), Drop((("b",),)))))
     assert sum(isinstance(segment, Copy) for segment in recipe.segments) <= 2
 
 

@@ -10,6 +10,7 @@ import torch
 
 from ckptdoctor.checkpoint import Checkpoint, FileSource
 from ckptdoctor.edits import Edit
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.formats import torch_legacy
 from ckptdoctor.writing.recipe import Copy, Generated, Recipe
 from tests.builders import saving_tags
@@ -40,7 +41,7 @@ def read(path: Path) -> Checkpoint:
 def rewritten(path: Path, edits: Sequence[Edit]) -> Path:
     """The file with the edits applied, as the recipe says."""
     with FileSource(path) as source:
-        recipe = torch_legacy.rewrite(source, read(path), edits)
+        recipe = torch_legacy.rewrite(source, wanted_of(read(path), edits))
     target = path.with_suffix(".out")
     target.write_bytes(bytes_of(recipe))
     return target

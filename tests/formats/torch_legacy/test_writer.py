@@ -7,6 +7,7 @@ import torch
 
 from ckptdoctor.checkpoint import Container, FileSource
 from ckptdoctor.edits import Compact, Convert, Drop, MakeContiguous, Rename, Retag, TakeRoot
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats import torch_legacy
 from ckptdoctor.writing.recipe import Copy
@@ -30,7 +31,7 @@ def test_renaming_copies_all_storages_as_one_range(tmp_path):
     path = save({"state_dict": state, "epoch": 2}, tmp_path / "a.pt")
     pairs = tuple((key, key.removeprefix("module.")) for key in state)
     with FileSource(path) as source:
-        recipe = torch_legacy.rewrite(source, read(path), [Rename(("state_dict",), pairs)])
+        recipe = torch_legacy.rewrite(source, wanted_of(read(path), [Rename(("state_dict",), pairs)]))
     assert [type(segment) is Copy for segment in recipe.segments] == [False, True]
     loaded = load(rewritten(path, [Rename(("state_dict",), pairs)]))
     assert {key: tensor.tolist() for key, tensor in loaded["state_dict"].items()} == {
@@ -98,7 +99,7 @@ def test_an_ambiguous_pickle_is_not_rewritten(tmp_path):
     path = tmp_path / "a.pt"
     path.write_bytes(data.replace(b"K\x07", b"I 7\n"))
     with FileSource(path) as source, pytest.raises(UnprovenError):
-        torch_legacy.rewrite(source, read(path), [Rename((), (("a", "b"),))])
+        torch_legacy.rewrite(source, wanted_of(read(path), [Rename((), (("a", "b"),))]))
 
 
 @pytest.mark.parametrize("options", [{}, {"mmap": True}, {"map_location": "meta"}])

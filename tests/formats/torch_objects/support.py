@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ckptdoctor.checkpoint import DType, Extent, Storage
+from ckptdoctor.checkpoint import Checkpoint, DType, Extent, Storage
 from ckptdoctor.edits import Edit
-from ckptdoctor.formats.torch_objects import Contents, edit, interpret
+from ckptdoctor.edits.applied.wanted import wanted_of
+from ckptdoctor.formats.torch_objects import Contents, change, interpret
 from ckptdoctor.formats.torch_objects.contents import ZIP_ID
 from ckptdoctor.pickles import Pickle, decode, encode, prove
 from tests.builders import saving_tags
@@ -60,11 +61,27 @@ def contents_of_bytes(data: bytes) -> Contents:
     return interpret(decode(data), Table(), MEMBER)
 
 
+def as_checkpoint(contents: Contents) -> Checkpoint:
+    """The contents as those of a file."""
+    return Checkpoint(
+        "file",
+        "torch zip",
+        0,
+        contents.tree,
+        contents.tensors,
+        contents.storages,
+        contents.state_dicts,
+        contents.globals,
+        notes=contents.notes,
+    )
+
+
 def edited(saved: Saved, edits: Sequence[Edit]) -> Saved:
     """The file with the edits applied, storages cut and made as planned."""
     pickle = decode(saved.data)
     prove(saved.data, pickle)
-    plans = edit(pickle, interpret(pickle, Table(), MEMBER), edits).storages
+    contents = interpret(pickle, Table(), MEMBER)
+    plans = change(pickle, contents, wanted_of(as_checkpoint(contents), edits)).storages
     storages = {}
     for plan in plans:
         old = saved.storages.get(plan.old.key, b"")

@@ -15,6 +15,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Special
 from ckptdoctor.edits import Convert, Drop, Rename, Repickle
 from ckptdoctor.edits.applied.apply_edits import apply
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import publish
@@ -28,7 +29,7 @@ def repickled(path: Path, *edits: Any) -> Path:
     with formats.opened(str(path)) as (source, container):
         checkpoint = formats.read(source, container)
         expected = apply(checkpoint, edits)
-        publish(formats.rewrite(source, checkpoint, edits), str(out))
+        publish(formats.rewrite(source, wanted_of(checkpoint, edits)), str(out))
     with formats.opened(str(out)) as (source, container):
         assert first_difference(expected, formats.read(source, container)) is None
     return out

@@ -24,6 +24,7 @@ from ckptdoctor.edits import (
     TakeRoot,
 )
 from ckptdoctor.edits.applied.apply_edits import apply
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.writing import publish
 from tests.commands import run
@@ -73,7 +74,7 @@ def edited(folder: Path, edits: list[Edit], value: object, zipped: bool = True, 
     torch.save(value, path, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
     with formats.opened(path) as (source, container):
         checkpoint = formats.read(source, container)
-        publish(formats.rewrite(source, checkpoint, edits), str(output))
+        publish(formats.rewrite(source, wanted_of(checkpoint, edits)), str(output))
     assert first_difference(apply(checkpoint, edits), formats.open_checkpoint(output)) is None
     return torch.load(output, map_location="cpu", weights_only=protocol == 2)
 

@@ -12,6 +12,7 @@ from torch import nn
 import ckptdoctor
 from ckptdoctor.checkpoint import NoteKind, Opaque, Role
 from ckptdoctor.edits import Drop
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.whole_modules import module_state
 from ckptdoctor.formats import open_checkpoint, opened, read, rewrite
@@ -130,7 +131,7 @@ def test_it_is_not_repaired_but_converted(tmp_path):
         opened(saved({"w": torch.ones(2)}, tmp_path / "m.tar")) as (source, container),
         pytest.raises(RefusedError, match="torch tar, which cannot be repaired in place"),
     ):
-        rewrite(source, read(source, container), [Drop((("w",),))])
+        rewrite(source, wanted_of(read(source, container), [Drop((("w",),))]))
 
 
 @PLACES

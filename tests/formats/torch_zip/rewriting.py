@@ -7,6 +7,7 @@ from torch.utils.serialization import config
 
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits import Rename
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.formats import torch_zip
 from ckptdoctor.writing.recipe import Copy, Literal
 
@@ -14,7 +15,7 @@ from ckptdoctor.writing.recipe import Copy, Literal
 def recipe_of(path, *edits):
     with FileSource(path) as source:
         checkpoint = torch_zip.read(source, torch_zip.examine(source, source.read(0, min(512, source.size))))
-        return torch_zip.rewrite(source, checkpoint, edits)
+        return torch_zip.rewrite(source, wanted_of(checkpoint, edits))
 
 
 def rewritten(path, *edits):

@@ -13,6 +13,7 @@ from ckptdoctor import formats
 from ckptdoctor.brief import in_full
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits import Safety, SetMetadata, TextMetadata
+from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Severity
@@ -214,7 +215,7 @@ def test_no_other_header_is_repaired(tmp_path, header):
         checkpoint = formats.read(source, container)
         for edits in ([TextMetadata((("step", "1"),))], [SetMetadata("step", "1")]):
             with pytest.raises((RefusedError, UnprovenError)):
-                formats.rewrite(source, checkpoint, edits)
+                formats.rewrite(source, wanted_of(checkpoint, edits))
 
 
 def test_metadata_far_behind_is_left(tmp_path):

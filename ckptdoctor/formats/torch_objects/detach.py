@@ -1,16 +1,11 @@
-"""Objects of the graph that become state dicts of the tensors inside them, as ``torch.save`` writes state dicts."""
+"""Tensors as a state dict holds them: that of a Parameter, without requires_grad, without attributes of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ckptdoctor.checkpoint import KeyPath, Part, show_path
-from ckptdoctor.edits import Flatten
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.movers import FROM_CPU, GRAD
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
-from ckptdoctor.formats.torch_objects.slots import children
 from ckptdoctor.formats.torch_objects.states import is_changed
 from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS, TYPE_MAKERS
@@ -24,41 +19,8 @@ _OLD, _TODAY, _SPARSE = f"{_UTILS}tensor", f"{_UTILS}tensor_v2", f"{_UTILS}spars
 _GRAD = {**GRAD, FROM_CPU: 3, f"{_UTILS}meta_tensor_no_storage": 3}
 
 
-def flatten(graph: GraphEdit, edit: Flatten) -> None:
-    """The object becomes an OrderedDict. Raises RefusedError when it, or one of the tensors, is not there."""
-    slot = graph.slot(edit.path)
-    found = _values(slot.value, [place for _, place in edit.tensors], edit.path)
-    new = NewNodes(graph)
-    writer = _Writer(graph, new)
-    entries: list[Value] = []
-    for (key, _), value in zip(edit.tensors, found, strict=True):
-        entries += (new.text(key), writer.detached(value))
-    slot.put(new.ordered_dict(entries))
-    graph.rebuilt()
-
-
-def _values(root: Value, places: Sequence[KeyPath], path: KeyPath) -> list[Value]:
-    """The value at each of ``places`` below ``root``, which is at ``path``; every object on the way is read once."""
-    found: list[Value] = [None] * len(places)
-    stack: list[tuple[Value, int, list[int]]] = [(root, 0, list(range(len(places))))]
-    while stack:
-        node, depth, wanted = stack.pop()
-        by_part: dict[Part, list[int]] = {}
-        for index in wanted:
-            if len(places[index]) == depth:
-                found[index] = node
-            else:
-                by_part.setdefault(places[index][depth], []).append(index)
-        below = children(node) if by_part else {}
-        for part, indices in by_part.items():
-            if part not in below:
-                raise RefusedError(f"There is nothing at {show_path((*path, *places[indices[0]][: depth + 1]))}.")
-            stack.append((below[part][-1].value.value, depth + 1, indices))
-    return found
-
-
-class _Writer:
-    """Makes the nodes of one state dict. A tensor that stands under two keys is made twice, as torch does."""
+class Detacher:
+    """Makes the calls of one graph. A tensor that stands under two keys is made twice, as torch does."""
 
     def __init__(self, graph: GraphEdit, new: NewNodes) -> None:
         self._graph = graph

@@ -1,0 +1,447 @@
+"""Brings a pickle graph from the contents of its file to those that are wanted, whatever edits made them.
+
+Everything that no difference names stays as it was written.
+"""
+
+from __future__ import annotations
+
+from ast import literal_eval
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from ckptdoctor import checkpoint as nouns
+from ckptdoctor.checkpoint import KeyPath, Node, Opaque, Part, Special, Tensor, show_path
+from ckptdoctor.edits import Convert, Repickle, SetMetadata, TextMetadata, Truncate, WriteIndex
+from ckptdoctor.edits.applied.repickling import repickle as repickled
+from ckptdoctor.edits.applied.wanted import Wanted
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.torch_objects.contents import Contents
+from ckptdoctor.formats.torch_objects.detach import Detacher
+from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
+from ckptdoctor.formats.torch_objects.move_to_cpu import move_to_cpu
+from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
+from ckptdoctor.formats.torch_objects.new_storages import NewStorages
+from ckptdoctor.formats.torch_objects.plain_values import from_plain
+from ckptdoctor.formats.torch_objects.plans import Edited, Numbering
+from ckptdoctor.formats.torch_objects.repickle import repickle
+from ckptdoctor.formats.torch_objects.shapes import ORDERED_DICT, shape_of
+from ckptdoctor.formats.torch_objects.slots import Child, Children, Slot, children
+from ckptdoctor.formats.torch_objects.sparse import sparse_in
+from ckptdoctor.formats.torch_objects.texts import NewText, replace_texts
+from ckptdoctor.formats.torch_objects.tree_changes import (
+    Change,
+    Entered,
+    Entries,
+    Exchanged,
+    Kept,
+    Places,
+    Retargeted,
+    source_of,
+    tree_changes,
+)
+from ckptdoctor.formats.torch_objects.unwrap import unwrap
+from ckptdoctor.formats.torch_objects.values import bare, call, full_name
+from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Made, Pickle, Step, Text, Tuple, Value
+
+
+def reconcile(
+    pickle: Pickle, contents: Contents, wanted: Wanted, *, renumber: Numbering = Numbering.AS_NEEDED
+) -> Edited:
+    """Let the graph of ``pickle`` say what is wanted, in place.
+
+    ``renumber`` says when storages get new keys. Raises RefusedError, naming the key path, for what cannot be said in
+    a pickle; the graph is then of no further use.
+    """
+    _require_contents_alone(wanted)
+    graph = GraphEdit(pickle)
+    before = wanted.original
+    for edit in wanted.edits:
+        if isinstance(edit, Repickle):  # protocols are in no noun
+            repickle(graph, edit)
+            before = repickled(before, edit)
+    storages = NewStorages(graph, contents.storages, wanted)
+    places = Places(before.tree)
+    found = list(tree_changes(before.tree, wanted.contents.tree, places))
+    _before_the_rest(graph, storages, wanted)
+    if found:
+        _Reconciler(graph, storages, places, found).bring_about()
+    storages.shrink()
+    graph.rejoin()
+    plans = storages.finish(renumber)
+    graph.close()
+    return Edited(plans)
+
+
+def _require_contents_alone(wanted: Wanted) -> None:
+    """Raises RefusedError for what is no matter of a pickle of torch."""
+    for edit in wanted.edits:
+        other = isinstance(edit, Convert) and edit.format not in (wanted.original.format, "torch zip")
+        if other or isinstance(edit, (SetMetadata, TextMetadata, Truncate, WriteIndex)):
+            raise RefusedError(f"{type(edit).__name__} is no edit of what a torch file holds.")
+
+
+def _before_the_rest(graph: GraphEdit, storages: NewStorages, wanted: Wanted) -> None:
+    """What is done wherever it stands, shown or not: tensors moved to the CPU, wrappers opened, storages retagged."""
+    made = [each for each in wanted.contents.tensors if each.origin is not None]
+    devices = {old.device for new in made for old in _moved_parts(new)}
+    move_to_cpu(graph, storages, devices)
+    wrappers = {id(part): each for each in wanted.original.tensors if each.subclass for part in each.parts}
+    opened = [wrappers[id(each.origin)] for each in made if id(each.origin) in wrappers] if wrappers else []
+    unwrap(graph, {each.subclass or "" for each in opened})
+    storages.retag()
+
+
+def _moved_parts(new: Tensor) -> Iterator[Tensor]:
+    """The tensors of the file, this one or parts of it, that loading moved elsewhere and no longer does."""
+    old = source_of(new)
+    if isinstance(old, Tensor) and old is not new:
+        if old.moved and not new.moved:
+            yield old
+        for part in new.parts:
+            yield from _moved_parts(part)
+
+
+class _Reconciler:
+    """Does all changes of one graph. Places are found before anything is moved, and everything is moved at the end."""
+
+    def __init__(self, graph: GraphEdit, storages: NewStorages, places: Places, changes: Sequence[Change]) -> None:
+        self._graph = graph
+        self._storages = storages
+        self._places = places
+        self._changes = changes
+        self._new = NewNodes(graph)
+        self._detacher = Detacher(graph, self._new)
+        self._texts: list[NewText] = []
+        self._children = self._found_children()
+        self._elsewhere: dict[KeyPath, Value] = {}
+
+    def bring_about(self) -> None:
+        """Change the graph."""
+        self._elsewhere = self._values_elsewhere()
+        entries = [(each, self._entered(each)) for each in self._changes if isinstance(each, Entries)]
+        exchanged = [(self._slot(each.path), each) for each in self._changes if isinstance(each, Exchanged)]
+        for each in self._changes:
+            if isinstance(each, Retargeted):
+                self._retarget(self._slot(each.path), each.before, each.after, each.path)
+        put = [(slot, *self._exchanged(slot, each)) for slot, each in exchanged]
+        owners = {each.path: _owners(self._graph.node(each.path)) for each, _ in entries}
+        for each, _ in entries:
+            self._rename(each)
+        replace_texts(self._graph, self._texts)
+        for slot, there, value in put:
+            if there:
+                slot.put(value)
+        for each, entered in entries:
+            self._order(each)
+            self._set(each, entered, owners[each.path])
+        self._graph.rebuilt()
+
+    # ---- places
+
+    def _found_children(self) -> dict[KeyPath, Children]:
+        """What stands in every container in which something changes, once each belongs to its place alone."""
+        parents: dict[KeyPath, None] = {}
+        for each in self._changes:
+            if isinstance(each, Entries):
+                parents[each.path] = None
+            elif each.path:
+                parents[each.path[:-1]] = None
+        for parent in parents:
+            self._graph.children(parent)  # everything is copied that must be before any place is remembered
+        return {parent: self._graph.children(parent) for parent in parents}
+
+    def _slot(self, path: KeyPath) -> Slot:
+        if not path:
+            return self._graph.root
+        each = self._children[path[:-1]].get(path[-1])
+        if each is None:
+            raise RefusedError(f"There is nothing at {show_path(path)} to change.")
+        return each[-1].value
+
+    def _values_elsewhere(self) -> dict[KeyPath, Value]:
+        """What stands now where the nodes come from that get another place."""
+        nodes = [each.node for each in self._changes if isinstance(each, Exchanged)]
+        for change in self._changes:
+            if isinstance(change, Entries):
+                nodes += [each.node for each in change.after if isinstance(each, Entered)]
+        wanted: list[KeyPath] = []
+        for node in nodes:
+            inside = [value for _, value in node.entries] if isinstance(node, nouns.Mapping) else []
+            wanted += [there[0] for each in (node, *inside) if (there := self._places.of(each)) is not None]
+        paths = list(dict.fromkeys(wanted))
+        return dict(zip(paths, _values_at(self._graph.root.value, paths), strict=True))
+
+    # ---- values
+
+    def _retarget(self, slot: Slot, before: Tensor, after: Tensor, path: KeyPath) -> None:
+        """Let the tensor in a slot be another one."""
+        if before.layout != "strided" and after.layout == "strided":
+            slot = sparse_in(self._graph, slot, path)
+            slot.put(self._storages.fresh(after, self._new))
+            return
+        if _is_detached(before, after):
+            slot.put(self._detacher.detached(slot.value))
+        if self._storages.is_another(before, after):
+            self._storages.show(self._storages.view(slot, path, "changed"), after, self._new)
+
+    def _exchanged(self, slot: Slot, change: Exchanged) -> tuple[bool, Value]:
+        """Whether something is to be put into the slot, and what: a text is exchanged with all others."""
+        old, node = bare(slot.value), change.node
+        if isinstance(node, str) and isinstance(old, Text):
+            self._texts.append(NewText(slot, node))
+            return False, None
+        there = self._places.of(node)
+        if there is not None and not isinstance(node, Tensor):
+            return True, self._elsewhere[there[0]]
+        return True, self._made(node)
+
+    def _made(self, node: Node) -> Value:
+        """A node that was not in the file, or a tensor that stands somewhere else there."""
+        if isinstance(node, Tensor):
+            there = self._places.of(node)
+            if there is None:
+                return self._storages.fresh(node, self._new)
+            path, source = there
+            assert isinstance(source, Tensor)
+            slot = Slot([self._detacher.detached(self._elsewhere[path])], 0)
+            self._retarget(slot, _detached_like(source, node), node, path)
+            return slot.value
+        if isinstance(node, nouns.Mapping) and node.kind == ORDERED_DICT:
+            entries = [each for part, value in node.entries for each in (self._key(part), self._made(value))]
+            return self._new.ordered_dict(entries)
+        return from_plain(self._graph.pickle, plain_data(node))
+
+    def _key(self, part: Part) -> Value:
+        return self._new.text(part) if isinstance(part, str) else from_plain(self._graph.pickle, plain_key(part))
+
+    def _entered(self, change: Entries) -> list[tuple[Value, Value] | None]:
+        """Key and value of each new entry, before anything is changed; None for those that were there."""
+        made: list[tuple[Value, Value] | None] = []
+        for entry in change.after:
+            if isinstance(entry, Kept):
+                made.append(None)
+                continue
+            there = self._places.of(entry.node) if isinstance(entry.node, Tensor) else None
+            if there is None:
+                made.append((self._key(entry.part), self._made(entry.node)))
+                continue
+            path, source = there
+            assert isinstance(source, Tensor)
+            assert isinstance(entry.node, Tensor)
+            slot = Slot([self._another(self._elsewhere[path], path)], 0)
+            self._retarget(slot, source, entry.node, path)
+            made.append((self._key(entry.part), slot.value))
+        return made
+
+    def _another(self, value: Value, path: KeyPath) -> Made:
+        """A copy of the call that makes a tensor, and of those inside it that make it, too."""
+        node = bare(value)
+        if not isinstance(node, Made) or node.op != op.REDUCE or node.steps:
+            raise RefusedError(f"{show_path(path)} is made in an unusual way, and cannot be made again.")
+        callee, arguments, _ = call(node)
+        name = full_name(callee) or ""
+        if name not in PARAMETER_MAKERS and not name.startswith("torch._utils._rebuild_tensor"):
+            raise RefusedError(f"{show_path(path)} is no tensor of torch's own class, and cannot be made again.")
+        copy = self._new.again(node)
+        if name in PARAMETER_MAKERS and arguments:
+            given = bare(copy.items[1])
+            assert isinstance(given, Tuple)
+            given.items[0] = self._another(arguments[0], path)
+        return self._new.kept(copy)
+
+    # ---- entries
+
+    def _rename(self, change: Entries) -> None:
+        """The new keys of entries that stay; those that are texts are exchanged with all others."""
+        found = self._children[change.path]
+        for entry in change.after:
+            if not isinstance(entry, Kept) or entry.was == entry.now:
+                continue
+            for child in found[entry.was]:
+                if child.key is None:
+                    raise RefusedError(f"{show_path((*change.path, entry.was))} has no key that could be changed.")
+                if isinstance(entry.now, str):
+                    self._texts.append(NewText(child.key, entry.now))
+                else:
+                    child.key.put(from_plain(self._graph.pickle, plain_key(entry.now)))
+
+    def _order(self, change: Entries) -> None:
+        """Entries that stay change places among themselves."""
+        number = {part: index for index, part in enumerate(change.before)}
+        kept = [entry.was for entry in change.after if isinstance(entry, Kept)]
+        places = sorted(kept, key=number.__getitem__)
+        if kept == places:
+            return
+        moved = [(old, new) for old, new in zip(places, kept, strict=True) if old != new]
+        entry = {part: self._single(change.path, part) for part, _ in moved}
+        held = {part: (key.value, child.value.value) for part, (key, child) in entry.items()}
+        for old, new in moved:
+            key, child = entry[old]
+            key_value, value = held[new]
+            key.put(key_value)
+            child.value.put(value)
+
+    def _single(self, path: KeyPath, part: Part) -> tuple[Slot, Child]:
+        """The entry of a key. Raises RefusedError where it was written more than once, or in an unusual way."""
+        each = self._children[path].get(part, [])
+        if len(each) != 1 or each[0].key is None:
+            raise RefusedError(f"{show_path((*path, part))} was written more than once: its place cannot change.")
+        return each[0].key, each[0]
+
+    def _set(self, change: Entries, entered: Sequence[tuple[Value, Value] | None], owners: Sequence[Made]) -> None:
+        """Put in what comes, and take out what goes."""
+        number = {part: index for index, part in enumerate(change.before)}
+        kept = [entry.was for entry in change.after if isinstance(entry, Kept)]
+        places = iter(sorted(kept, key=number.__getitem__))  # where the entries stand that stay, in their order now
+        gone = [part for part in change.before if part not in set(kept)]
+        lists = _Lists()
+        for part in gone:
+            for child in self._droppable(change.path, part):
+                lists.take_out(child)
+        waiting: list[Value] = []
+        last: Part | None = None
+        for each in entered:
+            if each is not None:
+                waiting += each
+                continue
+            if waiting:
+                after = next(places)
+                self._insert(lists, change.path, last, after, waiting)
+                last, waiting = after, []
+            else:
+                last = next(places)
+        if waiting and not kept and not gone:
+            _into_empty(self._graph.mapping(change.path), waiting)
+        elif waiting:
+            self._insert(lists, change.path, last, gone[0] if gone else None, waiting)
+        lists.write(owners)
+
+    def _insert(
+        self, lists: _Lists, path: KeyPath, last: Part | None, following: Part | None, values: list[Value]
+    ) -> None:
+        """Behind the entry that stands before it where there is one."""
+        part = following if last is None else last
+        assert part is not None
+        each = self._children[path].get(part, [])
+        if len(each) != 1 or each[0].first is None or each[0].width != 2:
+            where = show_path((*path, part))
+            raise RefusedError(f"The entry {where} is written in an unusual way, and cannot be changed.")
+        lists.put_in(each[0].first, 0 if last is None else 2, values)
+
+    def _droppable(self, path: KeyPath, part: Part) -> list[Child]:
+        each = self._children[path].get(part)
+        if each is None:
+            raise RefusedError(f"There is nothing at {show_path((*path, part))} to drop.")
+        if any(child.first is None for child in each):
+            raise RefusedError(f"{show_path((*path, part))} belongs to a tuple or a call, and cannot be dropped alone.")
+        return each
+
+
+class _Lists:
+    """The lists of a graph into which values are put, and out of which some are taken, at once."""
+
+    def __init__(self) -> None:
+        self._holders: dict[int, list[Value]] = {}
+        self._before: dict[int, dict[int, list[Value]]] = {}
+        self._out: dict[int, set[int]] = {}
+
+    def take_out(self, child: Child) -> None:
+        """What makes up the child goes."""
+        assert child.first is not None
+        holder, index = child.first.holder, child.first.index
+        self._holders[id(holder)] = holder
+        self._out.setdefault(id(holder), set()).update(range(index, index + child.width))
+
+    def put_in(self, first: Slot, behind: int, values: list[Value]) -> None:
+        """These values come so many places behind a slot."""
+        self._holders[id(first.holder)] = first.holder
+        before = self._before.setdefault(id(first.holder), {})
+        before.setdefault(first.index + behind, []).extend(values)
+
+    def write(self, owners: Sequence[Made]) -> None:
+        """Change the lists. Steps that set no entry any more go, and one that set one may have to set several."""
+        for number, holder in self._holders.items():
+            before, out = self._before.get(number, {}), self._out.get(number, set())
+            holder[:] = list(_woven(list(holder), before, out))
+        for owner in {id(each): each for each in owners}.values():
+            for step in owner.steps or ():
+                if step.op == op.SETITEM and id(step.payload) in self._holders and len(step.payload) > 2:
+                    step.op = op.SETITEMS
+            kept = [step for step in owner.steps or () if step.payload or id(step.payload) not in self._holders]
+            owner.steps = kept or None
+
+
+def _woven(old: list[Value], before: Mapping[int, list[Value]], out: set[int]) -> Iterator[Value]:
+    for index in range(len(old) + 1):
+        yield from before.get(index, ())
+        if index < len(old) and index not in out:
+            yield old[index]
+
+
+def _into_empty(mapping: Made, values: list[Value]) -> None:
+    filled = shape_of(mapping).filled
+    node = filled if isinstance(filled, Made) else mapping
+    node.steps = [Step(op.SETITEMS, values), *(node.steps or [])]
+
+
+def _owners(node: Value) -> list[Made]:
+    """The objects whose steps hold the children of a node: the node, and what it was filled from or given as state."""
+    node = bare(node)
+    if not isinstance(node, Made):
+        return []
+    filled = shape_of(node).filled
+    inside = [bare(value) for step in node.steps or () for value in step.payload[:1] if len(step.payload) == 1]
+    return [node, *[each for each in (filled, *inside) if isinstance(each, Made) and each is not node]]
+
+
+def _values_at(root: Value, paths: Sequence[KeyPath]) -> list[Value]:
+    """The value at each of these paths; every object on the way is read once, and none is copied."""
+    found: list[Value] = [None] * len(paths)
+    stack: list[tuple[Value, int, list[int]]] = [(root, 0, list(range(len(paths))))]
+    while stack:
+        node, depth, wanted = stack.pop()
+        by_part: dict[Part, list[int]] = {}
+        for index in wanted:
+            if len(paths[index]) == depth:
+                found[index] = node
+            else:
+                by_part.setdefault(paths[index][depth], []).append(index)
+        below = children(node) if by_part else {}
+        for part, indices in by_part.items():
+            if part not in below:
+                raise RefusedError(f"There is nothing at {show_path(paths[indices[0]][: depth + 1])} to change.")
+            stack.append((below[part][-1].value.value, depth + 1, indices))
+    return found
+
+
+def _is_detached(before: Tensor, after: Tensor) -> bool:
+    """Whether a tensor loses what a Parameter is, or attributes of its own."""
+    if (before.is_parameter, before.requires_grad) != (after.is_parameter, after.requires_grad):
+        return True
+    return before.rebuild != after.rebuild and not (before.moved and not after.moved)
+
+
+def _detached_like(before: Tensor, after: Tensor) -> Tensor:
+    return replace(before, is_parameter=after.is_parameter, requires_grad=after.requires_grad, rebuild=after.rebuild)
+
+
+def plain_data(node: Node) -> object:
+    """The Python value that a new node stands for: the reverse of ``checkpoint.plain_nodes.node_of``."""
+    if isinstance(node, nouns.Sequence):
+        items = [plain_data(item) for item in node.items]
+        return items if node.kind == "list" else tuple(items)
+    if isinstance(node, nouns.Mapping):
+        return {plain_key(part): plain_data(value) for part, value in node.entries}
+    if isinstance(node, Opaque) and node.class_name == "builtins.complex":
+        real, imaginary = node.arguments
+        assert isinstance(real, float)
+        assert isinstance(imaginary, float)
+        return complex(real, imaginary)
+    return node
+
+
+def plain_key(part: Part) -> object:
+    """The key that a step of a path stands for."""
+    return literal_eval(part.text) if isinstance(part, Special) else part

@@ -35,6 +35,12 @@ def derived(node: _Changeable, **changes: object) -> _Changeable:
     return replace(node, origin=origin, **changes)  # type: ignore[arg-type]  # mypy knows no more of **changes
 
 
+def source_of(node: Node) -> Node:
+    """The node of the file that this one was made of, or the node itself."""
+    origin = getattr(node, "origin", None)
+    return node if origin is None else origin
+
+
 def nodes_below(node: Node) -> list[Node]:
     """The nodes directly inside a container, its attributes or state being one node; [] for anything else."""
     if isinstance(node, Mapping):

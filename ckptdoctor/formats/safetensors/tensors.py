@@ -1,25 +1,22 @@
-"""Edits of tensors in a safetensors file: other entries in the header, and other values where their order changes."""
+"""The tensors of a safetensors file as they are wanted: their entries in the header, and their values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from json import dumps, loads
 
-from ckptdoctor.checkpoint import DType, KeyPath
-from ckptdoctor.checkpoint.dtypes import BY_NAME, BY_SAFETENSORS
-from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.edits import Cast, Edit, Fill, Reshape
-from ckptdoctor.edits.casts import SOURCES, converted
-from ckptdoctor.edits.elements import Elements, Shape, View, reshaped
-from ckptdoctor.edits.kinds import Compute, Dequantize, Tie
-from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, made, new_keys, place_of, sources, with_new
+from ckptdoctor.checkpoint import DType, Mapping, Node, Part, Tensor, show_part
+from ckptdoctor.checkpoint.reshaping import source_of
+from ckptdoctor.edits.applied.wanted import Wanted
+from ckptdoctor.edits.elements import Shape
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.safetensors.header import METADATA
+from ckptdoctor.formats.safetensors.entries import Info
+from ckptdoctor.formats.safetensors.header import METADATA, Header
 from ckptdoctor.formats.safetensors.remarks import quoted
 from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
-from ckptdoctor.formats.safetensors.values import Piece, Values, made_piece, united
+from ckptdoctor.formats.safetensors.values import Piece, made_piece, united
 from ckptdoctor.noun import noun
 
 _COMPACT = '{"dtype":"","shape":[],"data_offsets":[0,0]}'  # as safetensors writes an entry
@@ -27,216 +24,122 @@ _COMPACT = '{"dtype":"","shape":[],"data_offsets":[0,0]}'  # as safetensors writ
 
 @noun
 class Entry:
-    """One tensor. ``name`` is its key as JSON, ``text`` what the header says of it, ``pieces`` its values."""
+    """One tensor of the copy. ``was`` is its name in the file, None for one that is new; ``piece`` are its values."""
 
     key: str
-    name: str
-    text: str
+    was: str | None
     dtype: DType
     shape: Shape
-    pieces: tuple[Piece, ...]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its values."""
-        return sum(piece.length for piece in self.pieces)
+    piece: Piece
 
 
-def place_in_values(member: Member) -> tuple[int, int]:
-    """The first byte of a tensor and the one behind it. Raises UnprovenError for entries that nobody writes so."""
-    try:
-        begin, end = loads(member.value)["data_offsets"]
-    except TypeError as error:  # safetensors also reads a list of the three values, which nobody writes
-        raise UnprovenError(f"The entry {quoted(member.key)} is a list, so its place is not edited.") from error
-    return begin, end
-
-
-def edit_tensors(
-    header: Cut, pieces: Sequence[Piece], run: Sequence[Edit], ascii_only: bool
+def with_tensors(
+    text: Cut, header: Header, wanted: Wanted, quote: Callable[[str], str]
 ) -> tuple[Cut, tuple[Piece, ...]]:
-    """Header and values after edits of one kind that touch different tensors. Raises RefusedError."""
-    file = _File(header, Values(pieces), ascii_only)
-    edits = [edit for edit in run if isinstance(edit, TENSOR_EDITS)]
-    for edit in edits:
-        file.change(edit)
-    file.insert([edit for edit in edits if isinstance(edit, Fill)])
-    return file.written()
+    """The header's text with the wanted tensors in the place of the file's, and all values in their order.
+
+    ``quote`` gives a name as JSON. Raises RefusedError for what safetensors cannot hold.
+    """
+    if not isinstance(wanted.contents.tree, Mapping):
+        raise RefusedError("A safetensors file holds one flat set of tensors, and nothing else.")
+    named = {id(tensor): tensor.key for tensor in wanted.original.tensors}
+    entries = [_entry(part, node, named, header, wanted) for part, node in wanted.contents.tree.entries]
+    in_values = _in_order_of_values(entries, header)
+    places: dict[str, tuple[int, int]] = {}
+    at = 0
+    for each in in_values:
+        places[each.key] = at, at + each.piece.length
+        at += each.piece.length
+    writer = _Members(text, header, quote)
+    members = [writer.member(each, places[each.key]) for each in entries]
+    number = {member.key: index for index, member in enumerate(text.members)}
+    if METADATA in number:
+        before = sum(each.was is not None and number[each.was] < number[METADATA] for each in entries)
+        members.insert(before, text.members[number[METADATA]])
+    return text.with_members(members), united([each.piece for each in in_values])
 
 
-def cast_tensors(header: Cut, pieces: Sequence[Piece], edit: Cast, ascii_only: bool) -> tuple[Cut, tuple[Piece, ...]]:
-    """Header and values after tensors were cast. Raises RefusedError."""
-    file = _File(header, Values(pieces), ascii_only)
-    file.cast(edit)
-    file.insert(())
-    return file.written()
+def _entry(part: Part, node: Node, named: dict[int, str], header: Header, wanted: Wanted) -> Entry:
+    key = show_part(part)
+    if not isinstance(node, Tensor) or not isinstance(part, str) or node.storage is None or node.parts:
+        raise RefusedError(f"A safetensors file cannot hold {key}: it holds plain tensors under keys that are text.")
+    was = named.get(id(source_of(node)))
+    if part == METADATA:
+        who = "No tensor can be" if was is None else f"“{was}” cannot be"
+        raise RefusedError(f"{who} called “{METADATA}”: safetensors keeps that name for itself.")
+    if node.dtype.safetensors is None or node.device != "cpu":
+        raise RefusedError(f"A safetensors file cannot hold {key} as {node.dtype.name} on {node.device}.")
+    holds = wanted.remade.get(node.storage.key)
+    if holds is not None:
+        return Entry(part, was, node.dtype, node.shape, made_piece(holds))
+    info = _info(header, node.storage.key)
+    return Entry(part, was, node.dtype, node.shape, Piece(header.data + info.begin, max(0, info.end - info.begin)))
 
 
-class _File:
-    """The tensors in the order of the header and in that of their values, while edits change them."""
+def _info(header: Header, name: str) -> Info:
+    found = header.entries[name]
+    if isinstance(found, str):
+        raise UnprovenError(f"The entry {quoted(name)} {found}, so it is not edited.")
+    return found
 
-    def __init__(self, header: Cut, values: Values, ascii_only: bool) -> None:
+
+def _in_order_of_values(entries: list[Entry], header: Header) -> list[Entry]:
+    """Where the file has them; new ones where all stay aligned.
+
+    Where the dtype of one is another, wide elements come before narrow ones, as safetensors sorts them.
+    """
+    kept = [(_info(header, each.was), each) for each in entries if each.was is not None]
+    made = [each for _, each in sorted(kept, key=lambda pair: (pair[0].begin, pair[0].end))]
+    fresh = [each for each in entries if each.was is None]
+    for bits in dict.fromkeys(each.dtype.bits for each in fresh):
+        at = _aligned(made, bits)
+        made[at:at] = [each for each in fresh if each.dtype.bits == bits]
+    if any(info.dtype.bits != each.dtype.bits for info, each in kept):
+        made.sort(key=lambda each: -each.dtype.bits)
+    return made
+
+
+def _aligned(entries: list[Entry], bits: int) -> int:
+    """Behind the last tensor with elements that wide, as safetensors sorts them; else before all."""
+    wide = [number for number, each in enumerate(entries) if each.dtype.bits >= bits]
+    at = max(wide, default=-1)
+    passed = sum(each.piece.length for each in entries[: at + 1])
+    return at + 1 if passed * 8 % bits == 0 else 0
+
+
+class _Members:
+    """Writes entries in the style of the file: only what is not so already is written anew."""
+
+    def __init__(self, text: Cut, header: Header, quote: Callable[[str], str]) -> None:
+        self._text = text
         self._header = header
-        self._ascii_only = ascii_only
-        self._entries: dict[str, Entry] = {}
-        self._members = {member.key: member for member in header.members}
-        self._positions = {key: number for number, key in enumerate(self._members)}
-        self._instead: dict[str, list[Entry]] = {}  # what comes in place of a tensor: [] where it goes
-        places: dict[str, tuple[int, int]] = {}
-        for member in header.members:
-            if member.key != METADATA:
-                places[member.key] = place_in_values(member)
-                self._entries[member.key] = _entry(member, tuple(values.taken(*places[member.key])))
-        self._read = dict(self._entries)
-        self._recast = False
-        self._places = places
-        self._order = list(self._members)
-        self._in_values = sorted(places, key=places.__getitem__)  # stable: empty ones as in the header
+        self._quote = quote
+        self._old = {member.key: member for member in text.members}
+        self._like = next((member.value for member in text.members if member.key != METADATA), _COMPACT)
+        self._comma = ", " if text.colon.endswith(" ") else ","
 
-    def change(self, edit: TensorEdit) -> None:
-        """Put what the edit makes where its tensors stand; fills come later."""
-        given = [self._given(path) for path in sources(edit)]
-        if isinstance(edit, Fill):
-            return
-        results = made(edit, [(each.dtype, _elements(each)) for each in given])
-        if isinstance(edit, Reshape):
-            self._instead[given[0].key] = [replace(given[0], shape=edit.shape)]
-            return
-        keys = new_keys(edit) if isinstance(edit, ENTERING) else (given[0].key,)
-        new = [self._new(key, given[0], each) for key, each in zip(keys, results, strict=True)]
-        if isinstance(edit, (Dequantize, Compute)):
-            new = [replace(each, dtype=BY_NAME[edit.dtype]) for each in new]
-            self._recast = True
-        if isinstance(edit, Tie):
-            self._instead[given[0].key] = [given[0], *new]
-            return
-        self._instead.update((each.key, []) for each in given)
-        self._instead[min((each.key for each in given), key=self._positions.__getitem__)] = new
-
-    def cast(self, edit: Cast) -> None:
-        """Let tensors have another dtype."""
-        for path in dict.fromkeys(edit.paths):
-            old = self._given(path)
-            if old.dtype.name not in SOURCES:
-                raise RefusedError(f"{quoted(old.key)} is {old.dtype.name}, and cannot be cast to {edit.dtype}.")
-            if old.dtype.name != edit.dtype:
-                made = made_piece(converted(_elements(old), old.dtype, edit))
-                self._instead[old.key] = [replace(old, dtype=BY_NAME[edit.dtype], pieces=(made,))]
-                self._recast = True
-
-    def _given(self, path: KeyPath) -> Entry:
-        found = self._entries.get(path[0]) if len(path) == 1 and isinstance(path[0], str) else None
-        if found is None:
-            raise RefusedError(f"There is no tensor {quoted('/'.join(map(str, path)))} to change.")
-        return found
-
-    def _new(self, key: str, like: Entry, elements: Elements) -> Entry:
-        name = like.name if key == like.key else self._name(key)
-        return replace(like, key=key, name=name, shape=elements.shape, pieces=(made_piece(elements),))
+    def member(self, entry: Entry, place: tuple[int, int]) -> Member:
+        """What the header says of a tensor whose values lie there."""
+        key = entry.key
+        if entry.was is None:
+            said = _described(self._like, entry, place, self._comma)
+            return Member(key, self._name(key), self._text.colon, said, self._text.comma)
+        old = self._old[entry.was]
+        made = old if key == entry.was else replace(old, key=key, name=self._name(key))
+        if _info(self._header, entry.was) == (entry.dtype, entry.shape, *place):
+            return made
+        return replace(made, value=_described(old.value, entry, place, self._comma))
 
     def _name(self, key: str) -> str:
-        try:
-            key.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise RefusedError(
-                f"{quoted(key)} is no text that UTF-8 can hold, so safetensors cannot either."
-            ) from error
-        return dumps(key, ensure_ascii=self._ascii_only)
-
-    def insert(self, edits: Sequence[Fill]) -> None:
-        """New tensors: in the header behind their siblings, in the values where all stay aligned."""
-        self._settle()
-        filled: dict[str, Entry] = {}
-        like = next(iter(self._entries.values()), None)
-        for edit in edits:
-            key, dtype = str(edit.path[-1]), BY_NAME.get(edit.dtype)
-            if place_of(edit) or dtype is None or dtype.safetensors is None or edit.device != "cpu":
-                raise RefusedError(f"A safetensors file cannot hold {quoted(key)} as {edit.dtype} on {edit.device}.")
-            self._require_free(key, self._entries)
-            (elements,) = made(edit, [])
-            text = _COMPACT if like is None else like.text
-            filled[key] = Entry(key, self._name(key), text, dtype, edit.shape, (made_piece(elements),))
-        if filled:
-            self._order = with_new(self._order, filled)
-            self._entries.update(filled)
-            for bits in dict.fromkeys(each.dtype.bits for each in filled.values()):
-                at = self._aligned(bits)
-                self._in_values[at:at] = [key for key, each in filled.items() if each.dtype.bits == bits]
-
-    def _aligned(self, bits: int) -> int:
-        """Behind the last tensor with elements that wide, as safetensors sorts them; else before all."""
-        wide = [number for number, key in enumerate(self._in_values) if self._entries[key].dtype.bits >= bits]
-        at = max(wide, default=-1)
-        passed = sum(self._entries[key].nbytes for key in self._in_values[: at + 1])
-        return at + 1 if passed * 8 % bits == 0 else 0
-
-    def _settle(self) -> None:
-        """Let what edits made take its place."""
-        if not self._instead:
-            return
-        taken = {key: each for key, each in self._entries.items() if key not in self._instead}
-        for new in self._instead.values():
-            for each in new:
-                self._require_free(each.key, taken)
-                taken[each.key] = each
-        before = {key: [each.key for each in new] for key, new in self._instead.items()}
-        self._order = [key for old in self._order for key in before.get(old, (old,))]
-        self._in_values = [key for old in self._in_values for key in before.get(old, (old,))]
-        self._entries = taken
-        if self._recast:  # wide elements before narrow ones, as safetensors sorts them: so all of them stay aligned
-            self._in_values.sort(key=lambda key: -self._entries[key].dtype.bits)
-
-    def _require_free(self, key: str, taken: dict[str, Entry]) -> None:
-        if key in taken:
-            raise RefusedError(f"“{key}” is already there; drop or rename it first.")
-        if key == METADATA:
-            raise RefusedError(f"No tensor can be called “{METADATA}”: safetensors keeps that name for itself.")
-
-    def written(self) -> tuple[Cut, tuple[Piece, ...]]:
-        """The header and the values."""
-        places: dict[str, tuple[int, int]] = {}
-        at = 0
-        for key in self._in_values:
-            places[key] = at, at + self._entries[key].nbytes
-            at = places[key][1]
-        members = [self._member(key, places.get(key)) for key in self._order]
-        pieces = [piece for key in self._in_values for piece in self._entries[key].pieces]
-        return self._header.with_members(members), united(pieces)
-
-    def _member(self, key: str, place: tuple[int, int] | None) -> Member:
-        old = self._members.get(key)
-        if place is None:
-            assert old is not None  # the metadata
-            return old
-        entry = self._entries[key]
-        if old is not None and self._places[key] == place and entry is self._read[key]:
-            return old
-        text = _described(entry, place, ", " if self._header.colon.endswith(" ") else ",")
-        if old is not None:
-            return replace(old, value=text)
-        return Member(key, entry.name, self._header.colon, text, self._header.comma)
+        return self._old[key].name if key in self._old else self._quote(key)
 
 
-def _entry(member: Member, pieces: tuple[Piece, ...]) -> Entry:
-    fields = loads(member.value)
-    dtype = BY_SAFETENSORS.get(fields["dtype"]) if isinstance(fields["dtype"], str) else None
-    if dtype is None:
-        raise UnprovenError(f"The entry {quoted(member.key)} is written in an unusual way, so it is not edited.")
-    return Entry(member.key, member.name, member.value, dtype, tuple(fields["shape"]), pieces)
-
-
-def _elements(entry: Entry) -> Elements:
-    """The elements of a tensor as the file has them, or as an edit has made them."""
-    width = max(1, entry.dtype.bits // 8)
-    if entry.pieces and entry.pieces[0].made is not None:
-        return reshaped(entry.pieces[0].made, entry.shape)
-    start = entry.pieces[0].offset if entry.pieces else 0
-    return View("", start, width, entry.shape, contiguous_stride(entry.shape))
-
-
-def _described(entry: Entry, place: tuple[int, int], comma: str) -> str:
+def _described(text: str, entry: Entry, place: tuple[int, int], comma: str) -> str:
     """The text of an entry: only what is not so already is written anew, in the style of the file."""
-    fields = cut(entry.text)
-    said = loads(entry.text)
+    said = loads(text)
+    if not isinstance(said, dict):  # safetensors also reads a list of the three values, which nobody writes
+        raise UnprovenError(f"The entry {quoted(entry.key)} is a list, so it is not edited.")
+    fields = cut(text)
     wanted = {"dtype": entry.dtype.safetensors, "shape": list(entry.shape), "data_offsets": list(place)}
     members = [_field(each, said.get(each.key), wanted.get(each.key), comma) for each in fields.members]
     return fields.with_members(members).text

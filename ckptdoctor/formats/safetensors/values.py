@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
 
 from ckptdoctor.checkpoint import FileSource
 from ckptdoctor.edits.elements import Elements, nbytes
@@ -28,24 +26,6 @@ def made_piece(elements: Elements) -> Piece:
     return Piece(0, nbytes(elements), elements)
 
 
-class Values:
-    """The values as an edit finds them."""
-
-    def __init__(self, pieces: Sequence[Piece]) -> None:
-        self._pieces = pieces
-        self._starts = [0, *accumulate(piece.length for piece in pieces)]
-
-    def taken(self, begin: int, end: int) -> Iterator[Piece]:
-        """The bytes of a range; what an edit has made is taken whole, for only whole tensors are."""
-        index = bisect_right(self._starts, begin) - 1
-        while begin < end:
-            piece, start = self._pieces[index], self._starts[index]
-            length = min(end, start + piece.length) - begin
-            if length:
-                yield piece if piece.made is not None else Piece(piece.offset + begin - start, length)
-            begin, index = begin + length, index + 1
-
-
 def united(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """The same bytes with ranges joined where they meet, and without empty ones."""
     found: list[Piece] = []
@@ -60,14 +40,14 @@ def united(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     return tuple(found)
 
 
-def segments(path: str, pieces: Sequence[Piece]) -> Iterator[Segment]:
-    """How to write the values."""
+def segments(path: str, pieces: Sequence[Piece], storages: Mapping[str, int]) -> Iterator[Segment]:
+    """How to write the values; ``storages`` says where those of the original begin."""
     for piece in pieces:
         if piece.made is None:
             if piece.length:
                 yield Copy(piece.offset, piece.length)
         else:
-            yield Generated(piece.length, _Maker(path, piece.made))
+            yield Generated(piece.length, _Maker(path, piece.made, storages))
 
 
 @noun
@@ -76,7 +56,8 @@ class _Maker:
 
     path: str
     made: Elements
+    storages: Mapping[str, int]
 
     def __call__(self) -> Iterator[bytes]:
         with FileSource(self.path) as source:
-            yield from chunks(self.made, lambda _, offset, length: source.read(offset, length))
+            yield from chunks(self.made, lambda key, offset, length: source.read(self.storages[key] + offset, length))

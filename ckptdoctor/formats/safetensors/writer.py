@@ -7,45 +7,38 @@ whole is padded with blanks so that the values begin at a multiple of eight byte
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from json import dumps
-from typing import Any
 
-from ckptdoctor.checkpoint import KeyPath, NoteKind, Source, show_path
+from ckptdoctor.checkpoint import NoteKind, Source
 from ckptdoctor.edits import (
-    Cast,
     Clone,
     Compact,
     Convert,
     Densify,
-    Drop,
     Edit,
     Flatten,
     MakeContiguous,
     MoveToCpu,
-    Rename,
     RenameModules,
     Renumber,
     Reorder,
     Replace,
     Retag,
     SetMetadata,
-    SetSuffix,
-    TakeRoot,
     TextMetadata,
     Truncate,
 )
 from ckptdoctor.edits.applied.wanted import Wanted
-from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.safetensors.header import METADATA, Header, header_bytes
 from ckptdoctor.formats.safetensors.reader import header_of
 from ckptdoctor.formats.safetensors.remarks import quoted
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES, NAME
-from ckptdoctor.formats.safetensors.spans import Cut, Member, cut
-from ckptdoctor.formats.safetensors.tensors import cast_tensors, edit_tensors, place_in_values
-from ckptdoctor.formats.safetensors.values import Piece, Values, segments, united
+from ckptdoctor.formats.safetensors.spans import Cut, cut
+from ckptdoctor.formats.safetensors.tensors import with_tensors
+from ckptdoctor.formats.safetensors.values import segments
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Literal, Recipe
@@ -61,37 +54,37 @@ _ODD_METADATA = f"the {METADATA} entry "
 _BYTES_OF_THEIR_OWN = "each tensor of a safetensors file has its own bytes, in C order and without gaps"
 
 
-@noun
-class _State:
-    """The file between two edits: its header in pieces, and which ranges of the original's values are kept."""
-
-    header: Cut
-    kept: tuple[Piece, ...]
-    ascii_only: bool
-
-
 def rewrite(source: Source, wanted: Wanted) -> Recipe:
-    """How to write the file with the edits applied that lead to what is wanted, one after another.
+    """How to write the file so that it holds what is wanted.
 
-    Raises UnprovenError when the header is one that readers disagree about, RefusedError for an edit that is
-    impossible, and DamagedError when the header cannot be read.
+    Raises UnprovenError when the header is one that readers disagree about, RefusedError for what a safetensors file
+    cannot hold, and DamagedError when the header cannot be read.
     """
     edits = wanted.edits
+    reason = next((_REFUSED[type(edit)] for edit in edits if type(edit) in _REFUSED), None)
+    if reason is not None:
+        raise RefusedError(reason)
+    other = next((each.format for each in edits if isinstance(each, Convert) and each.format != NAME), None)
+    if other is not None:
+        raise RefusedError(f"A safetensors file is not converted to “{other}”.")
     header = header_of(source)
     _require_a_sound_header(source, header, edits)
     text = header_bytes(source).decode("utf-8")
-    kept = (Piece(header.data, header.end - header.data),)
-    state = _State(_proven(text, header), kept, _is_ascii_style(text))
-    for run in runs(edits):
-        arranging = isinstance(run[0], TENSOR_EDITS)
-        state = _edit_tensors(state, run) if arranging else _APPLY[type(run[0])](state, run[0])
-    head = _padded(state.header.text)
+    style = _Style(_is_ascii_style(text))
+    made, pieces = with_tensors(_proven(text, header), header, wanted, style.quoted)
+    for edit in edits:
+        if isinstance(edit, SetMetadata):
+            made = _with_metadata(made, edit, style)
+        elif isinstance(edit, TextMetadata):
+            made = _with_text_metadata(made, edit, style)
+    head = _padded(made.text)
     if len(head) > MAX_HEADER_BYTES:
         raise RefusedError(
             f"The header would have {len(head):,} bytes; safetensors reads {MAX_HEADER_BYTES:,} at most."
         )
     first = Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)
-    return Recipe(source.file, (first, *segments(source.file, state.kept)))
+    storages = {each.key: each.extent.offset for each in wanted.original.storages if each.extent is not None}
+    return Recipe(source.file, (first, *segments(source.file, pieces, storages)))
 
 
 def _require_a_sound_header(source: Source, header: Header, edits: Sequence[Edit]) -> None:
@@ -130,128 +123,52 @@ def _padded(text: str) -> bytes:
     return data + b" " * (-len(data) % _ALIGNMENT)
 
 
-def _quoted(text: str, state: _State) -> str:
-    """A name or value as JSON, in the style of the file."""
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise RefusedError(f"{quoted(text)} is no text that UTF-8 can hold, so safetensors cannot either.") from error
-    return dumps(text, ensure_ascii=state.ascii_only)
+@noun
+class _Style:
+    """How the writer of the file writes text."""
+
+    ascii_only: bool
+
+    def quoted(self, text: str) -> str:
+        """A name or value as JSON."""
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise RefusedError(
+                f"{quoted(text)} is no text that UTF-8 can hold, so safetensors cannot either."
+            ) from error
+        return dumps(text, ensure_ascii=self.ascii_only)
 
 
-def _rename(state: _State, edit: Rename) -> _State:
-    if edit.state_dict:
-        raise _missing(edit.state_dict)
-    names = dict(edit.pairs)
-    keys = {member.key for member in state.header.members} - {METADATA}
-    for old in names:
-        if old not in keys:
-            raise RefusedError(f"There is no key “{old}” in (root) to rename.")
-    owners: dict[str, str] = {METADATA: METADATA}
-    members = []
-    for member in state.header.members:
-        new = member.key if member.key == METADATA else names.get(member.key, member.key)
-        if member.key != METADATA and new in owners:
-            raise _collision(owners[new], member.key, new)
-        owners[new] = member.key
-        members.append(member if new == member.key else replace(member, key=new, name=_quoted(new, state)))
-    return replace(state, header=state.header.with_members(members))
-
-
-def _collision(one: str, other: str, name: str) -> RefusedError:
-    if name == METADATA:
-        return RefusedError(f"“{other}” cannot be called “{METADATA}”: safetensors keeps that name for itself.")
-    if name in (one, other):
-        moving = other if one == name else one
-        return RefusedError(f"“{moving}” would become “{name}”, but “{name}” is already there; drop or rename one.")
-    return RefusedError(f"“{one}” and “{other}” would both become “{name}”; drop or rename one of them.")
-
-
-def _missing(path: KeyPath) -> RefusedError:
-    return RefusedError(f"There is nothing at {show_path(path)}: a safetensors file holds one flat set of tensors.")
-
-
-def _drop(state: _State, edit: Drop) -> _State:
-    """Leave tensors out; those behind them move up."""
-    gone = set()
-    names = {member.key for member in state.header.members} - {METADATA}
-    for path in edit.paths:
-        if len(path) != 1 or path[0] not in names:
-            raise _missing(path)
-        gone.add(path[0])
-    places = {member.key: place_in_values(member) for member in state.header.members if member.key != METADATA}
-    moved: dict[str, tuple[int, int]] = {}
-    pieces: list[tuple[int, int]] = []
-    at = 0
-    for name, (begin, end) in sorted(places.items(), key=lambda item: item[1]):
-        if name not in gone:
-            moved[name] = (at, at + end - begin)
-            pieces.append((begin, end))
-            at += end - begin
-    members = [
-        member if member.key == METADATA else _moved(member, places[member.key], moved[member.key])
-        for member in state.header.members
-        if member.key not in gone
-    ]
-    return replace(state, header=state.header.with_members(members), kept=_taken(state.kept, pieces))
-
-
-def _moved(member: Member, old: tuple[int, int], new: tuple[int, int]) -> Member:
-    """The member with other offsets; nothing else in its text changes."""
-    if old == new:
-        return member
-    fields = cut(member.value)
-    numbers = iter(new)
-    made = [
-        replace(field, value=re.sub(r"\d+", lambda _: str(next(numbers)), field.value))
-        if field.key == "data_offsets"
-        else field
-        for field in fields.members
-    ]
-    return replace(member, value=fields.with_members(made).text)
-
-
-def _taken(kept: Sequence[Piece], pieces: Sequence[tuple[int, int]]) -> tuple[Piece, ...]:
-    """What lies in the ranges ``pieces`` (begin, end) of the values in ``kept``, joined where it meets."""
-    values = Values(kept)
-    return united([piece for begin, end in pieces for piece in values.taken(begin, end)])
-
-
-def _edit_tensors(state: _State, run: Sequence[Edit]) -> _State:
-    header, kept = edit_tensors(state.header, state.kept, run, state.ascii_only)
-    return replace(state, header=header, kept=kept)
-
-
-def _set_metadata(state: _State, edit: SetMetadata) -> _State:
-    key, value = _quoted(edit.key, state), _quoted(edit.value, state)
-    present = next((member for member in state.header.members if member.key == METADATA), None)
+def _with_metadata(header: Cut, edit: SetMetadata, style: _Style) -> Cut:
+    key, value = style.quoted(edit.key), style.quoted(edit.value)
+    present = next((member for member in header.members if member.key == METADATA), None)
     if present is None:
-        text = f"{{{key}{state.header.colon}{value}}}"
-        return replace(state, header=state.header.with_first(METADATA, text, f'"{METADATA}"'))
+        return header.with_first(METADATA, f"{{{key}{header.colon}{value}}}", f'"{METADATA}"')
     if present.value == "null":
-        changed = replace(present, value=f"{{{key}{state.header.colon}{value}}}")
+        changed = replace(present, value=f"{{{key}{header.colon}{value}}}")
     else:
         changed = replace(present, value=_with_entry(cut(present.value), edit.key, key, value).text)
-    members = [changed if member is present else member for member in state.header.members]
-    return replace(state, header=state.header.with_members(members))
+    members = [changed if member is present else member for member in header.members]
+    return header.with_members(members)
 
 
-def _text_metadata(state: _State, edit: TextMetadata) -> _State:
+def _with_text_metadata(header: Cut, edit: TextMetadata, style: _Style) -> Cut:
     """What is no text becomes one. Raises RefusedError where that is not what the edit names."""
-    present = next((member for member in state.header.members if member.key == METADATA), None)
+    present = next((member for member in header.members if member.key == METADATA), None)
     inside = cut(present.value) if present is not None and present.value.startswith("{") else None
     odd = [member for member in inside.members if not member.value.startswith('"')] if inside is not None else []
     found = tuple([(member.key, None if member.value == "null" else member.value) for member in odd])
     if present is None or inside is None or found != edit.entries:
         raise RefusedError("The metadata that is no text is not what was to be made text.")
     kept = [
-        replace(member, value=_quoted(member.value, state)) if not member.value.startswith('"') else member
+        replace(member, value=style.quoted(member.value)) if not member.value.startswith('"') else member
         for member in inside.members
         if member.value != "null"
     ]
     changed = replace(present, value=inside.with_members(kept).text)
-    members = [changed if member is present else member for member in state.header.members]
-    return replace(state, header=state.header.with_members(members))
+    members = [changed if member is present else member for member in header.members]
+    return header.with_members(members)
 
 
 def _with_entry(metadata: Cut, wanted: str, key: str, value: str) -> Cut:
@@ -261,53 +178,17 @@ def _with_entry(metadata: Cut, wanted: str, key: str, value: str) -> Cut:
     return metadata.with_members(members)
 
 
-def _take_root(state: _State, edit: TakeRoot) -> _State:
-    if edit.path:
-        raise _missing(edit.path)
-    return state
-
-
-def _convert(state: _State, edit: Convert) -> _State:
-    if edit.format != NAME:
-        raise RefusedError(f"A safetensors file is not converted to “{edit.format}”.")
-    return state
-
-
-def _same(state: _State, edit: Edit) -> _State:
-    return state
-
-
-def _cast(state: _State, edit: Cast) -> _State:
-    header, kept = cast_tensors(state.header, state.kept, edit, state.ascii_only)
-    return replace(state, header=header, kept=kept)
-
-
-def _refusal(reason: str) -> Callable[[_State, Edit], _State]:
-    def refuse(state: _State, edit: Edit) -> _State:
-        raise RefusedError(reason)
-
-    return refuse
-
-
-_APPLY: dict[type, Callable[[_State, Any], _State]] = {
-    Rename: _rename,
-    Drop: _drop,
-    Cast: _cast,
-    SetMetadata: _set_metadata,
-    TextMetadata: _text_metadata,
-    TakeRoot: _take_root,
-    Convert: _convert,
-    SetSuffix: _same,
-    Truncate: _same,
-    RenameModules: _refusal("A safetensors file has no _metadata whose prefixes could be renamed."),
-    Renumber: _refusal("A safetensors file holds no optimizer whose parameters have numbers."),
-    Reorder: _refusal("A safetensors file sorts its keys, so they have no order of their own."),
-    MoveToCpu: _refusal("safetensors files do not say on which device a tensor was."),
-    Retag: _refusal("safetensors files carry no device tags, so there are none to change."),
-    Compact: _refusal(f"There is nothing to compact: {_BYTES_OF_THEIR_OWN}."),
-    MakeContiguous: _refusal(f"There is nothing to make contiguous: {_BYTES_OF_THEIR_OWN}."),
-    Densify: _refusal(f"There is nothing to make dense: {_BYTES_OF_THEIR_OWN}."),
-    Clone: _refusal(f"There is nothing to clone: {_BYTES_OF_THEIR_OWN}."),
-    Replace: _refusal("A safetensors file holds tensors alone, so no value in it can become plain data."),
-    Flatten: _refusal("A safetensors file holds tensors alone, so there is no object to make a state dict of."),
+# edits of what a safetensors file has not
+_REFUSED: dict[type[Edit], str] = {
+    RenameModules: "A safetensors file has no _metadata whose prefixes could be renamed.",
+    Renumber: "A safetensors file holds no optimizer whose parameters have numbers.",
+    Reorder: "A safetensors file sorts its keys, so they have no order of their own.",
+    MoveToCpu: "safetensors files do not say on which device a tensor was.",
+    Retag: "safetensors files carry no device tags, so there are none to change.",
+    Compact: f"There is nothing to compact: {_BYTES_OF_THEIR_OWN}.",
+    MakeContiguous: f"There is nothing to make contiguous: {_BYTES_OF_THEIR_OWN}.",
+    Densify: f"There is nothing to make dense: {_BYTES_OF_THEIR_OWN}.",
+    Clone: f"There is nothing to clone: {_BYTES_OF_THEIR_OWN}.",
+    Replace: "A safetensors file holds tensors alone, so no value in it can become plain data.",
+    Flatten: "A safetensors file holds tensors alone, so there is no object to make a state dict of.",
 }

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from ckptdoctor import checkpoint as nouns
 from ckptdoctor.checkpoint import KeyPath, Node, Opaque, Part, Special, Tensor, show_path
+from ckptdoctor.checkpoint.reshaping import source_of
 from ckptdoctor.edits import Convert, Repickle, SetMetadata, TextMetadata, Truncate, WriteIndex
 from ckptdoctor.edits.applied.repickling import repickle as repickled
 from ckptdoctor.edits.applied.wanted import Wanted
@@ -36,7 +37,6 @@ from ckptdoctor.formats.torch_objects.tree_changes import (
     Kept,
     Places,
     Retargeted,
-    source_of,
     tree_changes,
 )
 from ckptdoctor.formats.torch_objects.unwrap import unwrap

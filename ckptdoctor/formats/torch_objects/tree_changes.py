@@ -22,6 +22,7 @@ from ckptdoctor.checkpoint import (
     show_path,
     walk,
 )
+from ckptdoctor.checkpoint.reshaping import source_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun
 
@@ -90,12 +91,6 @@ class Places:
                 for one in _with_parts(each) or (each,):
                     self._known.setdefault(id(source_of(one)), (path, one))
         return self._known.get(id(source_of(node)))
-
-
-def source_of(node: Node) -> Node:
-    """The node of the file that this one was made of, or the node itself."""
-    origin = getattr(node, "origin", None)
-    return node if origin is None else origin
 
 
 def tree_changes(before: Node, after: Node, places: Places) -> Iterator[Change]:

@@ -62,6 +62,15 @@ def test_values_that_a_dtype_cannot_hold_are_refused(tmp_path: Path, dtype: str,
         planned(path, [Fill(("y",), dtype, (2,), value)])
 
 
+@FORMATS
+@pytest.mark.parametrize("shape", [(0,), (0, 3), (2, 0)])
+def test_a_fill_without_elements(tmp_path: Path, suffix: str, shape: tuple[int, ...]):
+    """A tensor may have no elements: it has its shape and dtype, and a storage of no bytes."""
+    result = edited({"x.old": torch.ones(2)}, tmp_path, suffix, Fill(("x.new",), "float16", shape, 0.0))
+    assert same(result["x.new"], torch.zeros(shape, dtype=torch.float16))
+    assert same(result["x.old"], torch.ones(2))
+
+
 def test_a_large_fill_is_not_made_in_memory_at_once(tmp_path: Path):
     """Its bytes are made while they are written."""
     path = written({"x": torch.ones(2)}, tmp_path, ".safetensors")

@@ -1,6 +1,7 @@
 """What the contents must be after edits, worked out on the nouns alone.
 
-The formats apply the same edits to the bytes in their own way; a repair is verified by comparing the two results.
+The formats write whatever comes of it (``edits.applied.wanted``); that nothing else comes of it is held by an account
+that shares no code with this (``account``).
 """
 
 from __future__ import annotations

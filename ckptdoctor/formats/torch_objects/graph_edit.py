@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, Union
 
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.torch_objects.shapes import Kind, shape_of
 from ckptdoctor.formats.torch_objects.slots import Child, Children, Slot, children
 from ckptdoctor.formats.torch_objects.sweep import below
 from ckptdoctor.formats.torch_objects.values import bare
@@ -95,14 +94,6 @@ class GraphEdit:
 
     # ---- places
 
-    def slot(self, path: KeyPath) -> Slot:
-        """The slot of the value at ``path``, which can be changed there alone. Raises RefusedError without one."""
-        return self.child(path).value if path else self.root
-
-    def child(self, path: KeyPath) -> Child:
-        """The last of the children at ``path``. Raises RefusedError when there is none."""
-        return _last(self.children(path[:-1]), path)
-
     def node(self, path: KeyPath) -> Value:
         """The value at ``path``, once it belongs to that path alone. Raises RefusedError when there is none."""
         slot = self.root
@@ -127,13 +118,6 @@ class GraphEdit:
         if [via for via in child.via if self.own(via)]:
             child = _last(children(node), path)
         return child
-
-    def mapping(self, path: KeyPath) -> Made:
-        """The dict at ``path``. Raises RefusedError when something else is there."""
-        node = self.node(path)
-        if not isinstance(node, Made) or shape_of(node).kind is not Kind.MAPPING:
-            raise RefusedError(f"What lies at {show_path(path)} is no dict, and has no keys to change.")
-        return node
 
     def own(self, slot: Slot) -> bool:
         """Copy what stands in a slot when other places share it. True when it was copied."""
@@ -170,21 +154,6 @@ class GraphEdit:
             for node in [*self.nodes()]:
                 joined.put_into(node)
             self.rebuilt()
-
-    def remove(self, owners: Iterable[Made], dropped: Iterable[Child]) -> None:
-        """Take children out of what holds them, and the steps of ``owners`` that are empty then."""
-        by_holder: dict[int, tuple[list[Value], set[int]]] = {}
-        for child in dropped:
-            if child.first is not None:
-                holder, gone = by_holder.setdefault(id(child.first.holder), (child.first.holder, set()))
-                gone.update(range(child.first.index, child.first.index + child.width))
-        for holder, gone in by_holder.values():
-            holder[:] = [value for index, value in enumerate(holder) if index not in gone]
-        for owner in owners:
-            emptied = [step for step in owner.steps or () if not step.payload and id(step.payload) in by_holder]
-            if owner.steps is not None and emptied:
-                owner.steps = [step for step in owner.steps if not any(step is each for each in emptied)] or None
-        self.rebuilt()
 
     def new_memo(self) -> int:
         """A memo index that no node has yet."""

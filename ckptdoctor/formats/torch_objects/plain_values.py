@@ -1,7 +1,10 @@
-"""Plain Python data as values of a pickle graph."""
+"""Plain Python data as values of a pickle graph, and new nodes of a tree as plain Python data."""
 
 from __future__ import annotations
 
+from ast import literal_eval
+
+from ckptdoctor.checkpoint import Mapping, Node, Opaque, Part, Sequence, Special
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch_objects.texts import new_text
 from ckptdoctor.pickles import opcodes as op
@@ -42,3 +45,23 @@ def _bytes(pickle: Pickle, value: bytes) -> Value:
         return Text(op.SHORT_BINBYTES if len(value) < 256 else op.BINBYTES, value)
     given: list[Value] = [new_text(pickle, value.decode("latin1")), new_text(pickle, "latin1")]
     return Made(op.REDUCE, [Global(op.GLOBAL, "_codecs", "encode"), Tuple(op.TUPLE, given)])
+
+
+def plain_data(node: Node) -> object:
+    """The Python value that a new node stands for: the reverse of ``checkpoint.plain_nodes.node_of``."""
+    if isinstance(node, Sequence):
+        items = [plain_data(item) for item in node.items]
+        return items if node.kind == "list" else tuple(items)
+    if isinstance(node, Mapping):
+        return {plain_key(part): plain_data(value) for part, value in node.entries}
+    if isinstance(node, Opaque) and node.class_name == "builtins.complex":
+        real, imaginary = node.arguments
+        assert isinstance(real, float)
+        assert isinstance(imaginary, float)
+        return complex(real, imaginary)
+    return node
+
+
+def plain_key(part: Part) -> object:
+    """The key that a step of a path stands for."""
+    return literal_eval(part.text) if isinstance(part, Special) else part

@@ -5,12 +5,12 @@ Everything that no difference names stays as it was written.
 
 from __future__ import annotations
 
-from ast import literal_eval
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from ckptdoctor import checkpoint as nouns
-from ckptdoctor.checkpoint import KeyPath, Node, Opaque, Part, Special, Tensor, show_path
+from ckptdoctor.checkpoint import KeyPath, Node, Part, Tensor, show_path
 from ckptdoctor.checkpoint.reshaping import source_of
 from ckptdoctor.edits import Convert, Repickle, SetMetadata, TextMetadata, Truncate, WriteIndex
 from ckptdoctor.edits.applied.repickling import repickle as repickled
@@ -22,11 +22,12 @@ from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.move_to_cpu import move_to_cpu
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
 from ckptdoctor.formats.torch_objects.new_storages import NewStorages
-from ckptdoctor.formats.torch_objects.plain_values import from_plain
+from ckptdoctor.formats.torch_objects.plain_values import from_plain, plain_data, plain_key
 from ckptdoctor.formats.torch_objects.plans import Edited, Numbering
 from ckptdoctor.formats.torch_objects.repickle import repickle
-from ckptdoctor.formats.torch_objects.shapes import ORDERED_DICT, shape_of
-from ckptdoctor.formats.torch_objects.slots import Child, Children, Slot, children
+from ckptdoctor.formats.torch_objects.set_entries import new_names, put_in_order, set_entries
+from ckptdoctor.formats.torch_objects.shapes import ORDERED_DICT
+from ckptdoctor.formats.torch_objects.slots import Children, Slot, children
 from ckptdoctor.formats.torch_objects.sparse import sparse_in
 from ckptdoctor.formats.torch_objects.texts import NewText, replace_texts
 from ckptdoctor.formats.torch_objects.tree_changes import (
@@ -43,7 +44,7 @@ from ckptdoctor.formats.torch_objects.unwrap import unwrap
 from ckptdoctor.formats.torch_objects.values import bare, call, full_name
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS
 from ckptdoctor.pickles import opcodes as op
-from ckptdoctor.pickles.graph import Made, Pickle, Step, Text, Tuple, Value
+from ckptdoctor.pickles.graph import Made, Pickle, Text, Tuple, Value
 
 
 def reconcile(
@@ -111,11 +112,17 @@ class _Reconciler:
         self._storages = storages
         self._places = places
         self._changes = changes
-        self._new = NewNodes(graph)
-        self._detacher = Detacher(graph, self._new)
         self._texts: list[NewText] = []
         self._children = self._found_children()
         self._elsewhere: dict[KeyPath, Value] = {}
+
+    @cached_property
+    def _new(self) -> NewNodes:
+        return NewNodes(self._graph)
+
+    @cached_property
+    def _detacher(self) -> Detacher:
+        return Detacher(self._graph, self._new)
 
     def bring_about(self) -> None:
         """Change the graph."""
@@ -126,17 +133,18 @@ class _Reconciler:
             if isinstance(each, Retargeted):
                 self._retarget(self._slot(each.path), each.before, each.after, each.path)
         put = [(slot, *self._exchanged(slot, each)) for slot, each in exchanged]
-        owners = {each.path: _owners(self._graph.node(each.path)) for each, _ in entries}
+        nodes = {each.path: self._graph.node(each.path) for each, _ in entries}
         for each, _ in entries:
-            self._rename(each)
+            self._texts += new_names(each, self._children[each.path], self._graph.pickle)
         replace_texts(self._graph, self._texts)
         for slot, there, value in put:
             if there:
                 slot.put(value)
         for each, entered in entries:
-            self._order(each)
-            self._set(each, entered, owners[each.path])
-        self._graph.rebuilt()
+            put_in_order(each, self._children[each.path])
+            set_entries(each, self._children[each.path], entered, nodes[each.path])
+        if any(map(_moves_nodes, self._changes)):
+            self._graph.rebuilt()
 
     # ---- places
 
@@ -251,150 +259,6 @@ class _Reconciler:
             given.items[0] = self._another(arguments[0], path)
         return self._new.kept(copy)
 
-    # ---- entries
-
-    def _rename(self, change: Entries) -> None:
-        """The new keys of entries that stay; those that are texts are exchanged with all others."""
-        found = self._children[change.path]
-        for entry in change.after:
-            if not isinstance(entry, Kept) or entry.was == entry.now:
-                continue
-            for child in found[entry.was]:
-                if child.key is None:
-                    raise RefusedError(f"{show_path((*change.path, entry.was))} has no key that could be changed.")
-                if isinstance(entry.now, str):
-                    self._texts.append(NewText(child.key, entry.now))
-                else:
-                    child.key.put(from_plain(self._graph.pickle, plain_key(entry.now)))
-
-    def _order(self, change: Entries) -> None:
-        """Entries that stay change places among themselves."""
-        number = {part: index for index, part in enumerate(change.before)}
-        kept = [entry.was for entry in change.after if isinstance(entry, Kept)]
-        places = sorted(kept, key=number.__getitem__)
-        if kept == places:
-            return
-        moved = [(old, new) for old, new in zip(places, kept, strict=True) if old != new]
-        entry = {part: self._single(change.path, part) for part, _ in moved}
-        held = {part: (key.value, child.value.value) for part, (key, child) in entry.items()}
-        for old, new in moved:
-            key, child = entry[old]
-            key_value, value = held[new]
-            key.put(key_value)
-            child.value.put(value)
-
-    def _single(self, path: KeyPath, part: Part) -> tuple[Slot, Child]:
-        """The entry of a key. Raises RefusedError where it was written more than once, or in an unusual way."""
-        each = self._children[path].get(part, [])
-        if len(each) != 1 or each[0].key is None:
-            raise RefusedError(f"{show_path((*path, part))} was written more than once: its place cannot change.")
-        return each[0].key, each[0]
-
-    def _set(self, change: Entries, entered: Sequence[tuple[Value, Value] | None], owners: Sequence[Made]) -> None:
-        """Put in what comes, and take out what goes."""
-        number = {part: index for index, part in enumerate(change.before)}
-        kept = [entry.was for entry in change.after if isinstance(entry, Kept)]
-        places = iter(sorted(kept, key=number.__getitem__))  # where the entries stand that stay, in their order now
-        gone = [part for part in change.before if part not in set(kept)]
-        lists = _Lists()
-        for part in gone:
-            for child in self._droppable(change.path, part):
-                lists.take_out(child)
-        waiting: list[Value] = []
-        last: Part | None = None
-        for each in entered:
-            if each is not None:
-                waiting += each
-                continue
-            if waiting:
-                after = next(places)
-                self._insert(lists, change.path, last, after, waiting)
-                last, waiting = after, []
-            else:
-                last = next(places)
-        if waiting and not kept and not gone:
-            _into_empty(self._graph.mapping(change.path), waiting)
-        elif waiting:
-            self._insert(lists, change.path, last, gone[0] if gone else None, waiting)
-        lists.write(owners)
-
-    def _insert(
-        self, lists: _Lists, path: KeyPath, last: Part | None, following: Part | None, values: list[Value]
-    ) -> None:
-        """Behind the entry that stands before it where there is one."""
-        part = following if last is None else last
-        assert part is not None
-        each = self._children[path].get(part, [])
-        if len(each) != 1 or each[0].first is None or each[0].width != 2:
-            where = show_path((*path, part))
-            raise RefusedError(f"The entry {where} is written in an unusual way, and cannot be changed.")
-        lists.put_in(each[0].first, 0 if last is None else 2, values)
-
-    def _droppable(self, path: KeyPath, part: Part) -> list[Child]:
-        each = self._children[path].get(part)
-        if each is None:
-            raise RefusedError(f"There is nothing at {show_path((*path, part))} to drop.")
-        if any(child.first is None for child in each):
-            raise RefusedError(f"{show_path((*path, part))} belongs to a tuple or a call, and cannot be dropped alone.")
-        return each
-
-
-class _Lists:
-    """The lists of a graph into which values are put, and out of which some are taken, at once."""
-
-    def __init__(self) -> None:
-        self._holders: dict[int, list[Value]] = {}
-        self._before: dict[int, dict[int, list[Value]]] = {}
-        self._out: dict[int, set[int]] = {}
-
-    def take_out(self, child: Child) -> None:
-        """What makes up the child goes."""
-        assert child.first is not None
-        holder, index = child.first.holder, child.first.index
-        self._holders[id(holder)] = holder
-        self._out.setdefault(id(holder), set()).update(range(index, index + child.width))
-
-    def put_in(self, first: Slot, behind: int, values: list[Value]) -> None:
-        """These values come so many places behind a slot."""
-        self._holders[id(first.holder)] = first.holder
-        before = self._before.setdefault(id(first.holder), {})
-        before.setdefault(first.index + behind, []).extend(values)
-
-    def write(self, owners: Sequence[Made]) -> None:
-        """Change the lists. Steps that set no entry any more go, and one that set one may have to set several."""
-        for number, holder in self._holders.items():
-            before, out = self._before.get(number, {}), self._out.get(number, set())
-            holder[:] = list(_woven(list(holder), before, out))
-        for owner in {id(each): each for each in owners}.values():
-            for step in owner.steps or ():
-                if step.op == op.SETITEM and id(step.payload) in self._holders and len(step.payload) > 2:
-                    step.op = op.SETITEMS
-            kept = [step for step in owner.steps or () if step.payload or id(step.payload) not in self._holders]
-            owner.steps = kept or None
-
-
-def _woven(old: list[Value], before: Mapping[int, list[Value]], out: set[int]) -> Iterator[Value]:
-    for index in range(len(old) + 1):
-        yield from before.get(index, ())
-        if index < len(old) and index not in out:
-            yield old[index]
-
-
-def _into_empty(mapping: Made, values: list[Value]) -> None:
-    filled = shape_of(mapping).filled
-    node = filled if isinstance(filled, Made) else mapping
-    node.steps = [Step(op.SETITEMS, values), *(node.steps or [])]
-
-
-def _owners(node: Value) -> list[Made]:
-    """The objects whose steps hold the children of a node: the node, and what it was filled from or given as state."""
-    node = bare(node)
-    if not isinstance(node, Made):
-        return []
-    filled = shape_of(node).filled
-    inside = [bare(value) for step in node.steps or () for value in step.payload[:1] if len(step.payload) == 1]
-    return [node, *[each for each in (filled, *inside) if isinstance(each, Made) and each is not node]]
-
 
 def _values_at(root: Value, paths: Sequence[KeyPath]) -> list[Value]:
     """The value at each of these paths; every object on the way is read once, and none is copied."""
@@ -427,21 +291,8 @@ def _detached_like(before: Tensor, after: Tensor) -> Tensor:
     return replace(before, is_parameter=after.is_parameter, requires_grad=after.requires_grad, rebuild=after.rebuild)
 
 
-def plain_data(node: Node) -> object:
-    """The Python value that a new node stands for: the reverse of ``checkpoint.plain_nodes.node_of``."""
-    if isinstance(node, nouns.Sequence):
-        items = [plain_data(item) for item in node.items]
-        return items if node.kind == "list" else tuple(items)
-    if isinstance(node, nouns.Mapping):
-        return {plain_key(part): plain_data(value) for part, value in node.entries}
-    if isinstance(node, Opaque) and node.class_name == "builtins.complex":
-        real, imaginary = node.arguments
-        assert isinstance(real, float)
-        assert isinstance(imaginary, float)
-        return complex(real, imaginary)
-    return node
-
-
-def plain_key(part: Part) -> object:
-    """The key that a step of a path stands for."""
-    return literal_eval(part.text) if isinstance(part, Special) else part
+def _moves_nodes(change: Change) -> bool:
+    """Whether nodes come, go or change places: a new name does not, and leaves the numbers of the memo as they are."""
+    if not isinstance(change, Entries):
+        return True
+    return [each.was for each in change.after if isinstance(each, Kept)] != [*change.before]

@@ -295,4 +295,4 @@ def _moves_nodes(change: Change) -> bool:
     """Whether nodes come, go or change places: a new name does not, and leaves the numbers of the memo as they are."""
     if not isinstance(change, Entries):
         return True
-    return [each.was for each in change.after if isinstance(each, Kept)] != [*change.before]
+    return [each.was if isinstance(each, Kept) else each for each in change.after] != [*change.before]

@@ -28,10 +28,9 @@ from ckptdoctor.edits import (
     Truncate,
     WriteIndex,
 )
-from ckptdoctor.edits.applied.apply_edits import apply
+from ckptdoctor.edits.applied.apply_edits import apply, told, without_returning
 from ckptdoctor.edits.applied.compacting import Piece
-from ckptdoctor.edits.applied.origins import Origins
-from ckptdoctor.edits.applied.wanted import Wanted
+from ckptdoctor.edits.applied.wanted import Origins, Wanted
 from ckptdoctor.edits.elements import Elements
 from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.edits.steps import Change, Step
@@ -56,7 +55,6 @@ from ckptdoctor.repair.others import require_no_others
 from ckptdoctor.repair.remapping import in_its_place, remap_edits
 from ckptdoctor.repair.request import EXPERT_LAYOUTS, FixRequest, index_path, output_path, require_local
 from ckptdoctor.repair.sharing import require_twins
-from ckptdoctor.repair.steps import changes, without_returning
 from ckptdoctor.repair.told import require_confirmed, with_target
 from ckptdoctor.repair.witness import with_ties, witnessed
 from ckptdoctor.rules.framework import Rule
@@ -269,15 +267,15 @@ class _Draft:
         for run in runs(edits):
             self.origins.remember(self.checkpoint, run)
             after = apply(self.checkpoint, run)
-            said += changes(self.checkpoint, run, after)
+            said += told(self.checkpoint, run, after)
             self.checkpoint = after
             if isinstance(run[0], Cast):
                 loss = lost(self.original, after, self.origins.remade, run[0], self._unsafe)
                 said += [] if loss is None else [loss_change(loss)]
                 safety = Safety.UNSAFE if loss is not None and loss.changed else safety
         if edits:
-            told = tuple(without_returning(said, edits))
-            self.steps.append(Step(label, name, title, safety, edits, told, _fit(self.checkpoint, reference)))
+            shown = tuple(without_returning(said, edits))
+            self.steps.append(Step(label, name, title, safety, edits, shown, _fit(self.checkpoint, reference)))
 
 
 def _loses(checkpoint: Checkpoint, edits: tuple[Edit, ...]) -> bool:

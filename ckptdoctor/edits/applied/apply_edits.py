@@ -1,4 +1,4 @@
-"""What the contents must be after edits, worked out on the nouns alone.
+"""What the contents are after edits, worked out on the nouns alone, and what is said of it.
 
 The formats write whatever comes of it (``edits.applied.wanted``); that nothing else comes of it is held by an account
 that shares no code with this (``account``).
@@ -6,14 +6,10 @@ that shares no code with this (``account``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
-from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, at, show_path
-from ckptdoctor.checkpoint.plain_nodes import node_of
-from ckptdoctor.checkpoint.rebuilding import with_tree
-from ckptdoctor.checkpoint.reshaping import changed_at, derived, mapped, missing, moved
+from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import (
     Cast,
     Clone,
@@ -41,19 +37,54 @@ from ckptdoctor.edits import (
     Unwrap,
     WriteIndex,
 )
-from ckptdoctor.edits.applied import compacting, renaming, renumbering
+from ckptdoctor.edits.applied import container
+from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.arranging import arrange
-from ckptdoctor.edits.applied.array_tensors import make_tensors
-from ckptdoctor.edits.applied.casting import cast
-from ckptdoctor.edits.applied.densifying import densify
-from ckptdoctor.edits.applied.flattening import flatten
-from ckptdoctor.edits.applied.moving import move_to_cpu
-from ckptdoctor.edits.applied.removing import without
-from ckptdoctor.edits.applied.repickling import repickle
-from ckptdoctor.edits.applied.unwrapping import unwrap
+from ckptdoctor.edits.applied.arranging_told import arranging_told
+from ckptdoctor.edits.applied.array_tensors import MAKE_TENSORS
+from ckptdoctor.edits.applied.casting import CAST
+from ckptdoctor.edits.applied.compacting import COMPACT, MAKE_CONTIGUOUS
+from ckptdoctor.edits.applied.densifying import DENSIFY
+from ckptdoctor.edits.applied.flattening import FLATTEN
+from ckptdoctor.edits.applied.moving import MOVE_TO_CPU
+from ckptdoctor.edits.applied.removing import DROP
+from ckptdoctor.edits.applied.renaming import RENAME, RENAME_MODULES
+from ckptdoctor.edits.applied.renumbering import RENUMBER, REORDER
+from ckptdoctor.edits.applied.repickling import REPICKLE
+from ckptdoctor.edits.applied.replacing import REPLACE, TAKE_ROOT
+from ckptdoctor.edits.applied.retagging import RETAG
+from ckptdoctor.edits.applied.unwrapping import UNWRAP
+from ckptdoctor.edits.kinds import Tie
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
-from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.header_notes import metadata_notes
+
+# every kind of edit but those of tensors (``edits.tensors``), which are applied several at once
+ACTS: dict[type[Edit], Act] = {
+    Rename: RENAME,
+    RenameModules: RENAME_MODULES,
+    Renumber: RENUMBER,
+    Reorder: REORDER,
+    Retag: RETAG,
+    MoveToCpu: MOVE_TO_CPU,
+    Drop: DROP,
+    TakeRoot: TAKE_ROOT,
+    Replace: REPLACE,
+    Compact: COMPACT,
+    MakeContiguous: MAKE_CONTIGUOUS,
+    Clone: MAKE_CONTIGUOUS,
+    Densify: DENSIFY,
+    Cast: CAST,
+    MakeTensors: MAKE_TENSORS,
+    Repickle: REPICKLE,
+    Flatten: FLATTEN,
+    Unwrap: UNWRAP,
+    SetMetadata: container.SET_METADATA,
+    TextMetadata: container.TEXT_METADATA,
+    SetSuffix: container.SET_SUFFIX,
+    Truncate: container.TRUNCATE,
+    Convert: container.CONVERT,
+    WriteIndex: container.WRITE_INDEX,
+}
 
 
 def apply(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
@@ -63,125 +94,24 @@ def apply(checkpoint: Checkpoint, edits: Iterable[Edit]) -> Checkpoint:
     """
     for run in runs(edits):
         arranging = isinstance(run[0], TENSOR_EDITS)
-        checkpoint = arrange(checkpoint, run) if arranging else _APPLY[type(run[0])](checkpoint, run[0])
+        checkpoint = arrange(checkpoint, run) if arranging else ACTS[type(run[0])].apply(checkpoint, run[0])
     return checkpoint
 
 
-def _retag(checkpoint: Checkpoint, edit: Retag) -> Checkpoint:
-    wanted = None if edit.storages is None else frozenset(edit.storages)
-    changes: dict[str, Storage] = {}
-    for storage in checkpoint.storages:
-        named = storage.device != edit.to if edit.devices is None else storage.device in edit.devices
-        if named and (wanted is None or storage.key in wanted):
-            changes[storage.key] = replace(storage, device=edit.to)
-    return with_storages(checkpoint, changes, edit.to)
+def told(checkpoint: Checkpoint, run: tuple[Edit, ...], after: Checkpoint) -> Iterator[Change]:
+    """What the edits, applied at once (``edits.tensors.runs``), change in ``checkpoint`` to give ``after``."""
+    if isinstance(run[0], TENSOR_EDITS):
+        yield from arranging_told(checkpoint, run, after)
+    else:
+        yield from ACTS[type(run[0])].told(checkpoint, run[0], after)
 
 
-def with_storages(checkpoint: Checkpoint, changes: dict[str, Storage], device: str | None = None) -> Checkpoint:
-    """The checkpoint with some storages replaced (by key); tensors on them, and those made of them, follow."""
-    if not changes:
-        return checkpoint
-
-    def change(node: Tensor | Cycle) -> Node:
-        return _on_new_storage(node, changes, device) if isinstance(node, Tensor) else node
-
-    storages = tuple([changes.get(storage.key, storage) for storage in checkpoint.storages])
-    return with_tree(replace(checkpoint, storages=storages), mapped(checkpoint.tree, change))
-
-
-def _on_new_storage(tensor: Tensor, changes: dict[str, Storage], device: str | None) -> Tensor:
-    if tensor.parts:
-        parts = tuple([_on_new_storage(part, changes, device) for part in tensor.parts])
-        if any(new is not old for new, old in zip(parts, tensor.parts, strict=True)):
-            # a tensor without bytes of its own (sparse, a subclass) lies where its parts lie
-            follows = device is not None and tensor.storage is None and tensor.device == tensor.parts[0].device
-            tensor = derived(tensor, parts=parts, device=parts[0].device if follows else tensor.device)
-    new = changes.get(tensor.storage.key) if tensor.storage is not None else None
-    if new is None:
-        return tensor
-    if device is None or tensor.moved:  # what loading moves elsewhere goes there from any place
-        return derived(tensor, storage=new)
-    return derived(tensor, storage=new, device=device)
-
-
-def _drop(checkpoint: Checkpoint, edit: Drop) -> Checkpoint:
-    return with_tree(checkpoint, without(checkpoint.tree, edit.paths))
-
-
-def _take_root(checkpoint: Checkpoint, edit: TakeRoot) -> Checkpoint:
-    try:
-        tree = at(checkpoint.tree, edit.path)
-    except KeyError as error:
-        raise missing(edit.path) from error
-
-    def check(node: Tensor | Cycle) -> Node:
-        if isinstance(node, Cycle) and node.path[: len(edit.path)] != edit.path:
-            raise RefusedError(
-                f"{show_path(edit.path)} refers back to {show_path(node.path)}, so the rest cannot be left out."
-            )
-        return node
-
-    mapped(tree, check)
-    return with_tree(checkpoint, moved(tree, edit.path, ()))
-
-
-def _replace(checkpoint: Checkpoint, edit: Replace) -> Checkpoint:
-    return with_tree(checkpoint, changed_at(checkpoint.tree, edit.path, lambda _: node_of(edit.value)))
-
-
-def _set_metadata(checkpoint: Checkpoint, edit: SetMetadata) -> Checkpoint:
-    return replace(checkpoint, metadata={**(checkpoint.metadata or {}), edit.key: edit.value})
-
-
-def _text_metadata(checkpoint: Checkpoint, edit: TextMetadata) -> Checkpoint:
-    texts = {key: text for key, text in edit.entries if text is not None}
-    gone = set(metadata_notes(checkpoint))
-    container = checkpoint.container
-    if container is not None:
-        container = replace(container, notes=tuple([note for note in container.notes if note not in gone]))
-    notes = tuple([note for note in checkpoint.notes if note not in gone])
-    return replace(checkpoint, metadata={**(checkpoint.metadata or {}), **texts}, notes=notes, container=container)
-
-
-def _truncate(checkpoint: Checkpoint, edit: Truncate) -> Checkpoint:
-    return replace(checkpoint, size=edit.length)
-
-
-def _convert(checkpoint: Checkpoint, edit: Convert) -> Checkpoint:
-    return replace(checkpoint, format=edit.format)
-
-
-def _write_index(checkpoint: Checkpoint, edit: WriteIndex) -> Checkpoint:
-    return replace(checkpoint, notes=tuple([note for note in checkpoint.notes if note.member != edit.name]))
-
-
-def _same(checkpoint: Checkpoint, edit: Edit) -> Checkpoint:
-    return checkpoint
-
-
-_APPLY: dict[type, Callable[[Checkpoint, Any], Checkpoint]] = {
-    Rename: renaming.rename,
-    RenameModules: renaming.rename_modules,
-    Renumber: renumbering.renumber,
-    Reorder: renumbering.reorder,
-    Retag: _retag,
-    Drop: _drop,
-    TakeRoot: _take_root,
-    Compact: compacting.compact,
-    MakeContiguous: compacting.make_contiguous,
-    Clone: compacting.make_contiguous,
-    Densify: densify,
-    Cast: cast,
-    MoveToCpu: move_to_cpu,
-    Replace: _replace,
-    MakeTensors: make_tensors,
-    Repickle: repickle,
-    Flatten: flatten,
-    SetMetadata: _set_metadata,
-    TextMetadata: _text_metadata,
-    SetSuffix: _same,
-    Truncate: _truncate,
-    Convert: _convert,
-    Unwrap: unwrap,
-    WriteIndex: _write_index,
-}
+def without_returning(said: Iterable[Change], edits: Iterable[Edit]) -> Iterator[Change]:
+    """The same, but that nothing is called dropped which a tie of the same step brings back under its name."""
+    back = {(edit.path[:-1], edit.key) for edit in edits if isinstance(edit, Tie)}
+    for change in said:
+        pairs = tuple([pair for pair in change.pairs if (change.place or (), pair[0]) not in back])
+        if change.kind != "drop" or len(pairs) == len(change.pairs):
+            yield change
+        elif pairs:
+            yield replace(change, pairs=pairs, counts=((len(pairs), "entry"),))

@@ -8,7 +8,9 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Sequence, 
 from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import derived, missing
 from ckptdoctor.edits import MakeTensors
-from ckptdoctor.edits.elements import View
+from ckptdoctor.edits.applied.act import Act, Original
+from ckptdoctor.edits.elements import Elements, View
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.array_tensors import Held, held_values, tensor_of
 
@@ -25,17 +27,17 @@ def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:
     return with_tree(checkpoint, tree)
 
 
-def held_arrays(checkpoint: Checkpoint, edit: MakeTensors) -> Iterator[tuple[str, View]]:
+def held_arrays(checkpoint: Checkpoint, edit: MakeTensors, original: Original) -> dict[str, Elements]:
     """Key of each storage that the edit makes, and its elements as they stand in the pickle."""
-    found: list[tuple[str, View]] = []
+    found: dict[str, Elements] = {}
 
     def remember(held: Held, path: KeyPath) -> Node:
         width = held.dtype.bits // 8
-        found.append((_key(path), View(_key(path), 0, width, (len(held.values) // width,), (1,), held.values)))
+        found[_key(path)] = View(_key(path), 0, width, (len(held.values) // width,), (1,), held.values)
         return None
 
     _Changer(edit.paths, remember).node(checkpoint.tree, ())
-    yield from found
+    return found
 
 
 def _key(path: KeyPath) -> str:
@@ -72,3 +74,11 @@ class _Changer:
         """Raises RefusedError for a place that was not reached."""
         for path in self._wanted:
             raise missing(path)
+
+
+def _told(checkpoint: Checkpoint, edit: MakeTensors, after: Checkpoint) -> Iterator[Change]:
+    pairs = tuple([(show_path(path), "tensor") for path in edit.paths])
+    yield Change("make-tensors", pairs, ((len(edit.paths), "array"),))
+
+
+MAKE_TENSORS = Act(make_tensors, _told, held_arrays)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Storage, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Cycle, KeyPath, Node, Storage, Tensor, show_part
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import derived, mapped, missing
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Cast
+from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.arranging import view_of
 from ckptdoctor.edits.applied.compacting import views
 from ckptdoctor.edits.casts import converted, require_castable
 from ckptdoctor.edits.elements import Elements, View, nbytes
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import storage_name
 from ckptdoctor.noun import noun
 
@@ -98,3 +100,18 @@ def _plan(checkpoint: Checkpoint, edit: Cast) -> _Plan:
         else:
             single.update((tensor.path, view_of(tensor)) for tensor in tensors)
     return _Plan(whole, single, chosen)
+
+
+def _told(checkpoint: Checkpoint, edit: Cast, after: Checkpoint) -> Iterator[Change]:
+    """One change for each dtype that tensors had, and each place."""
+    wanted = set(edit.paths)
+    groups: dict[tuple[KeyPath, str], list[str]] = {}
+    for tensor in checkpoint.tensors:
+        if tensor.path in wanted and tensor.dtype.name != edit.dtype:
+            groups.setdefault((tensor.path[:-1], tensor.dtype.name), []).append(show_part(tensor.path[-1]))
+    for (place, dtype), names in groups.items():
+        pairs = tuple([(f"{name} [{dtype}]", f"{name} [{edit.dtype}]") for name in names])
+        yield Change("cast", pairs, ((len(names), "tensor"),), place)
+
+
+CAST = Act(cast, _told, cast_storages)

@@ -10,8 +10,10 @@ from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import derived, mapped
 from ckptdoctor.checkpoint.tensor import byte_span
 from ckptdoctor.edits import Clone, Compact, MakeContiguous
+from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.applied.arranging import made_tensor, view_of
-from ckptdoctor.edits.elements import View
+from ckptdoctor.edits.elements import Elements
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
 
 Piece = tuple[int, int]  # first byte of a storage, and how many from there
@@ -32,11 +34,17 @@ def compact(checkpoint: Checkpoint, edit: Compact) -> Checkpoint:
     return with_tree(replace(checkpoint, storages=every), mapped(checkpoint.tree, change))
 
 
-def contiguous_views(checkpoint: Checkpoint, edit: MakeContiguous | Clone) -> dict[str, View]:
+def contiguous_storages(
+    checkpoint: Checkpoint, edit: MakeContiguous | Clone, original: Original
+) -> dict[str, Elements]:
     """Key of each storage that the edit makes → what it holds."""
     wanted, alone = set(edit.paths), isinstance(edit, Clone)
     found = [each for each in checkpoint.tensors if each.path in wanted and each.storage is not None]
-    return {each.storage.key: view_of(old) for old in found if (each := _contiguous(old, alone)).storage is not None}
+    return {
+        each.storage.key: original(view_of(old))
+        for old in found
+        if (each := _contiguous(old, alone)).storage is not None
+    }
 
 
 def kept_pieces(tensors: Iterable[Tensor], storages: Iterable[str]) -> dict[str, tuple[Piece, ...]]:
@@ -145,3 +153,16 @@ def _contiguous(tensor: Tensor, alone: bool) -> Tensor:
         raise RefusedError(f"Elements of {tensor.dtype.name} are not whole bytes, and cannot be put in another order.")
     owner = show_path(tensor.path).encode("utf-8", "surrogatepass") if alone else b""
     return made_tensor(tensor, tensor.path, view_of(tensor), [tensor.storage.nbytes, *owner])
+
+
+def _told(checkpoint: Checkpoint, edit: Compact, after: Checkpoint) -> Iterator[Change]:
+    yield Change("compact", (), ((len(edit.storages), "storage"),))
+
+
+def _contiguous_told(checkpoint: Checkpoint, edit: MakeContiguous | Clone, after: Checkpoint) -> Iterator[Change]:
+    kind = "clone" if isinstance(edit, Clone) else "make-contiguous"
+    yield Change(kind, (), ((len(edit.paths), "tensor"),))
+
+
+COMPACT = Act(compact, _told)
+MAKE_CONTIGUOUS = Act(make_contiguous, _contiguous_told, contiguous_storages)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import derived, mapped
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits.applied.act import Act
 from ckptdoctor.edits.applied.arranging import view_of
 from ckptdoctor.edits.elements import Elements, Scattered, View, nbytes, views
 from ckptdoctor.edits.kinds import Densify
 from ckptdoctor.edits.sparse import can_be_dense, scattered
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import storage_name
 from ckptdoctor.errors import RefusedError
 
@@ -72,3 +74,10 @@ def _dense(tensor: Tensor) -> Tensor:
 def _holds(tensor: Tensor) -> Scattered:
     parts = [(part.dtype, view_of(part)) for part in tensor.parts]
     return scattered(tensor.layout, tensor.shape, parts, show_path(tensor.path))
+
+
+def _told(checkpoint: Checkpoint, edit: Densify, after: Checkpoint) -> Iterator[Change]:
+    yield Change("densify", (), ((len(edit.paths), "tensor"),))
+
+
+DENSIFY = Act(densify, _told, dense_storages)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, show_part, show_path
 from ckptdoctor.checkpoint.rebuilding import storages_of, with_tree
 from ckptdoctor.checkpoint.reshaping import changed_at, missing, move_tensor, tensors_in
 from ckptdoctor.edits import Flatten
+from ckptdoctor.edits.applied.act import Act
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.whole_modules import UnknownStateError, detached
 
@@ -41,3 +44,19 @@ def _moved(inside: dict[KeyPath, Tensor], old: KeyPath, new: KeyPath) -> Tensor:
         return move_tensor(detached(tensor), old, new)
     except UnknownStateError as error:
         raise RefusedError(f"{show_path(old)} cannot stand in a state dict: {error}.") from error
+
+
+def _told(checkpoint: Checkpoint, edit: Flatten, after: Checkpoint) -> Iterator[Change]:
+    """Each tensor's place in the object, and its key; and how many the object has that are in none of those places."""
+    inside = list(tensors_in(at(checkpoint.tree, edit.path)))
+    taken = {(*edit.path, *place) for _, place in edit.tensors}
+    views = {tensor.place_id or tensor.path for tensor in inside if tensor.path in taken}
+    others = {tensor.place_id or tensor.path for tensor in inside} - views
+    counts = [(len(edit.tensors), "tensor")]
+    if others:
+        counts.append((len(others), "tensor left out"))
+    pairs = tuple([("/".join(map(show_part, place)), key) for key, place in edit.tensors])
+    yield Change("flatten", pairs, tuple(counts), edit.path)
+
+
+FLATTEN = Act(flatten, _told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,7 +10,9 @@ from ckptdoctor.checkpoint import Checkpoint, Cycle, DType, Node, Storage, Tenso
 from ckptdoctor.checkpoint.rebuilding import names_in, with_tree
 from ckptdoctor.checkpoint.reshaping import derived, mapped
 from ckptdoctor.edits import MoveToCpu
-from ckptdoctor.edits.elements import View
+from ckptdoctor.edits.applied.act import Act, Original
+from ckptdoctor.edits.elements import Elements, View
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.facts import devices, rebuilding
 
 
@@ -37,7 +40,7 @@ def move_to_cpu(checkpoint: Checkpoint, edit: MoveToCpu) -> Checkpoint:
     return replace(made, globals=tuple([each for each in made.globals if each.full not in gone]))
 
 
-def held_values(checkpoint: Checkpoint, edit: MoveToCpu) -> dict[str, View]:
+def held_values(checkpoint: Checkpoint, edit: MoveToCpu, original: Original) -> dict[str, Elements]:
     """Key of each storage that the edit makes → the elements that it will hold, as they stand in the pickle."""
     found = {_key(each): each for each in moved_tensors(checkpoint, edit)}
     return {key: _held(key, each.dtype, each.values) for key, each in found.items() if each.values is not None}
@@ -65,3 +68,12 @@ def _changed(tensor: Tensor, edit: MoveToCpu) -> Tensor:
 def _key(tensor: Tensor) -> str:
     """What the storage is called here that the elements of an array get: those of one array are one object."""
     return f"array {id(tensor.values)} {tensor.dtype.name}"
+
+
+def _told(checkpoint: Checkpoint, edit: MoveToCpu, after: Checkpoint) -> Iterator[Change]:
+    tally = Counter([tensor.device for tensor in moved_tensors(checkpoint, edit)])
+    for device, number in tally.items():
+        yield Change("move-to-cpu", ((device, devices.CPU),), ((number, "tensor"),))
+
+
+MOVE_TO_CPU = Act(move_to_cpu, _told, held_values)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Part, Sequence, show_part, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Part, Sequence, show_part, show_path
+from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import changed_at, derived, moved
+from ckptdoctor.edits import Drop
+from ckptdoctor.edits.applied.act import Act
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
 
 
@@ -53,3 +57,19 @@ def _closed_up(node: Sequence, path: KeyPath, gone: set[Part]) -> tuple[Node, in
     kept = [(index, item) for index, item in enumerate(node.items) if index not in gone]
     items = [moved(item, (*path, old), (*path, new)) for new, (old, item) in enumerate(kept)]
     return derived(node, items=tuple(items)), len(node.items) - len(items)
+
+
+def drop(checkpoint: Checkpoint, edit: Drop) -> Checkpoint:
+    """Raises RefusedError as ``without`` does."""
+    return with_tree(checkpoint, without(checkpoint.tree, edit.paths))
+
+
+def _told(checkpoint: Checkpoint, edit: Drop, after: Checkpoint) -> Iterator[Change]:
+    by_parent: dict[KeyPath, list[str]] = {}
+    for path in edit.paths:
+        by_parent.setdefault(path[:-1], []).append(str(path[-1]))
+    for parent, keys in by_parent.items():
+        yield Change("drop", tuple([(key, "") for key in keys]), ((len(keys), "entry"),), parent)
+
+
+DROP = Act(drop, _told)

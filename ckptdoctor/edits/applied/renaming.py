@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Mapping as Table
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Sequence, at, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import changed_at, derived, missing, moved
 from ckptdoctor.edits import Rename, RenameModules
+from ckptdoctor.edits.applied.act import Act
+from ckptdoctor.edits.applied.optimizers_left import follows, named_otherwise
 from ckptdoctor.edits.renaming import named_after, renamed_modules
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.optimizers import called_by_name
 
@@ -142,3 +146,51 @@ def _with_lists(tree: Node, optimizer: KeyPath, which: str, names: Table[str, st
 def _replaced(tree: Node, path: KeyPath, made: Node) -> Node:
     """The tree with ``made`` at ``path``."""
     return changed_at(tree, path, lambda _: made)
+
+
+def _told(checkpoint: Checkpoint, edit: Rename, after: Checkpoint) -> Iterator[Change]:
+    counts = [(len(edit.pairs), "key")]
+    moved = _differing(_prefixes(checkpoint, edit.state_dict), _prefixes(after, edit.state_dict))
+    if moved:
+        counts.append((moved, "_metadata entry"))
+    named = _param_names(checkpoint)
+    if named:
+        old = {pair[0] for pair in edit.pairs}
+        hits = sum(name in old for name in named)
+        if hits:
+            counts.append((hits, "param_names entry"))
+    states = follows(checkpoint, edit)
+    if states:
+        counts.append((states, "optimizer state"))
+    yield Change("rename", edit.pairs, tuple(counts), edit.state_dict)
+    yield from named_otherwise(checkpoint, edit, after)
+
+
+def _differing(old: set[str], new: set[str]) -> int:
+    return len(old - new) if old != new else 0
+
+
+def _prefixes(checkpoint: Checkpoint, path: KeyPath) -> set[str]:
+    found = next((each.metadata for each in checkpoint.state_dicts if each.path == path), None)
+    return {str(part) for part, _ in found.entries} if found is not None else set()
+
+
+def _param_names(checkpoint: Checkpoint) -> list[str]:
+    names: list[str] = []
+    for state_dict in checkpoint.state_dicts:
+        try:
+            groups = at(checkpoint.tree, (*state_dict.path, "param_groups"))
+        except KeyError:
+            continue
+        for group in groups.items if isinstance(groups, Sequence) else ():
+            listed = dict(group.entries).get("param_names") if isinstance(group, Mapping) else None
+            names += [item for item in listed.items if isinstance(item, str)] if isinstance(listed, Sequence) else []
+    return names
+
+
+def _modules_told(checkpoint: Checkpoint, edit: RenameModules, after: Checkpoint) -> Iterator[Change]:
+    yield Change("rename-modules", edit.pairs, ((len(edit.pairs), "_metadata entry"),), edit.state_dict)
+
+
+RENAME = Act(rename, _told)
+RENAME_MODULES = Act(rename_modules, _modules_told)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import changed_at, derived, missing, moved
 from ckptdoctor.edits import Renumber, Reorder
+from ckptdoctor.edits.applied.act import Act
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
 
 
@@ -48,3 +50,16 @@ def _changed(checkpoint: Checkpoint, path: KeyPath, change: Callable[[Mapping], 
         return change(node)
 
     return with_tree(checkpoint, changed_at(checkpoint.tree, path, require))
+
+
+def _numbers_told(checkpoint: Checkpoint, edit: Renumber, after: Checkpoint) -> Iterator[Change]:
+    pairs = tuple([(str(old), str(new)) for old, new in edit.pairs])
+    yield Change("renumber", pairs, ((len(pairs), "state"),), edit.path)
+
+
+def _order_told(checkpoint: Checkpoint, edit: Reorder, after: Checkpoint) -> Iterator[Change]:
+    yield Change("reorder", (), ((len(edit.keys), "key"),), edit.path)
+
+
+RENUMBER = Act(renumber, _numbers_told)
+REORDER = Act(reorder, _order_told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ast import literal_eval
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import (
@@ -22,11 +23,14 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import derived
 from ckptdoctor.edits import Repickle
+from ckptdoctor.edits.applied.act import Act
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.old_strings import BYTES, array_values, of_python_2
-from ckptdoctor.facts.protocols import with_default_protocol
+from ckptdoctor.facts.protocols import pickle_protocol, with_default_protocol
 
 _OLD, _TODAY = "torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"
+_PROTOCOL = 2  # what torch.save pickles with
 _ENCODE = ("_codecs", "encode")  # what protocol 2 writes bytes with
 
 
@@ -129,3 +133,12 @@ class _Changer:
 
 def _same(one: tuple[object, ...], other: tuple[object, ...]) -> bool:
     return all(mine is its for mine, its in zip(one, other, strict=True))
+
+
+def _told(checkpoint: Checkpoint, edit: Repickle, after: Checkpoint) -> Iterator[Change]:
+    protocol = pickle_protocol(checkpoint.container) or 0
+    newer = protocol > _PROTOCOL
+    yield Change("repickle", ((f"pickle protocol {protocol}", f"protocol {_PROTOCOL}"),) if newer else (), ())
+
+
+REPICKLE = Act(repickle, _told)

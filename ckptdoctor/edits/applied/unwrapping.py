@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Tensor, show_path
 from ckptdoctor.checkpoint.rebuilding import with_tree
 from ckptdoctor.checkpoint.reshaping import derived, mapped
 from ckptdoctor.edits import Unwrap
+from ckptdoctor.edits.applied.act import Act
+from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
 
 
@@ -29,3 +32,10 @@ def unwrapped(tree: Node, classes: tuple[str, ...]) -> Node:
         return derived(node.parts[0], path=node.path)
 
     return mapped(tree, change)
+
+
+def _told(checkpoint: Checkpoint, edit: Unwrap, after: Checkpoint) -> Iterator[Change]:
+    yield Change("unwrap", (), ((sum(each.subclass in edit.classes for each in checkpoint.tensors), "tensor"),))
+
+
+UNWRAP = Act(unwrap, _told)

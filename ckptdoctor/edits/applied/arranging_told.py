@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor, show_path
 from ckptdoctor.edits import Edit, Fill, Fuse, Reshape, Split, Transpose
+from ckptdoctor.edits.applied.optimizers_left import left_behind
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import ENTERING, TENSOR_EDITS, TensorEdit, new_keys, place_of, sources
 
-_KINDS = {
+_KINDS: dict[type, str] = {
     Reshape: "reshape",
     Transpose: "transpose",
     Fill: "fill",
@@ -25,7 +26,7 @@ _KINDS = {
 Pairs = list[tuple[str, str]]
 
 
-def arranging_changes(checkpoint: Checkpoint, run: Sequence[Edit], after: Checkpoint) -> Iterator[Change]:
+def arranging_told(checkpoint: Checkpoint, run: Sequence[Edit], after: Checkpoint) -> Iterator[Change]:
     """What these edits of tensors change in ``checkpoint`` to give ``after``."""
     edits = [edit for edit in run if isinstance(edit, TENSOR_EDITS)]
     wanted = {path for edit in edits for path in [*sources(edit), *_targets(edit)]}
@@ -46,6 +47,7 @@ def arranging_changes(checkpoint: Checkpoint, run: Sequence[Edit], after: Checkp
         pairs = tuple([pair for each in alike for pair in each])
         assert isinstance(place, tuple)
         yield Change(_KINDS[type(edits[0])], pairs, ((len(alike), "tensor"),), place or None)
+    yield from left_behind(checkpoint, run)
 
 
 def _filling(edit: TensorEdit) -> str:

@@ -21,13 +21,12 @@ from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.proof import Origins, Tally, require_bytes
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.formats.compose import dcp
 from ckptdoctor.formats.compose.dcp_flat import Flat, Steps
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.directories.overlay import Overlay
 from ckptdoctor.noun import noun
-from ckptdoctor.prove.same_contents import first_difference
+from ckptdoctor.prove.reopened import read_back, require_right, require_same
 from ckptdoctor.wording import and_more
 from ckptdoctor.writing import Literal, Part, Recipe
 
@@ -143,14 +142,10 @@ def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: 
 
 def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, origins: Origins) -> Tally:
     """How many tensors are ranges of the sources. Raises WriteError for anything unexpected."""
-    try:
-        with closing(Overlay(output, files)) as folder:
-            written = formats.read(folder, formats.examine(folder))
-    except CkptDoctorError as error:
-        raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
-    found = next((note.message for note in written.notes), None) or first_difference(wanted.contents, written)
-    if found is not None:
-        raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
+    with read_back(), closing(Overlay(output, files)) as folder:
+        written = formats.read(folder, formats.examine(folder))
+    require_right(next((note.message for note in written.notes), None))
+    require_same(wanted.contents, written)
     tally = Tally()
     for tensor in written.tensors:
         place = tensor.storage.extent if tensor.storage is not None else None

@@ -13,10 +13,10 @@ from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.errors import RefusedError, WriteError
+from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.formats.outputs import TORCH_ZIP
-from ckptdoctor.prove.same_contents import first_difference
+from ckptdoctor.prove.reopened import read_back, require_same
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
@@ -51,9 +51,8 @@ def _copied(request: ConvertRequest, given: Inputs) -> ConvertReport:
     original = given.checkpoints[0]
 
     def verify(path: str) -> None:
-        found = first_difference(original, formats.open_checkpoint(path))
-        if found is not None:
-            raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
+        with read_back():
+            require_same(original, formats.open_checkpoint(path))
 
     size = given.sources[0].size
     written = publish(

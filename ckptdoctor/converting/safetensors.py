@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, KeyPath
+from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, with_owners
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.proof import Checksums, Origins, Tally, require_bytes
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.errors import CkptDoctorError, WriteError
+from ckptdoctor.errors import WriteError
 from ckptdoctor.formats.compose import safetensors, shards
 from ckptdoctor.formats.compose.safetensors import Entry
 from ckptdoctor.formats.compose.sidecar import sidecar
+from ckptdoctor.prove.reopened import read_back, require_right
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 
 _FORMAT = {"format": "pt"}
@@ -106,10 +107,11 @@ def _metadata(own: Mapping[str, str], tied: Sequence[tuple[str, str]], names: se
 
 
 def _proven(path: str, entries: Sequence[Entry], recipe: Recipe, swapped: bool) -> Tally:
-    written = _reopened(path)
+    with read_back():
+        written = formats.open_checkpoint(path)
     found = {tensor.key: tensor for tensor in written.tensors}
     if found.keys() != {each.name for each in entries} or len(written.tensors) != len(entries):
-        raise WriteError("The output holds other names than were meant, and was thrown away.")
+        require_right("it holds other names")
     origins = Origins(recipe)
     tally = Tally()
     for each in entries:
@@ -119,10 +121,3 @@ def _proven(path: str, entries: Sequence[Entry], recipe: Recipe, swapped: bool) 
         place = got.storage.extent if got.storage is not None else None
         tally += require_bytes(each.tensor, swapped, place, origins)
     return tally
-
-
-def _reopened(path: str) -> Checkpoint:
-    try:
-        return formats.open_checkpoint(path)
-    except CkptDoctorError as error:
-        raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error

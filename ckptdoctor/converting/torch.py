@@ -17,12 +17,11 @@ from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.proof import Origins, as_they_lie, require_stored
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
-from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.formats.compose import torch_zip
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.compose.torch_zip import Storages
 from ckptdoctor.formats.outputs import TORCH_ZIP
-from ckptdoctor.prove.same_contents import first_difference
+from ckptdoctor.prove.reopened import read_back, require_same
 from ckptdoctor.writing import Literal, Part, Recipe, publish_together
 
 _FORMAT = ("format", "pt")
@@ -104,13 +103,9 @@ def _expected(node: Node, storages: Storages, given: Inputs) -> Checkpoint:
 
 def _proven(path: str, expected: Checkpoint, storages: Storages, recipe: Recipe) -> int:
     """How many tensors lie on storages that are no ranges of the sources. Raises WriteError for anything unexpected."""
-    try:
+    with read_back():
         written = formats.open_checkpoint(path)
-    except CkptDoctorError as error:
-        raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
-    found = first_difference(expected, written)
-    if found is not None:
-        raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
+    require_same(expected, written)
     origins = Origins(recipe)
     places = {storage.key: storage.extent for storage in written.storages}
     made = set()

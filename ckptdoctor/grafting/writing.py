@@ -8,9 +8,9 @@ from dataclasses import replace
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.edits.grafts import GraftReport
-from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.grafting.recipe import Healed
+from ckptdoctor.prove.reopened import read_back, require_right
 from ckptdoctor.prove.same_contents import first_difference
 from ckptdoctor.values.alike import alike
 from ckptdoctor.writing import Recipe, publish
@@ -34,14 +34,9 @@ def write(
     assert report.output is not None
 
     def verify(path: str) -> None:
-        try:
-            with formats.opened(path) as (source, container):
-                written = formats.read(source, container)
-                wrong = _wrong((written, source), mine[0], its, healed, donors)
-        except CkptDoctorError as error:
-            raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
-        if wrong is not None:
-            raise WriteError(f"The output is not what was planned, and was thrown away: {wrong}.")
+        with read_back(), formats.opened(path) as (source, container):
+            written = formats.read(source, container)
+            require_right(_wrong((written, source), mine[0], its, healed, donors))
 
     publish(recipe, report.output, force=force, verify=verify, identity=mine[1].identity)
     return replace(report, written=True)

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.diagnose.cures import container_findings
 from ckptdoctor.diagnose.findings import findings_of, worst_first
-from ckptdoctor.errors import CkptDoctorError, WriteError
+from ckptdoctor.errors import WriteError
 from ckptdoctor.facts.globals import is_allowed, modern
 from ckptdoctor.findings import Finding, Proof
 from ckptdoctor.prove.origins import trace
-from ckptdoctor.prove.same_contents import first_difference
+from ckptdoctor.prove.reopened import read_back, require_same
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.rules.registry import all_rules
@@ -21,13 +21,10 @@ from ckptdoctor.rules.registry import all_rules
 
 def verify(path: str, plan: Plan) -> Proof:
     """Examine the complete file at ``path``. Raises WriteError, with the place, when it is not what was planned."""
-    try:
-        container, written, refusal = _reopened(path)
-    except CkptDoctorError as error:
-        raise WriteError(f"The output cannot be read back and was thrown away: {error.message}") from error
-    found = first_difference(plan.expected, written)
-    if found is not None:
-        raise WriteError(f"The output is not what was planned, and was thrown away: {found}.")
+    with read_back(), formats.opened(path) as (source, container):
+        written = formats.read(source, container)
+        refusal = weights_only_refusal(source, container)
+    require_same(plan.expected, written)
     _require_no_new_names(plan.original, written)
     assert plan.recipe is not None
     proof = trace(plan.original, plan.expected, written, plan.recipe, plan.pieces, plan.remade)
@@ -35,11 +32,6 @@ def verify(path: str, plan: Plan) -> Proof:
     _require_cured(plan, findings)
     after = next_step(path, written, findings, refusal)
     return replace(proof, elided=_elided(written), findings=tuple(findings), next=after)
-
-
-def _reopened(path: str) -> tuple[Container, Checkpoint, str]:
-    with formats.opened(path) as (source, container):
-        return container, formats.read(source, container), weights_only_refusal(source, container)
 
 
 def _of_contents(written: Checkpoint, plan: Plan) -> list[Finding]:

@@ -17,7 +17,6 @@ from ckptdoctor.errors import (
     RefusedError,
     UnreadableError,
     UsageError,
-    WriteError,
 )
 from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.formats.compose.shards import index_text
@@ -27,6 +26,7 @@ from ckptdoctor.formats.directories.overlay import Overlay
 from ckptdoctor.formats.directories.unreadable import why, why_closed
 from ckptdoctor.formats.directories.weights import Weights, weights_in
 from ckptdoctor.noun import noun
+from ckptdoctor.prove.reopened import require_right
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.verify import verify
 from ckptdoctor.salvage.checkpoint import Salvage, beside, plan_salvage
@@ -168,8 +168,8 @@ def _require(output: str, name: str, files: dict[str, str], keys: set[str], path
     with closing(Overlay(output, {**files, name: path})) as folder:
         written = formats.read(folder, formats.examine(folder))
     wrong = next((note.message for note in written.notes if note.kind in _WRONG), None)
-    if wrong is not None or {tensor.key for tensor in written.tensors} != keys:
-        raise WriteError(f"The output is not what was meant, and was thrown away: {wrong or 'it holds other keys'}.")
+    other = {tensor.key for tensor in written.tensors} != keys
+    require_right(wrong or ("it holds other keys" if other else None))
 
 
 def _report(folder: _Folder, where: dict[str, str], kept: list[str]) -> SalvageReport:

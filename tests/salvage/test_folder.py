@@ -188,7 +188,7 @@ def test_an_index_that_does_not_fit_is_noticed(tmp_path, monkeypatch):
         return json.dumps({"weight_map": dict.fromkeys(where, NAMES[0])}).encode()
 
     monkeypatch.setattr(salvage_folder, "index_text", wrong)
-    with pytest.raises(WriteError, match="not what was meant"):
+    with pytest.raises(WriteError, match="not what was planned"):
         salvage(str(source))
     assert os.listdir(tmp_path) == ["m"]
 

@@ -18,7 +18,7 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.choosing import doubled, require_torch, restored
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Origins, Tally, require_bytes
+from ckptdoctor.converting.proof import Tally, require_bytes
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.formats.compose import dcp
@@ -28,7 +28,7 @@ from ckptdoctor.formats.directories.overlay import Overlay
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.reopened import read_back, require_right, require_same
 from ckptdoctor.wording import and_more
-from ckptdoctor.writing import Literal, Part, Recipe
+from ckptdoctor.writing import CopiedRanges, Literal, Part, Recipe
 
 _FORMAT = ("format", "pt")
 _EXTRA = "model.extra.json"
@@ -132,7 +132,7 @@ def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: 
         files[dcp.DATA] = path
 
     def verify(path: str) -> None:
-        tallies.append(_proven({**files, dcp.METADATA: path}, request.output, wanted, Origins(made.data)))
+        tallies.append(_proven({**files, dcp.METADATA: path}, request.output, wanted, CopiedRanges(made.data)))
 
     return [
         Part(made.data, os.path.join(request.output, dcp.DATA), keep),
@@ -140,7 +140,7 @@ def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: 
     ]
 
 
-def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, origins: Origins) -> Tally:
+def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, copied: CopiedRanges) -> Tally:
     """How many tensors are ranges of the sources. Raises WriteError for anything unexpected."""
     with read_back(), closing(Overlay(output, files)) as folder:
         written = formats.read(folder, formats.examine(folder))
@@ -149,5 +149,5 @@ def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, origins: Ori
     tally = Tally()
     for tensor in written.tensors:
         place = tensor.storage.extent if tensor.storage is not None else None
-        tally += require_bytes(wanted.originals[tensor.path], wanted.swapped, place, origins)
+        tally += require_bytes(wanted.originals[tensor.path], wanted.swapped, place, copied)
     return tally

@@ -6,10 +6,8 @@ right ones; everything else is compared here, by other code than made it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import accumulate
 from zlib import crc32
 
 from ckptdoctor.checkpoint import Extent, FileSource, Storage, Tensor, progress
@@ -20,7 +18,7 @@ from ckptdoctor.formats.compose.reading import Place, inflated
 from ckptdoctor.formats.compose.strided import elements, segments, turn_of
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.elements import require_elements
-from ckptdoctor.writing import Copy, Generated, Literal, Recipe, Segment
+from ckptdoctor.writing import CopiedRanges, Copy, Generated, Literal, Segment
 
 _WORKERS = 2
 _EVERY = 0.1  # seconds
@@ -45,38 +43,13 @@ class Tally:
         return Tally(self.identical + other.identical, self.remade + other.remade)
 
 
-class Origins:
-    """For every byte of an output: the file and the byte that it is a copy of."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self._recipe = recipe
-        self._starts = [0, *accumulate(segment.length for segment in recipe.segments)]
-
-    def copied_from(self, at: int, wanted: Copy) -> bool:
-        """Whether the bytes from ``at`` on are the range ``wanted``."""
-        origin, length = wanted.offset, wanted.length
-        index = bisect_right(self._starts, at) - 1
-        while length > 0:
-            if index >= len(self._recipe.segments):
-                return False
-            segment, inside = self._recipe.segments[index], at - self._starts[index]
-            if segment.length:
-                file = segment.file or self._recipe.source if isinstance(segment, Copy) else None
-                if not isinstance(segment, Copy) or file != wanted.file or segment.offset + inside != origin:
-                    return False
-                step = min(length, segment.length - inside)
-                at, origin, length = at + step, origin + step, length - step
-            index += 1
-        return True
-
-
-def require_bytes(tensor: Tensor, swapped: bool, place: Extent | None, origins: Origins) -> Tally:
+def require_bytes(tensor: Tensor, swapped: bool, place: Extent | None, copied: CopiedRanges) -> Tally:
     """Raises WriteError unless the bytes at ``place`` of the output are the elements of ``tensor`` in C order."""
     wanted = segments(tensor, swapped)
     if sum(each.length for each in wanted) != (0 if place is None else place.length):
         raise _wrong(tensor.key)
     found = as_they_lie(tensor, swapped) if any(isinstance(each, Generated) for each in wanted) else None
-    made = require_stored(wanted, found, place, origins, tensor.key)
+    made = require_stored(wanted, found, place, copied, tensor.key)
     return Tally(remade=1) if made else Tally(identical=1)
 
 
@@ -89,7 +62,7 @@ def as_they_lie(tensor: Tensor, swapped: bool) -> Direct | None:
 
 
 def require_stored(
-    wanted: Sequence[Segment], found: Direct | None, place: Extent | None, origins: Origins, name: str = ""
+    wanted: Sequence[Segment], found: Direct | None, place: Extent | None, copied: CopiedRanges, name: str = ""
 ) -> bool:
     """Raises WriteError unless the bytes at ``place`` are these; whether some of them are made, and not copied.
 
@@ -100,14 +73,14 @@ def require_stored(
     at = place.offset if place is not None else 0
     for each in wanted:
         if place is not None:
-            _require(each, found, Extent(place.file, at, each.length), origins, name)
+            _require(each, found, Extent(place.file, at, each.length), copied, name)
         at += each.length
     return any(isinstance(each, Generated) for each in wanted)
 
 
-def _require(wanted: Segment, found: Direct | None, place: Extent, origins: Origins, name: str) -> None:
+def _require(wanted: Segment, found: Direct | None, place: Extent, copied: CopiedRanges, name: str) -> None:
     if isinstance(wanted, Copy):
-        if not origins.copied_from(place.offset, wanted):
+        if not copied.copied_from(place.offset, wanted):
             raise _wrong(name)
         progress.advance(wanted.length)
     elif isinstance(wanted, Generated) and found is not None:

@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, with_owners
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Checksums, Origins, Tally, require_bytes
+from ckptdoctor.converting.proof import Checksums, Tally, require_bytes
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import WriteError
@@ -19,7 +19,7 @@ from ckptdoctor.formats.compose import safetensors, shards
 from ckptdoctor.formats.compose.safetensors import Entry
 from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.prove.reopened import read_back, require_right
-from ckptdoctor.writing import Literal, Part, Recipe, publish_together
+from ckptdoctor.writing import CopiedRanges, Literal, Part, Recipe, publish_together
 
 _FORMAT = {"format": "pt"}
 
@@ -112,12 +112,12 @@ def _proven(path: str, entries: Sequence[Entry], recipe: Recipe, swapped: bool) 
     found = {tensor.key: tensor for tensor in written.tensors}
     if found.keys() != {each.name for each in entries} or len(written.tensors) != len(entries):
         require_right("it holds other names")
-    origins = Origins(recipe)
+    copied = CopiedRanges(recipe)
     tally = Tally()
     for each in entries:
         got = found[each.name]
         if got.dtype.safetensors != safetensors.code_of(each.tensor) or got.shape != safetensors.shape_of(each.tensor):
             raise WriteError(f"{each.name} of the output has another dtype or shape; it was thrown away.")
         place = got.storage.extent if got.storage is not None else None
-        tally += require_bytes(each.tensor, swapped, place, origins)
+        tally += require_bytes(each.tensor, swapped, place, copied)
     return tally

@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.choosing import require_torch, restored
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Origins, as_they_lie, require_stored
+from ckptdoctor.converting.proof import as_they_lie, require_stored
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.formats.compose import torch_zip
@@ -22,7 +22,7 @@ from ckptdoctor.formats.compose.sidecar import sidecar
 from ckptdoctor.formats.compose.torch_zip import Storages
 from ckptdoctor.formats.outputs import TORCH_ZIP
 from ckptdoctor.prove.reopened import read_back, require_same
-from ckptdoctor.writing import Literal, Part, Recipe, publish_together
+from ckptdoctor.writing import CopiedRanges, Literal, Part, Recipe, publish_together
 
 _FORMAT = ("format", "pt")
 
@@ -106,11 +106,11 @@ def _proven(path: str, expected: Checkpoint, storages: Storages, recipe: Recipe)
     with read_back():
         written = formats.open_checkpoint(path)
     require_same(expected, written)
-    origins = Origins(recipe)
+    copied = CopiedRanges(recipe)
     places = {storage.key: storage.extent for storage in written.storages}
     made = set()
     for each in storages.found:
         direct = as_they_lie(each.pieces, swapped=False) if each.pieces is not None else None
-        if require_stored(each.data, direct, places.get(each.key), origins):
+        if require_stored(each.data, direct, places.get(each.key), copied):
             made.add(each.key)
     return sum(each.storage is not None and each.storage.key in made for each in expected.tensors)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Mapping
-from itertools import accumulate
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Storage, progress
 from ckptdoctor.edits.applied.compacting import Piece
@@ -13,7 +11,7 @@ from ckptdoctor.errors import WriteError
 from ckptdoctor.findings import Proof
 from ckptdoctor.prove.elements import require_elements
 from ckptdoctor.prove.same_contents import storage_pairs
-from ckptdoctor.writing import Copy, Recipe
+from ckptdoctor.writing import CopiedRanges, Copy, Recipe
 
 
 def trace(
@@ -33,17 +31,17 @@ def trace(
     and that got another key are counted, but not as proven. Raises WriteError, with the storage, when its bytes come
     from anywhere else than they must.
     """
-    origins = _Origins(recipe)
+    copied = CopiedRanges(recipe)
     originals = {storage.key: storage for storage in original.storages}
     by_place = {each.extent.offset: each for each in original.storages if each.extent is not None}
     pairs = storage_pairs(wanted, written)
     counts = dict.fromkeys(("identical", "shrunk", "remade", "inflated", "computed"), 0)
     for storage in written.storages:
         if storage.key not in pairs and storage.extent is not None and storage.extent.length:
-            source = origins.source(storage.extent.offset)
+            source = copied.source(storage.extent.offset)
             there = by_place.get(source) if source is not None else None
             if there is not None and there.extent is not None:
-                _require(origins, storage, there, ((0, there.extent.length),))
+                _require(copied, storage, there, ((0, there.extent.length),))
                 counts["identical"] += there.key == storage.key
                 continue
         key = pairs.get(storage.key, storage.key)
@@ -56,7 +54,7 @@ def trace(
             counts[kind] += _is_remade(made, originals, storage)
         elif storage.extent is not None and old.extent is not None:
             kept = pieces.get(key, ((0, old.extent.length),))
-            _require(origins, storage, old, kept)
+            _require(copied, storage, old, kept)
             progress.advance(storage.extent.length)
             counts["identical" if kept == ((0, old.extent.length),) else "shrunk"] += 1
     return Proof(
@@ -69,43 +67,14 @@ def trace(
     )
 
 
-class _Origins:
-    """For every byte of the output: the byte of the original that it is a copy of."""
-
-    def __init__(self, recipe: Recipe) -> None:
-        self._segments = recipe.segments
-        self._starts = [0, *accumulate(segment.length for segment in recipe.segments)]
-
-    def source(self, at: int) -> int | None:
-        """The byte of the original that the output's byte ``at`` is a copy of; None where it was made anew."""
-        index = bisect_right(self._starts, at) - 1
-        segment = self._segments[index] if index < len(self._segments) else None
-        return segment.offset + at - self._starts[index] if isinstance(segment, Copy) else None
-
-    def copied_from(self, at: int, length: int, origin: int) -> bool:
-        """Whether ``length`` bytes of the output are those that begin at ``origin`` in the original."""
-        index = bisect_right(self._starts, at) - 1
-        while length > 0:
-            if index >= len(self._segments):
-                return False
-            segment, inside = self._segments[index], at - self._starts[index]
-            if segment.length:
-                if not isinstance(segment, Copy) or segment.offset + inside != origin:
-                    return False
-                step = min(length, segment.length - inside)
-                at, origin, length = at + step, origin + step, length - step
-            index += 1
-        return True
-
-
-def _require(origins: _Origins, storage: Storage, old: Storage, pieces: tuple[Piece, ...]) -> None:
+def _require(copied: CopiedRanges, storage: Storage, old: Storage, pieces: tuple[Piece, ...]) -> None:
     assert storage.extent is not None
     assert old.extent is not None
     at = storage.extent.offset
     if storage.extent.length != sum(length for _, length in pieces):
         raise WriteError(f"Storage {storage.key} of the output has a wrong length; it was thrown away.")
     for start, length in pieces:
-        if not origins.copied_from(at, length, old.extent.offset + start):
+        if not copied.copied_from(at, Copy(old.extent.offset + start, length)):
             raise WriteError(
                 f"Storage {storage.key} of the output is not storage {old.key} of the original; it was thrown away."
             )

@@ -7,12 +7,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
+from ckptdoctor.writing.recipe import CopiedRanges, Copy, Generated, Literal, Recipe, Segment
 
 if TYPE_CHECKING:
     from ckptdoctor.writing.publishing import Part, Written, publish, publish_together
 
-__all__ = ["Copy", "Generated", "Literal", "Part", "Recipe", "Segment", "Written", "publish", "publish_together"]
+__all__ = [
+    "CopiedRanges",
+    "Copy",
+    "Generated",
+    "Literal",
+    "Part",
+    "Recipe",
+    "Segment",
+    "Written",
+    "publish",
+    "publish_together",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Union
 
 from ckptdoctor.noun import noun
@@ -56,3 +58,35 @@ class Recipe:
     def new_bytes(self) -> int:
         """Bytes of the output that are not copied from the original."""
         return sum(segment.length for segment in self.segments if not isinstance(segment, Copy))
+
+
+class CopiedRanges:
+    """For every byte of an output: the file and the byte that it is a copy of."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        self._recipe = recipe
+        self._starts = [0, *accumulate(segment.length for segment in recipe.segments)]
+
+    def source(self, at: int) -> int | None:
+        """The byte of a source that the output's byte ``at`` is a copy of; None where it was made anew."""
+        index = bisect_right(self._starts, at) - 1
+        segment = self._recipe.segments[index] if index < len(self._recipe.segments) else None
+        return segment.offset + at - self._starts[index] if isinstance(segment, Copy) else None
+
+    def copied_from(self, at: int, wanted: Copy) -> bool:
+        """Whether the bytes from ``at`` on are the range ``wanted``."""
+        file, origin, length = wanted.file or self._recipe.source, wanted.offset, wanted.length
+        index = bisect_right(self._starts, at) - 1
+        while length > 0:
+            if index >= len(self._recipe.segments):
+                return False
+            segment, inside = self._recipe.segments[index], at - self._starts[index]
+            if segment.length:
+                if not isinstance(segment, Copy) or (segment.file or self._recipe.source) != file:
+                    return False
+                if segment.offset + inside != origin:
+                    return False
+                step = min(length, segment.length - inside)
+                at, origin, length = at + step, origin + step, length - step
+            index += 1
+        return True

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from weakref import WeakSet
 
-from ckptdoctor.checkpoint import FileSource, NoteKind, Source
+from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
 from ckptdoctor.edits import Convert, Repickle
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError, UnprovenError
 from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages, Place, claims_of
 from ckptdoctor.formats.torch_legacy.stream import NAMES, Stream, read_stream
-from ckptdoctor.formats.torch_objects import Contents, StoragePlan, change, interpret
+from ckptdoctor.formats.torch_objects import StoragePlan, change, storages_in
 from ckptdoctor.formats.torch_objects.for_zip import prepare_for_zip
 from ckptdoctor.formats.torch_objects.plain_values import from_plain
 from ckptdoctor.formats.torch_objects.plans import Numbering, ReadStorage
@@ -45,22 +45,22 @@ def rewrite(source: Source, wanted: Wanted) -> Recipe:
     broken = next((note for note in table.notes if note.kind in _BROKEN), None)
     if broken is not None and source not in _salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {broken.message}.")
-    contents = interpret(stream.saved, table, "", whole=True)
+    storages = storages_in(stream.saved, table, "")
     if any(isinstance(each, Convert) for each in wanted.edits):
-        return converted(source, stream, table, contents, wanted)
+        return converted(source, stream, table, storages, wanted)
     if any(isinstance(each, Repickle) for each in wanted.edits):
         raise RefusedError(
             "The old format is several pickles, which belong together; repair the file with --select C105 first, which "
             "makes it an archive."
         )
-    plans = change(stream.saved, contents, wanted, renumber=Numbering.KEPT).storages
+    plans = change(stream.saved, storages, wanted, renumber=Numbering.KEPT).storages
     if any(plan.new for plan in plans):
         raise RefusedError(
             "Only an archive can get new storages; repair the file with --select C105 first, which makes it one."
         )
     if broken is not None:
         _require_whole_storages(plans, table)
-    segments: list[Segment] = [Literal(_pickles(stream, table, plans, contents))]
+    segments: list[Segment] = [Literal(_pickles(stream, table, plans))]
     claims = claims_of(stream)  # as the edits left them
     for plan in _in_file_order(plans, table):
         claim = claims.get(plan.key)
@@ -89,7 +89,7 @@ def proven(source: Source) -> Stream:
     return stream
 
 
-def _pickles(stream: Stream, table: LegacyStorages, plans: Sequence[StoragePlan], contents: Contents) -> bytes:
+def _pickles(stream: Stream, table: LegacyStorages, plans: Sequence[StoragePlan]) -> bytes:
     """Everything before the storages; the list of their keys is written anew when other storages follow."""
     keys = stream.pickles[4]
     names = [plan.key for plan in _in_file_order(plans, table)]
@@ -140,7 +140,9 @@ _FOLDER = "archive"
 _CHUNK = 1 << 20
 
 
-def converted(source: Source, stream: Stream, table: LegacyStorages, contents: Contents, wanted: Wanted) -> Recipe:
+def converted(
+    source: Source, stream: Stream, table: LegacyStorages, storages: Sequence[Storage], wanted: Wanted
+) -> Recipe:
     """How to write what is wanted as an archive. Every value is read for its checksum.
 
     Raises RefusedError when another container than "torch zip" is asked for, or something has no place in it.
@@ -151,7 +153,7 @@ def converted(source: Source, stream: Stream, table: LegacyStorages, contents: C
     if other is not None:
         raise RefusedError(f"A legacy torch file can become a torch zip file, but not {other}.")
     prepare_for_zip(stream.saved)
-    plans = change(stream.saved, contents, wanted, renumber=Numbering.ALWAYS).storages
+    plans = change(stream.saved, storages, wanted, renumber=Numbering.ALWAYS).storages
     head = encode(stream.saved)
     items = [_word("data.pkl", head), _word(".format_version", b"1")]
     items += [_word(".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), _word("byteorder", b"little")]

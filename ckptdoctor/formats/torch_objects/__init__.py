@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ckptdoctor.formats.torch_objects.contents import Contents, StorageTable
-from ckptdoctor.formats.torch_objects.interpret import interpret
+from ckptdoctor.formats.torch_objects.interpret import interpret, storages_in
 from ckptdoctor.formats.torch_objects.plans import Edited, Numbering, StoragePlan
 
 if TYPE_CHECKING:  # what only repairs need is not loaded to check a file
+    from ckptdoctor.checkpoint import Storage
     from ckptdoctor.edits.applied.wanted import Wanted
     from ckptdoctor.pickles import Pickle
 
-__all__ = ["Contents", "Edited", "Numbering", "StoragePlan", "StorageTable", "change", "interpret"]
+__all__ = ["Contents", "Edited", "Numbering", "StoragePlan", "StorageTable", "change", "interpret", "storages_in"]
 
 
-def change(pickle: Pickle, contents: Contents, wanted: Wanted, *, renumber: Numbering = Numbering.AS_NEEDED) -> Edited:
+def change(
+    pickle: Pickle, storages: Sequence[Storage], wanted: Wanted, *, renumber: Numbering = Numbering.AS_NEEDED
+) -> Edited:
     """Let the graph of ``pickle`` say what is wanted: see ``torch_objects.reconcile``, which only repairs import."""
     from ckptdoctor.formats.torch_objects.reconcile import reconcile
 
-    return reconcile(pickle, contents, wanted, renumber=renumber)
+    return reconcile(pickle, storages, wanted, renumber=renumber)

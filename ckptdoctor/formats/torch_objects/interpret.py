@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ckptdoctor.checkpoint import GlobalName, Note, NoteKind
+from ckptdoctor.checkpoint import GlobalName, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch_objects.contents import Contents, StorageTable
 from ckptdoctor.formats.torch_objects.makers import REACHING
@@ -16,17 +16,21 @@ from ckptdoctor.pickles.graph import Global, GlobalUse, Made, Pickle, Text, Tupl
 from ckptdoctor.wording import plural
 
 
-def interpret(pickle: Pickle, storages: StorageTable, member: str, *, whole: bool = False) -> Contents:
-    """What the pickle in ``member`` describes. Whatever it claims, this raises nothing: oddities become notes.
+def storages_in(pickle: Pickle, storages: StorageTable, member: str) -> tuple[Storage, ...]:
+    """Every storage that the pickle in ``member`` names, in its order, also where nothing that is shown uses it."""
+    registry = Registry(storages, member)
+    registry.complete(storage_references(pickle.root))
+    return registry.storages
 
-    ``whole``: look every storage up, also where nothing that is shown uses it. What is written again needs them all.
-    """
+
+def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
+    """What the pickle in ``member`` describes. Whatever it claims, this raises nothing: oddities become notes."""
     registry = Registry(storages, member)
     reader = TensorReader(registry, member, pickle.opcodes + INNER_READS)
     builder = TreeBuilder(pickle, reader, member)
     tree = builder.build()
     shown = len(registry.storages)
-    if whole or builder.incomplete or reader.hidden or reader.notes or pickle.discards:
+    if builder.incomplete or reader.hidden or reader.notes or pickle.discards:
         registry.complete(storage_references(pickle.root))
     read_unseen(reader, pickle)
     unseen = len(registry.storages) - shown

@@ -10,13 +10,12 @@ from dataclasses import replace
 from functools import cached_property
 
 from ckptdoctor import checkpoint as nouns
-from ckptdoctor.checkpoint import KeyPath, Node, Part, Tensor, show_path
+from ckptdoctor.checkpoint import KeyPath, Node, Part, Storage, Tensor, show_path
 from ckptdoctor.checkpoint.reshaping import source_of
 from ckptdoctor.edits import Convert, Repickle, SetMetadata, TextMetadata, Truncate, WriteIndex
 from ckptdoctor.edits.applied.repickling import repickle as repickled
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.torch_objects.contents import Contents
 from ckptdoctor.formats.torch_objects.detach import Detacher
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.move_to_cpu import move_to_cpu
@@ -48,12 +47,12 @@ from ckptdoctor.pickles.graph import Made, Pickle, Text, Tuple, Value
 
 
 def reconcile(
-    pickle: Pickle, contents: Contents, wanted: Wanted, *, renumber: Numbering = Numbering.AS_NEEDED
+    pickle: Pickle, storages: Sequence[Storage], wanted: Wanted, *, renumber: Numbering = Numbering.AS_NEEDED
 ) -> Edited:
     """Let the graph of ``pickle`` say what is wanted, in place.
 
-    ``renumber`` says when storages get new keys. Raises RefusedError, naming the key path, for what cannot be said in
-    a pickle; the graph is then of no further use.
+    ``storages`` are all that the pickle names; ``renumber`` says when they get new keys. Raises RefusedError, naming
+    the key path, for what cannot be said in a pickle; the graph is then of no further use.
     """
     _require_contents_alone(wanted)
     graph = GraphEdit(pickle)
@@ -62,15 +61,15 @@ def reconcile(
         if isinstance(edit, Repickle):  # protocols are in no noun
             repickle(graph, edit)
             before = repickled(before, edit)
-    storages = NewStorages(graph, contents.storages, wanted)
+    edited = NewStorages(graph, storages, wanted)
     places = Places(before.tree)
     found = list(tree_changes(before.tree, wanted.contents.tree, places))
-    _before_the_rest(graph, storages, wanted)
+    _before_the_rest(graph, edited, wanted)
     if found:
-        _Reconciler(graph, storages, places, found).bring_about()
-    storages.shrink()
+        _Reconciler(graph, edited, places, found).bring_about()
+    edited.shrink()
     graph.rejoin()
-    plans = storages.finish(renumber)
+    plans = edited.finish(renumber)
     graph.close()
     return Edited(plans)
 

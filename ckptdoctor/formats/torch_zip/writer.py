@@ -16,7 +16,7 @@ from ckptdoctor.edits import Cast
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm
 from ckptdoctor.errors import RefusedError, UnprovenError
-from ckptdoctor.formats.torch_objects import StoragePlan, change, interpret
+from ckptdoctor.formats.torch_objects import StoragePlan, change, storages_in
 from ckptdoctor.formats.torch_objects.plans import ReadStorage
 from ckptdoctor.formats.torch_zip import structs
 from ckptdoctor.formats.torch_zip.data import CHUNK, check_readable, chunks
@@ -48,10 +48,10 @@ def rewrite(source: Source, wanted: Wanted) -> Recipe:
     record = pickle_record(directory)
     data, pickle = _proven(source, record)
     table = ZipStorages(source.file, directory)
-    contents = interpret(pickle, table, shown(record.name), whole=True)
+    storages = storages_in(pickle, table, shown(record.name))
     if table.notes and not directory.salvaged:
         raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
-    plans = change(pickle, contents, wanted).storages
+    plans = change(pickle, storages, wanted).storages
     big_endian = wanted.original.big_endian
     computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
     if computed and big_endian:
@@ -61,7 +61,7 @@ def rewrite(source: Source, wanted: Wanted) -> Recipe:
     new = encode(pickle) + data[pickle.end :]
     crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
     head = Item(record.name, len(new), crc, (Literal(new),))
-    old_keys = {storage.key for storage in contents.storages}
+    old_keys = {storage.key for storage in storages}
     items, alignment = _items(source, directory, head, plans, old_keys)
     return Recipe(source.file, bridged(lay_out(items, alignment), source))
 

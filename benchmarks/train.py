@@ -24,10 +24,9 @@ from ckptdoctor.trainer.data.dataset import prepared
 from ckptdoctor.trainer.data.load import load
 from ckptdoctor.trainer.launch.launcher import launch
 from ckptdoctor.trainer.launch.stopping import StopRequest
-from ckptdoctor.trainer.loop import Run, train_epoch
-from ckptdoctor.trainer.meter import Meter
-from ckptdoctor.trainer.networks.build import build
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.loop import Meter, Run, train_epoch
+from ckptdoctor.trainer.networks import build
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.strategies.make import make
 from ckptdoctor.trainer.team import Team
 

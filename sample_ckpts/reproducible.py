@@ -32,8 +32,7 @@ from ckptdoctor.trainer.launch.stopping import StopRequest
 from ckptdoctor.trainer.launch.world import join
 from ckptdoctor.trainer.loop import Run
 from ckptdoctor.trainer.loop import train as train_loop
-from ckptdoctor.trainer.snapshot.folders import TRUTH, newest
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import TRUTH, Position, newest
 from ckptdoctor.trainer.snapshot.seeding import seed_everything
 from ckptdoctor.trainer.strategies.strategy import Strategy
 from ckptdoctor.trainer.team import Team

@@ -21,10 +21,10 @@ from ckptdoctor.trainer.data.dataset import Dataset, Split
 from ckptdoctor.trainer.data.load import load
 from ckptdoctor.trainer.events import Event, StepDone
 from ckptdoctor.trainer.launch.stopping import StopRequest
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.networks import build
 from ckptdoctor.trainer.strategies.data_parallel import DataParallel
 from ckptdoctor.trainer.strategies.make import BY_NAME
-from ckptdoctor.trainer.strategies.single import Single
+from ckptdoctor.trainer.strategies.module_strategy import Single
 from ckptdoctor.trainer.team import Team
 
 Codes = tuple[str, ...]

@@ -17,10 +17,9 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.networks.foonet import FooNet
-from ckptdoctor.trainer.networks.resnet import ResNet
+from ckptdoctor.trainer.networks import FooNet, ResNet
 from ckptdoctor.trainer.run import start
-from ckptdoctor.trainer.snapshot.tagging import saving_with_tag
+from ckptdoctor.trainer.snapshot.training import saving_with_tag
 from tests.commands import run
 from tests.rounding import difference
 

@@ -1,14 +1,16 @@
-"""Which choices go together. Asked before anything starts, so that nobody waits for a run that cannot be.
+"""The choices of a run are checked before anything starts, so that nobody waits for a run that cannot be.
 
-How many replicas there can be depends on the devices: ``devices.check_world_size`` knows.
+How many replicas there can be depends on the devices: ``devices.check_world_size`` knows. Nothing here needs torch.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Iterator
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import MICRO_SHARDS, Config
+from ckptdoctor.trainer.config import MICRO_SHARDS, SAVES, Config
 
 
 def check(config: Config) -> None:
@@ -101,3 +103,39 @@ def _extras(config: Config) -> Iterator[str]:
         yield "--compile"
     if config.ema:
         yield "--ema"
+
+
+_NO_WHOLE = {
+    "manual": "it trains bare tensors, and there is no module to pickle",
+}
+
+
+def check_styles(config: Config) -> None:
+    """Raise UsageError for a style that this run cannot write, or a device tag that nobody would write."""
+    for name in config.save:
+        if name not in SAVES:
+            raise UsageError(f"--save {name} is no way of saving; there are {', '.join(SAVES)}.")
+    if "whole" in config.save and config.strategy in _NO_WHOLE:
+        reason = _NO_WHOLE[config.strategy]
+        raise UsageError(f"--save whole goes with any strategy but {config.strategy}: {reason}; take --save plain.")
+    if "safetensors" in config.save and importlib.util.find_spec("safetensors") is None:
+        raise UsageError("--save safetensors needs the package of that name: pip install safetensors.")
+    if config.tag_device is not None:
+        check_tag(config.tag_device)
+
+
+WITHOUT_STORAGE = frozenset({"xla", "maia", "mtia"})
+"""Backends whose tensors have no storage to tag (torch.Tensor._reduce_ex_internal)."""
+
+# backends that torch.save has written tags of: torch's own and those of plug-ins (Ascend, Cambricon, Moore Threads …)
+_INDEXED = ("cuda", "xpu", "hpu", "npu", "mlu", "musa", "gcu", "privateuseone", *sorted(WITHOUT_STORAGE))
+_TAG = re.compile(rf"cpu|mps|(?:{'|'.join(_INDEXED)})(?::(?:0|[1-9]\d{{0,2}}))?")
+
+
+def check_tag(tag: str) -> None:
+    """Raise UsageError unless ``tag`` is one that torch.save writes somewhere."""
+    if not _TAG.fullmatch(tag) or tag in WITHOUT_STORAGE:
+        raise UsageError(
+            f"--tag-device {tag} is no device that torch.save writes: use cpu, cuda, cuda:N, mps, xla:N"
+            " or another backend's, such as npu:0 or hpu."
+        )

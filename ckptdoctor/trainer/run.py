@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.checks import check
+from ckptdoctor.trainer.checks import check, check_styles
 from ckptdoctor.trainer.config import PROCESSES, Config
 from ckptdoctor.trainer.data.load import load
 from ckptdoctor.trainer.devices import check_world_size
@@ -16,13 +16,11 @@ from ckptdoctor.trainer.launch.stopping import StopRequest
 from ckptdoctor.trainer.launch.variables import Place, place
 from ckptdoctor.trainer.launch.world import join
 from ckptdoctor.trainer.loop import Run, train
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.networks import build
 from ckptdoctor.trainer.progress.report import listener
-from ckptdoctor.trainer.snapshot.folders import newest, sweep
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position, newest, sweep
 from ckptdoctor.trainer.snapshot.resume import must_fit, read, restore
 from ckptdoctor.trainer.snapshot.seeding import seed_everything
-from ckptdoctor.trainer.snapshot.styles.check import check_styles
 from ckptdoctor.trainer.team import Team
 
 

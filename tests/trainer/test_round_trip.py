@@ -16,7 +16,7 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from ckptdoctor.cli.main import run as ckptdoctor
 from ckptdoctor.trainer.config import SAVES, Config
 from ckptdoctor.trainer.data.load import load as load_data
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.networks import build
 from tests.trainer.runs import carried_out
 
 NAMES = {

@@ -18,8 +18,7 @@ import torch
 
 from ckptdoctor.errors import DamagedError, TruncatedError, UnreadableError, UsageError
 from ckptdoctor.trainer.data.dataset import Dataset, Split
-from ckptdoctor.trainer.data.published import PUBLISHED, locate, spelled
-from ckptdoctor.trainer.data.reading import CHUNK, Source, as_tensor, opened
+from ckptdoctor.trainer.data.files import CHUNK, PUBLISHED, Source, as_tensor, locate, opened, spelled
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 META = "batches.meta.txt"

@@ -12,8 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ckptdoctor.trainer.data.dataset import Dataset, Split
-from ckptdoctor.trainer.data.seeding import generator
+from ckptdoctor.trainer.data.dataset import Dataset, Split, generator
 
 TRAIN, TEST = 10_000, 2_000
 SIDE = 28

@@ -1,4 +1,4 @@
-"""The kinds of device: "cpu", "cuda", "mps", "xla"; which are here, and why the others are not."""
+"""The kinds of device, "cpu", "cuda", "mps" and "xla": which are here, and why the others are not."""
 
 from __future__ import annotations
 
@@ -123,3 +123,26 @@ def _no_mps() -> str | None:
     if not torch.backends.mps.is_built():
         return f"this torch ({torch.__version__}) is built without MPS, which is for Macs with Apple silicon"
     return "this Mac has no GPU that MPS can use, or its macOS is too old for this torch; update macOS"
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until ``device`` has done all that it was given: a clock that is read too early measures nothing.
+
+    A call such as ``loss.backward()`` only puts kernels into the queue of a GPU and returns. The CPU has no queue.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+    elif device.type == "xla":
+        xla.cut()
+        xla.wait()
+
+
+def finish_step(device: torch.device) -> None:
+    """Mark the end of a training step. XLA compiles and runs what came since the last mark; others need none.
+
+    Without the mark the graph of a step would grow into that of an epoch before anything ran.
+    """
+    if device.type == "xla":
+        xla.cut()

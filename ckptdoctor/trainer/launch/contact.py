@@ -16,8 +16,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ckptdoctor.errors import TrainingError
-from ckptdoctor.trainer.launch.positions import Position
-from ckptdoctor.trainer.launch.sentences import GOES_ON, ranks, seconds
+from ckptdoctor.trainer.launch.positions import RankPosition
+from ckptdoctor.trainer.launch.reports import GOES_ON, ranks, seconds
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # documented, but missing in its __all__
@@ -55,7 +55,7 @@ def says_lost_contact(text: str) -> bool:
 
 
 def lost_contact(
-    error: BaseException, place: Place, store: Store | None, waited: float, position: Position
+    error: BaseException, place: Place, store: Store | None, waited: float, position: RankPosition
 ) -> LostContactError:
     """The sentence that a survivor ends with. Where no launcher watches, it names who is missing."""
     timed_out = any(_says(each, _TIMED_OUT) for each in _chain(error))

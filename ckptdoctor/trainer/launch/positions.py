@@ -15,7 +15,7 @@ _SLOT = struct.Struct("QQ")
 
 
 @dataclass(frozen=True)
-class Position:
+class RankPosition:
     """The step a rank is in. Both count from 1; 0 is before the first."""
 
     epoch: int = 0
@@ -42,9 +42,9 @@ class PositionBoard:
         """Put up where a rank is."""
         _SLOT.pack_into(self._memory, rank * _SLOT.size, epoch, step)
 
-    def read(self, rank: int) -> Position:
+    def read(self, rank: int) -> RankPosition:
         """Where a rank was last."""
-        return Position(*_SLOT.unpack_from(self._memory, rank * _SLOT.size))
+        return RankPosition(*_SLOT.unpack_from(self._memory, rank * _SLOT.size))
 
     def close(self) -> None:
         """Give the mapping back."""
@@ -72,9 +72,9 @@ def report_position(epoch: int, step: int) -> None:
         _REPORTER.board.write(_REPORTER.rank, epoch, step)
 
 
-def current_position() -> Position:
+def current_position() -> RankPosition:
     """What was reported last in this process."""
-    return Position(_REPORTER.epoch, _REPORTER.step)
+    return RankPosition(_REPORTER.epoch, _REPORTER.step)
 
 
 def show_on(board: PositionBoard | None, rank: int = 0) -> None:

@@ -84,7 +84,7 @@ class Ranks:
         self.start = start
         self.all: list[Rank] = []
         self.board = PositionBoard(start.folder / "positions")
-        # each rank has a pipe of its own: the signal a pipe sends when it closes has one receiver, see lifeline.py
+        # each rank has a pipe of its own: the signal a pipe sends when it closes has one receiver, see worker.py
         self._pipes: list[int] = []
 
     def __enter__(self) -> Ranks:

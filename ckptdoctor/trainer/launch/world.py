@@ -26,7 +26,7 @@ from ckptdoctor.trainer import devices
 from ckptdoctor.trainer.config import PROCESSES, Config
 from ckptdoctor.trainer.launch.contact import LostContactError, gather, is_lost_contact, lost_contact
 from ckptdoctor.trainer.launch.positions import current_position
-from ckptdoctor.trainer.launch.sentences import JOINING, patience
+from ckptdoctor.trainer.launch.reports import JOINING, patience
 from ckptdoctor.trainer.launch.variables import Place
 from ckptdoctor.trainer.team import Team
 

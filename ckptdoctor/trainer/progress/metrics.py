@@ -5,15 +5,38 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
 from math import isfinite
 from types import TracebackType
 from typing import Any
 
-from ckptdoctor.errors import DamagedError, UnreadableError
+from ckptdoctor.errors import DamagedError, UnreadableError, WriteError
 from ckptdoctor.trainer.events import Event, StepDone
-from ckptdoctor.trainer.progress.files import refused, replace
+
+
+def replace(path: str, data: bytes) -> None:
+    """Give ``path`` these contents, in one step that a crash cannot split. Raises WriteError."""
+    temporary = f"{path}.partial"
+    try:
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            with suppress(FileNotFoundError):  # it has got its name
+                os.unlink(temporary)
+    except OSError as error:
+        raise refused(path, error) from error
+
+
+def refused(path: str, error: OSError) -> WriteError:
+    """What to say when a file of the run cannot be written."""
+    return WriteError(f"{path} cannot be written: {error.strerror}. Make room, or choose another --out.")
+
 
 Record = dict[str, Any]
 

@@ -6,10 +6,12 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
+from ckptdoctor.report.shell import quote
 from ckptdoctor.trainer.config import PROCESSES, Config
 from ckptdoctor.trainer.events import Ended, EpochDone, Saved, Started, StepDone
 from ckptdoctor.trainer.progress.story import Story
-from ckptdoctor.trainer.progress.text import percent, plural, shell_word
+from ckptdoctor.trainer.progress.text import percent
+from ckptdoctor.wording import plural
 
 _HANDFUL = 4
 """So many replicas are named one by one."""
@@ -101,7 +103,7 @@ def _ending(event: Ended, story: Story) -> Iterator[tuple[str, str]]:
     yield "checkpoints", story.saved[-1] + (f" and {len(story.saved) - 1:,} before it" if story.saved[1:] else "")
     if story.epochs:
         yield "curves", os.path.join(config.out, "curves.html")
-    yield "check it", f"ckptdoctor check {shell_word(story.saved[-1])}"
+    yield "check it", f"ckptdoctor check {quote(story.saved[-1])}"
     if event.interrupted is not None:
         yield "go on", "the same command with --resume"
 

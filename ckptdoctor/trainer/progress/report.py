@@ -11,9 +11,8 @@ from typing import TextIO
 
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.events import EpochDone, Event, Listener, Started, StepDone
-from ckptdoctor.trainer.progress.curves import write
-from ckptdoctor.trainer.progress.files import refused
-from ckptdoctor.trainer.progress.metrics import MetricsLog
+from ckptdoctor.trainer.progress.metrics import MetricsLog, refused
+from ckptdoctor.trainer.progress.page import write
 
 _SHARE = 20
 """The page of curves is not written again before this many times the time that writing it took has passed."""
@@ -61,8 +60,7 @@ class _Report:
 
     def _open(self, event: Started) -> None:
         # only one rank needs rich
-        from ckptdoctor.trainer.progress.console import console
-        from ckptdoctor.trainer.progress.terminal import Terminal
+        from ckptdoctor.trainer.progress.terminal import Terminal, console
 
         path = os.path.join(self._config.out, "metrics.jsonl")
         try:

@@ -13,10 +13,8 @@ from ckptdoctor.errors import DamagedError, NotACheckpointError, UnreadableError
 from ckptdoctor.loading import load
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.snapshot import seeding
-from ckptdoctor.trainer.snapshot.averaging import as_averaged_model
-from ckptdoctor.trainer.snapshot.folders import TRAINING, TRUTH
-from ckptdoctor.trainer.snapshot.position import Position
-from ckptdoctor.trainer.snapshot.training import KEYS
+from ckptdoctor.trainer.snapshot.folders import TRAINING, TRUTH, Position
+from ckptdoctor.trainer.snapshot.training import KEYS, as_averaged_model
 from ckptdoctor.trainer.snapshot.truth import digest
 from ckptdoctor.trainer.strategies.strategy import Strategy
 from ckptdoctor.trainer.team import Team

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from ckptdoctor.errors import WriteError
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.snapshot import folders, training, truth
+from ckptdoctor.trainer.snapshot import dcp, folders, training, truth
 from ckptdoctor.trainer.snapshot.collect import collect
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.seeding import RandomState
-from ckptdoctor.trainer.snapshot.styles import dcp
-from ckptdoctor.trainer.snapshot.styles.registry import styles_of
-from ckptdoctor.trainer.snapshot.tagging import saving_with_tag, tag_of
+from ckptdoctor.trainer.snapshot.styles import styles_of
+from ckptdoctor.trainer.snapshot.training import saving_with_tag, tag_of
 from ckptdoctor.trainer.snapshot.truth import Making
 from ckptdoctor.trainer.strategies.strategy import Strategy
 from ckptdoctor.trainer.team import Team

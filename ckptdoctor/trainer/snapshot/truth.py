@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -15,16 +18,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from ckptdoctor.trainer.checks import WITHOUT_STORAGE
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.snapshot import trying
-from ckptdoctor.trainer.snapshot.averaging import WRAPPER
+from ckptdoctor.trainer.snapshot import dcp
 from ckptdoctor.trainer.snapshot.collect import Collected
-from ckptdoctor.trainer.snapshot.folders import TRAINING, TRUTH
-from ckptdoctor.trainer.snapshot.position import Position
-from ckptdoctor.trainer.snapshot.styles import dcp
-from ckptdoctor.trainer.snapshot.styles.registry import styles_of
-from ckptdoctor.trainer.snapshot.styles.style import Style
-from ckptdoctor.trainer.snapshot.symptoms import codes, repair
+from ckptdoctor.trainer.snapshot.folders import TRAINING, TRUTH, Position
+from ckptdoctor.trainer.snapshot.styles import Style, styles_of
+from ckptdoctor.trainer.snapshot.training import WRAPPER
 from ckptdoctor.trainer.strategies.strategy import State, Strategy
 
 # not part of what was asked of the network: where it happened, and what only tests choose
@@ -117,10 +117,10 @@ def _training(making: Making) -> dict[str, Any]:
         "tag": making.tag,
         **_contents(making.collected.weights, prefix=""),
         "sha256": digest(path),
-        "loads": trying.attempt(path, making.bare, inside="state_dict"),
-        "loads_on_cpu": trying.attempt(path, making.bare, inside="state_dict", on_cpu=True),
-        "check": codes("training", "", making.tag, averaged=making.collected.ema is not None),
-        "repair": repair(TRAINING, "training", "", making.tag),
+        "loads": attempt(path, making.bare, inside="state_dict"),
+        "loads_on_cpu": attempt(path, making.bare, inside="state_dict", on_cpu=True),
+        "check": expected_codes("training", "", making.tag, averaged=making.collected.ema is not None),
+        "repair": repair_command(TRAINING, "training", "", making.tag),
     }
 
 
@@ -135,8 +135,8 @@ def _of_style(making: Making, style: Style) -> dict[str, Any]:
         **_contents(making.collected.weights, prefix),
         "sha256": digest(path),
         **_loading(path, making.bare, style),
-        "check": codes(style.name, prefix, tag),
-        "repair": repair(style.file, style.name, prefix, tag),
+        "check": expected_codes(style.name, prefix, tag),
+        "repair": repair_command(style.file, style.name, prefix, tag),
     }
 
 
@@ -144,14 +144,14 @@ def _loading(path: Path, bare: nn.Module | State, style: Style) -> dict[str, str
     if not style.tagged:
         from safetensors.torch import load_file
 
-        said = trying.fits(load_file(path), bare)
+        said = fits(load_file(path), bare)
         return {"loads": said, "loads_on_cpu": said}
-    return {"loads": trying.attempt(path, bare), "loads_on_cpu": trying.attempt(path, bare, on_cpu=True)}
+    return {"loads": attempt(path, bare), "loads_on_cpu": attempt(path, bare, on_cpu=True)}
 
 
 def _dcp(making: Making) -> dict[str, Any]:
     folder = making.folder / dcp.FOLDER
-    said = trying.fits(dcp.read(folder, making.collected.weights), making.bare)
+    said = fits(dcp.read(folder, making.collected.weights), making.bare)
     return {
         "style": "dcp",
         "format": "torch distributed checkpoint",
@@ -173,3 +173,91 @@ def _contents(weights: State, prefix: str) -> dict[str, Any]:
         "shapes": {key: list(tensor.shape) for key, tensor in weights.items()},
         "dtypes": {key: str(tensor.dtype).removeprefix("torch.") for key, tensor in weights.items()},
     }
+
+
+YES = "yes"
+
+
+def attempt(path: Path, bare: nn.Module | State, *, inside: str | None = None, on_cpu: bool = False) -> str:
+    """``"yes"``, or the message of ``torch.load(path)`` or ``load_state_dict`` on a machine without a GPU.
+
+    ``bare`` is an empty model, or the weights themselves where there is no module. ``inside`` is the key of the
+    weights in a larger checkpoint; ``on_cpu`` loads with ``map_location="cpu"``.
+    """
+    try:
+        with _as_elsewhere():
+            loaded = torch.load(path, map_location="cpu" if on_cpu else None, weights_only=True)
+        return fits(loaded if inside is None else loaded[inside], bare)
+    except (RuntimeError, pickle.UnpicklingError) as error:
+        return _said(error)
+
+
+def fits(weights: Any, bare: nn.Module | State) -> str:
+    """``"yes"``, or what ``load_state_dict`` of the bare model says of these weights."""
+    if not isinstance(bare, nn.Module):
+        return YES if isinstance(weights, Mapping) and weights.keys() == bare.keys() else "other keys"
+    try:
+        bare.load_state_dict(weights)
+    except RuntimeError as error:
+        return _said(error)
+    return YES
+
+
+def _said(error: Exception) -> str:
+    """The message. Where a backend is missing, a table of all operators of this torch follows, which is left out."""
+    text = str(error)
+    return text.partition("\n\n")[0] if isinstance(error, NotImplementedError) else text
+
+
+@contextmanager
+def _as_elsewhere() -> Iterator[None]:
+    """``torch.load`` finds no GPU in this block, as on the machine of somebody who has none."""
+    genuine = torch.cuda.is_available
+    torch.cuda.is_available = lambda: False
+    try:
+        yield
+    finally:
+        torch.cuda.is_available = genuine
+        # torch.load leaves the map_location of a load that failed behind for the next one (torch.serialization._load)
+        if hasattr(torch.serialization, "_serialization_tls"):
+            torch.serialization._serialization_tls.map_location = None
+
+
+_OF_STYLE = {"training": "W301", "whole": "P204", "legacy": "C105", "ema": "N411"}
+_OF_PREFIX = {"module.": "N401", "_orig_mod.": "N404"}
+
+
+def expected_codes(style: str, prefix: str, tag: str, averaged: bool = False) -> list[str]:
+    """The codes of all rules that apply, in order: of the style, of the wrappers in the keys, of the device tag.
+
+    ``averaged``: the averaged weights are in the file beside the raw ones.
+    """
+    found = {_OF_STYLE[style]} if style in _OF_STYLE else set()
+    if averaged:  # which of two sets is meant says more than that each lies under a name
+        found = found - {"W301"} | {"W302"}
+    if style != "ema":  # an averaged model is one finding, wrapper and counter together
+        found |= {code for wrapper, code in _OF_PREFIX.items() if wrapper in prefix}
+    return sorted(found | _of_tag(tag))
+
+
+def repair_command(file: str, style: str, prefix: str, tag: str) -> str | None:
+    """The command that leaves a file which loads into the bare model; None where there is none, or no need of one."""
+    if style == "whole":  # what all its repairs are follows from the first of them
+        return f"ckptdoctor fix {file}"
+    options = []
+    if prefix and style != "ema":
+        options.append("--strip-module")
+    if _of_tag(tag):
+        options.append("--to-cpu")
+    if style == "ema":
+        options.append("--select N411")
+    return f"ckptdoctor fix {file} {' '.join(options)}" if options else None
+
+
+def _of_tag(tag: str) -> set[str]:
+    backend, _, index = tag.partition(":")
+    if backend == "cuda":
+        return {"D602" if int(index or 0) else "D601"}
+    if backend == "cpu":
+        return set()
+    return {"D605" if backend in WITHOUT_STORAGE else "D604"}

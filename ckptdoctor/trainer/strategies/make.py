@@ -5,14 +5,10 @@ from __future__ import annotations
 from torch import nn
 
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.strategies.data_parallel import DataParallel
-from ckptdoctor.trainer.strategies.distributed import Distributed
-from ckptdoctor.trainer.strategies.exact import Exact
-from ckptdoctor.trainer.strategies.functional import Functional
+from ckptdoctor.trainer.strategies.data_parallel import DataParallel, Functional
 from ckptdoctor.trainer.strategies.manual import Manual
-from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy
-from ckptdoctor.trainer.strategies.sharded import Sharded
-from ckptdoctor.trainer.strategies.single import Single
+from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy, Single
+from ckptdoctor.trainer.strategies.processes import Distributed, Exact, Sharded
 from ckptdoctor.trainer.team import Team
 
 BY_NAME: dict[str, type[ModuleStrategy] | type[Manual]] = {

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from ckptdoctor.trainer import devices
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.networks.lenet import lenet
+from ckptdoctor.trainer.networks import lenet
 from ckptdoctor.trainer.strategies.module_strategy import on_cpu
 from ckptdoctor.trainer.strategies.strategy import State, Strategy, Tally, precise
 from ckptdoctor.trainer.team import Team

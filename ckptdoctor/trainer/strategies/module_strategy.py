@@ -1,4 +1,4 @@
-"""What all strategies share that train an ``nn.Module`` with autograd and a ``torch.optim`` optimizer."""
+"""A strategy that trains an ``nn.Module`` with autograd and a ``torch.optim`` optimizer: all but ``manual`` are one."""
 
 from __future__ import annotations
 
@@ -154,3 +154,7 @@ def _optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
     if config.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=config.lr)
     return torch.optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum)
+
+
+class Single(ModuleStrategy):
+    """``single``: one process, one device. Every other strategy must compute the same as this one."""

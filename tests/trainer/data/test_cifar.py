@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.errors import DamagedError, TruncatedError, UnreadableError, UsageError
 from ckptdoctor.trainer.data.cifar import RECORD, cifar10, records
-from ckptdoctor.trainer.data.reading import Source
+from ckptdoctor.trainer.data.files import Source
 from tests.trainer.data.makers import CIFAR_FILES, CIFAR_NAMES, archive, cifar, cifar_set, photographs
 
 

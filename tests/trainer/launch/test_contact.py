@@ -16,7 +16,7 @@ from ckptdoctor.trainer.launch.contact import (
     missing,
     says_lost_contact,
 )
-from ckptdoctor.trainer.launch.positions import Position
+from ckptdoctor.trainer.launch.positions import RankPosition
 from ckptdoctor.trainer.launch.variables import Place
 from tests.trainer.launch.helpers import GOES_ON
 
@@ -124,7 +124,7 @@ def test_the_keeper_of_the_store_is_missing():
 
 
 def a_sentence(error, store, rank=0, size=2, **changes):
-    given = {"waited": 10.0, "position": Position(1, 12), **changes}
+    given = {"waited": 10.0, "position": RankPosition(1, 12), **changes}
     return lost_contact(RuntimeError(error), a_place(rank, size), store, **given).message
 
 
@@ -156,7 +156,7 @@ def test_several_are_missing(monkeypatch):
 def test_under_the_launcher_nobody_is_asked():
     """The launcher sees its processes: it knows better, and at once."""
     own = a_place(0, 2, "file:///tmp/x")
-    error = lost_contact(RuntimeError(CLOSED), own, HashStore(), 10.0, Position(1, 12))
+    error = lost_contact(RuntimeError(CLOSED), own, HashStore(), 10.0, RankPosition(1, 12))
     assert error.message == (f"rank 0 lost its connection in epoch 1, step 12: another rank is gone or hangs{GOES_ON}")
     assert isinstance(error, LostContactError) and is_lost_contact(error)
 

@@ -9,7 +9,7 @@ import subprocess
 from ckptdoctor.errors import WriteError
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.snapshot import folders
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.resume import read
 from ckptdoctor.trainer.snapshot.save import save
 from tests.trainer.snapshot.toy import ALONE, Toy

@@ -20,7 +20,7 @@ import torch
 
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.snapshot import folders, save
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.resume import read
 from tests.trainer.snapshot.toy import ALONE, Toy
 

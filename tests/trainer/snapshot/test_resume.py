@@ -12,7 +12,7 @@ import torch
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.snapshot import seeding
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.resume import copied, must_fit, read, restore
 from ckptdoctor.trainer.snapshot.save import save
 from ckptdoctor.trainer.snapshot.training import KEYS

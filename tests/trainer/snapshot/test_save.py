@@ -15,10 +15,9 @@ import torch
 
 from ckptdoctor.errors import WriteError
 from ckptdoctor.trainer.config import SAVES, Config
-from ckptdoctor.trainer.snapshot import folders
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot import dcp, folders
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.save import save
-from ckptdoctor.trainer.snapshot.styles import dcp
 from tests.trainer.forks import Forked
 from tests.trainer.snapshot import full_disk, two_ranks
 from tests.trainer.snapshot.toy import ALONE, Toy

@@ -10,12 +10,12 @@ from safetensors import safe_open
 from torch import nn
 
 from ckptdoctor.errors import UsageError
+from ckptdoctor.trainer.checks import check_styles
 from ckptdoctor.trainer.config import SAVES, STRATEGIES, Config
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot import dcp
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.save import save
-from ckptdoctor.trainer.snapshot.styles import dcp
-from ckptdoctor.trainer.snapshot.styles.check import check_styles
-from ckptdoctor.trainer.snapshot.styles.registry import BY_NAME, styles_of
+from ckptdoctor.trainer.snapshot.styles import BY_NAME, styles_of
 from tests.trainer.snapshot.toy import ALONE, Toy
 
 

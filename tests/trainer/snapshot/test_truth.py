@@ -15,7 +15,7 @@ from torch import nn
 
 from ckptdoctor.cli.main import run
 from ckptdoctor.trainer.config import SAVES, Config
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.save import save
 from ckptdoctor.trainer.snapshot.seeding import seed_everything
 from ckptdoctor.trainer.snapshot.truth import command

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ckptdoctor.errors import WriteError
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.snapshot import folders, save, seeding
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.resume import read, restore
 from ckptdoctor.trainer.team import Team
 from tests.trainer.snapshot.toy import Toy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.networks import build
 from ckptdoctor.trainer.strategies.make import make
 from ckptdoctor.trainer.team import Team
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.networks import build
 from ckptdoctor.trainer.strategies.make import make
 from tests.trainer.strategies.steps import CLASSES, SHAPES, batch
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ckptdoctor.trainer.strategies.replicas import data_parallel, gather, replicate, scatter, watching
+from ckptdoctor.trainer.strategies.data_parallel import data_parallel, gather, replicate, scatter, watching
 
 CPU = torch.device("cpu")
 

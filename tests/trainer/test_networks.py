@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from ckptdoctor.trainer.config import NETWORKS, Config
-from ckptdoctor.trainer.networks.build import build
-from ckptdoctor.trainer.networks.lenet import lenet
+from ckptdoctor.trainer.networks import build, lenet
 
 INPUTS = {"foonet": [(3,)], "lenet": [(1, 28, 28), (3, 32, 32)], "vgg": [(1, 28, 28), (3, 32, 32)]}
 

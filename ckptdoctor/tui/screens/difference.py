@@ -22,11 +22,10 @@ from ckptdoctor.tui.models.comparison import Comparison
 from ckptdoctor.tui.models.comparison_facts import facts, title
 from ckptdoctor.tui.models.side_by_side import Entry
 from ckptdoctor.tui.models.slices import Slice, first
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
-from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
-from ckptdoctor.tui.widgets.difference_map import DifferenceMap
-from ckptdoctor.tui.widgets.key_bar import KeyBar
-from ckptdoctor.tui.widgets.title_bar import TitleBar
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
 
 _PAUSE = 0.08  # seconds on a slice before it is read
 

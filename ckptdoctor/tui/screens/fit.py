@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
@@ -19,18 +20,16 @@ from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import FEW, OPENS
-from ckptdoctor.tui.filling import Filling
+from ckptdoctor.tui.background import FEW, OPENS, Filling
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.fitted import Listed, Row, headline, listed
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
-from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
-from ckptdoctor.tui.target import Target
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.fit_view import FitView, NamesView
-from ckptdoctor.tui.widgets.key_bar import KeyBar
-from ckptdoctor.tui.widgets.title_bar import TitleBar
+from ckptdoctor.tui.workers import Target
 
 
 class FitScreen(Screen[None], Filling):
@@ -46,12 +45,21 @@ class FitScreen(Screen[None], Filling):
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(self, path: str, checkpoint: Checkpoint, settings: Settings, target: Target | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        checkpoint: Checkpoint,
+        settings: Settings,
+        target: Target,
+        opened: Callable[[str], Screen[None]],
+    ) -> None:
+        """``opened`` gives the screen of another file: of what was written."""
         super().__init__()
         self.path = path
         self.checkpoint = checkpoint
         self.settings = settings
-        self.target = target or Target(settings, path)
+        self.target = target
+        self.opened = opened
         self.fit: Fit | None = None
 
     def compose(self) -> ComposeResult:
@@ -127,9 +135,7 @@ class FitScreen(Screen[None], Filling):
     def _repaired(self, output: str | None) -> None:
         """Open what was written."""
         if output is not None:
-            from ckptdoctor.tui.screens.browser import BrowserScreen
-
-            self.app.switch_screen(BrowserScreen(output, self.settings, self.target))
+            self.app.switch_screen(self.opened(output))
 
     def command(self) -> str:
         """The repair, where it makes everything fit; else the examination."""

@@ -27,16 +27,14 @@ from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.planned import Row, amount, dropped, rows, summary
-from ckptdoctor.tui.screens.confirm import ConfirmScreen
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.questions import ConfirmScreen
 from ckptdoctor.tui.screens.writing import WritingScreen
-from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
-from ckptdoctor.tui.target import Target
-from ckptdoctor.tui.widgets.cures import CureList
-from ckptdoctor.tui.widgets.key_bar import KeyBar
-from ckptdoctor.tui.widgets.output_name import OutputName
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.fix_list import CureList, OutputName
 from ckptdoctor.tui.widgets.plan import PlanView
-from ckptdoctor.tui.widgets.title_bar import TitleBar
+from ckptdoctor.tui.workers import Target
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from math import inf, isnan, log10
 from typing import ClassVar
 
+from rich.text import Text
 from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Absent, Verdict
@@ -17,10 +21,9 @@ from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
 from ckptdoctor.tui.models.comparison import Comparison, Flag
-from ckptdoctor.tui.models.comparison_facts import same
+from ckptdoctor.tui.models.comparison_facts import facts, same, title
 from ckptdoctor.tui.models.side_by_side import Beside, Entry, Fold, Head, Line
-from ckptdoctor.tui.widgets.cells import fit, fit_middle
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
 
 _SIGN = 3
 _NUMBER = 9  # cells of a magnitude
@@ -275,3 +278,27 @@ def _beside(comparison: Comparison, line: Beside, width: int) -> Pieces:
     yield fit(sides[0], room), "dim" if isinstance(other.a, Absent) else "plain"
     yield " ≠ ", "warning"
     yield fit(sides[1], width - 2 - _SIGN - 2 * room), "dim" if isinstance(other.b, Absent) else "plain"
+
+
+class CompareDetail(VerticalScroll):
+    """A pane that scrolls when there is more than fits."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"detail--label"}
+
+    def compose(self) -> Iterator[Static]:
+        """The text."""
+        yield Static(id="compare-facts", markup=False)
+
+    def show(self, comparison: Comparison, line: Line) -> None:
+        """Say all of a line."""
+        text = Text()
+        label = self.get_component_rich_style("detail--label")
+        for name, said in facts(comparison, line):
+            text.append(f"{name:<8} ", label).append(said + "\n")
+        self.say(title(comparison, line), text)
+
+    def say(self, title: str, text: Text | str) -> None:
+        """Say something, which is escaped already."""
+        self.border_title = Content(title)
+        self.query_one("#compare-facts", Static).update(text)
+        self.scroll_home(animate=False)

@@ -12,8 +12,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import FindingActivated, FindingSelected
-from ckptdoctor.tui.widgets.cells import fit
-from ckptdoctor.tui.widgets.line_view import LineView, of_severity
+from ckptdoctor.tui.widgets.line_view import LineView, fit, of_severity
 
 _CODE = 34  # cells of code and name
 _REPAIR = 16

@@ -14,9 +14,8 @@ from ckptdoctor.tui.messages import RowActivated, RowSelected
 from ckptdoctor.tui.models.fitted import Listed, Row, rows
 from ckptdoctor.tui.models.planned import DROPPED
 from ckptdoctor.tui.models.planned import Row as PlanRow
-from ckptdoctor.tui.widgets.cells import fit as fitted
-from ckptdoctor.tui.widgets.cells import fit_middle
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.line_view import LineView, fit_middle
+from ckptdoctor.tui.widgets.line_view import fit as fitted
 from ckptdoctor.tui.widgets.plan import PlanView
 from ckptdoctor.wording import percent
 

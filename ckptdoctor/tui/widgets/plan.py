@@ -8,8 +8,7 @@ from textual.events import Resize
 from textual.strip import Strip
 
 from ckptdoctor.tui.models.planned import DROPPED, Row
-from ckptdoctor.tui.widgets.cells import broken, fit, taken
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.line_view import LineView, broken, fit, taken
 
 _BESIDE = 1  # cells between the text and where a scroll bar may be
 _ARROW = "  →  "

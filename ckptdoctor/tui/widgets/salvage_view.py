@@ -8,8 +8,7 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import shape, size
 from ckptdoctor.tui.models.salvaged import LOST, PARTIAL, Fate
-from ckptdoctor.tui.widgets.cells import fit, fit_middle
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
 
 _SAID, _SHAPE, _BYTES = 26, 22, 10
 _NAME = 24  # cells that names have at least, before there are columns beside them

@@ -15,12 +15,11 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
-from ckptdoctor.tui.models.book import Book
+from ckptdoctor.tui.models.lines import Line, Visible
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import Branch, Order, Value
-from ckptdoctor.tui.models.visible import Line, Visible
 from ckptdoctor.tui.widgets import columns
-from ckptdoctor.tui.widgets.cells import fit, fit_middle, marked
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle, marked
 
 _OPENED = 400  # lines that * opens at once, and a filter
 _NAME = 20  # cells that names have at least, before there are columns beside them
@@ -42,12 +41,12 @@ class TreeView(LineView):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.book: Book | None = None
+        self.opened: OpenedCheckpoint | None = None
         self.lines: Visible | None = None
 
-    def show(self, book: Book) -> None:
+    def show(self, opened: OpenedCheckpoint) -> None:
         """Show the contents of a checkpoint."""
-        self.book, self.lines = book, book.lines
+        self.opened, self.lines = opened, opened.lines
         self.redraw()
         if self.has_focus and self.count():
             self.selected(self.cursor)
@@ -68,7 +67,7 @@ class TreeView(LineView):
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
         """Indent, marker, name; then the columns."""
-        assert self.lines is not None and self.book is not None
+        assert self.lines is not None and self.opened is not None
         line = self.lines.at(number)
         indent = " " * min(line.depth * _INDENT, _DEEPEST, width // 3)
         shown, left = columns.chosen(width, _NAME)
@@ -77,10 +76,10 @@ class TreeView(LineView):
             return
         name = escape(self.lines.tree.name(line.parent, line.item)) or '""'
         if isinstance(line.item, int):
-            tied = " =" if self.book.table.tied_to(line.item) else ""
+            tied = " =" if self.opened.table.tied_to(line.item) else ""
             yield indent + "  ", "plain"
             room = left - len(indent) - 2
-            lent, pieces = columns.lent(columns.of_tensor(self.book, line.item, shown), cell_len(name + tied) - room)
+            lent, pieces = columns.lent(columns.of_tensor(self.opened, line.item, shown), cell_len(name + tied) - room)
             yield marked(name, tied, room + lent), "plain"
             yield from pieces
             return
@@ -88,7 +87,7 @@ class TreeView(LineView):
         if not line.item.rows:  # nothing of it stands in columns: all the room is for its name and class
             left, shown = width - 2, {}
         room = left - len(indent) - 2
-        lent, pieces = columns.lent(columns.of_branch(self.book, line.item, shown), cell_len(name) - room)
+        lent, pieces = columns.lent(columns.of_branch(self.opened, line.item, shown), cell_len(name) - room)
         yield from _level(line.item, name, room + lent)
         yield from pieces
 
@@ -202,9 +201,9 @@ class TreeView(LineView):
         self.redraw()
 
     def _again(self, order: Order, rows: Rows | None) -> None:
-        if self.book is None:
+        if self.opened is None:
             return
-        whole = self.book.lines
+        whole = self.opened.lines
         if rows is None and whole.tree.order is order:
             self._replace(whole)
             return
@@ -215,8 +214,8 @@ class TreeView(LineView):
         line = self.line()
         place = made.tree.path(line.item) if line is not None and isinstance(line.item, int) else None
         self.lines = made
-        if self.book is not None and not made.tree.filtered:
-            self.book.lines = made
+        if self.opened is not None and not made.tree.filtered:
+            self.opened.lines = made
         self.redraw()
         self.post_message(OrderChanged(self.order_in_words))
         row = made.tree.table.row_of.get(place) if place is not None and made.tree.table.row_of else None

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Role, Sequence, StateDict
 from ckptdoctor.filters.table import Table
-from ckptdoctor.tui.models.book import bind
+from ckptdoctor.tui.models.lines import Visible
+from ckptdoctor.tui.models.opened_checkpoint import opened_checkpoint
 from ckptdoctor.tui.models.tree import Branch, Order, Tree, Value, holds
-from ckptdoctor.tui.models.visible import Visible
 from tests.report.samples import tensor
 
 
@@ -118,7 +118,7 @@ def test_ties_count_once():
 
 def test_the_weights_are_unfolded_to_begin_with():
     """What people come to see is open when the file is."""
-    lines = bind("m.pt", flat("m.a.x", "m.a.y", "m.b.x", "m.b.y")).lines
+    lines = opened_checkpoint("m.pt", flat("m.a.x", "m.a.y", "m.b.x", "m.b.y")).lines
     assert names(lines) == ["m", "  a", "  b"]
 
 

@@ -12,10 +12,8 @@ from textual.widgets._footer import FooterKey
 
 from ckptdoctor.look.inspector import Peek
 from ckptdoctor.tui.app import BrowserApp
-from ckptdoctor.tui.screens.index import IndexScreen
-from ckptdoctor.tui.screens.tensor import TensorScreen
-from ckptdoctor.tui.widgets.tensor.distribution import Distribution
-from ckptdoctor.tui.widgets.tensor.extremes import ExtremesView
+from ckptdoctor.tui.screens.tensor import IndexScreen, TensorScreen
+from ckptdoctor.tui.widgets.tensor.distribution import Distribution, ExtremesView
 from ckptdoctor.tui.widgets.tensor.grid import ValueGrid
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
 from ckptdoctor.tui.widgets.tree_view import TreeView

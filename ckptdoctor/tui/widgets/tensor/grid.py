@@ -20,10 +20,10 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plain, shape
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import MOVING, key
-from ckptdoctor.tui.models.book import Book
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import Index, Slice
 from ckptdoctor.tui.models.values import text
-from ckptdoctor.tui.widgets.cells import fit
+from ckptdoctor.tui.widgets.line_view import fit
 
 _ACROSS = (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, 80, 100)  # numbers in a line, where lines wrap
 _WHEEL = 3
@@ -65,9 +65,9 @@ class ValueGrid(Background, can_focus=True):
         f"grid--{name}" for name in ("label", "here", "plain", "zero", "nan", "inf", "cursor")
     }
 
-    def __init__(self, book: Book, row: int, slice_: Slice, dtype: DType, id: str | None = None) -> None:
+    def __init__(self, opened: OpenedCheckpoint, row: int, slice_: Slice, dtype: DType, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._book, self._tensor = book, book.table.tensors[row]
+        self._book, self._tensor = opened, opened.table.tensors[row]
         self._slice, self._dtype = slice_, dtype
         self._texts: _Texts | None = None
         self._refused = ""

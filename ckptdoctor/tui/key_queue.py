@@ -14,8 +14,7 @@ from textual.dom import DOMNode
 from textual.events import Event, Key, Paste
 from textual.worker import WorkerError
 
-from ckptdoctor.tui.background import OPENS
-from ckptdoctor.tui.filling import AT_ONCE, BACK, Filling
+from ckptdoctor.tui.background import AT_ONCE, BACK, OPENS, Filling
 from ckptdoctor.tui.keys import MOVES, QUIT
 
 T = TypeVar("T")
@@ -23,7 +22,7 @@ T = TypeVar("T")
 _ROUNDS = 3  # the first goes behind the key itself, the others behind what that has brought about
 
 
-class InTurn(App[T], inherit_bindings=False):
+class KeyQueue(App[T], inherit_bindings=False):
     """Hands over a key, or what is pasted, once the screen that the one before opens is there to have it.
 
     Textual gives a key to what has the focus at once, and to the screen and the application only when nothing on the

@@ -1,4 +1,4 @@
-"""Whose turn it is: the screen comes before the threads that read and examine.
+"""The screen comes before the threads that read and examine.
 
 Python runs one thread at a time, and a thread that computes gives way only when another one has asked for so long.
 The screen asks for hardly any time, and is asked for more than it needs to answer a key, so that it answers in one go.

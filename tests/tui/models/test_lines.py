@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.filters.table import Table
-from ckptdoctor.tui.models.listing import Column, following, ordered
+from ckptdoctor.tui.models.lines import Column, following, ordered
 from tests.report.samples import tensor
 
 TABLE = Table(

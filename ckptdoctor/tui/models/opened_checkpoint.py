@@ -1,22 +1,75 @@
-"""Which tensors and levels findings speak of: the badges beside them."""
+"""An opened checkpoint as the browser holds it: the contents, their columns, and what was found so far."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at
 from ckptdoctor.filters import found
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.findings import Finding, Severity
-from ckptdoctor.tui.models.tree import Item
+from ckptdoctor.look.inspector import Peek
+from ckptdoctor.tui.models.lines import Visible
+from ckptdoctor.tui.models.tree import Branch, Item, Tree
+
+_WEIGHTS = (Role.MODEL.value, Role.EMA.value)
+_SCREEN = 200  # lines that are open to begin with
+
+
+@dataclass(slots=True)
+class OpenedCheckpoint:
+    """All that screens and widgets share of one file. Made in a thread, from then on changed by the screen alone."""
+
+    path: str
+    checkpoint: Checkpoint
+    table: Table
+    badges: Badges
+    lines: Visible
+    peek: Peek
+
+    def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
+        """The first of these key paths at which a tensor lies, or else the first one if anything does."""
+        tensor = next((path for path in paths if path in self.table.row_of), None)
+        if tensor is not None or not paths:
+            return tensor
+        try:
+            at(self.checkpoint.tree, paths[0])
+        except KeyError:
+            return None
+        return paths[0]
+
+
+def opened_checkpoint(path: str, checkpoint: Checkpoint) -> OpenedCheckpoint:
+    """The opened of a checkpoint whose headers have been read: everything that the first painting needs."""
+    table = Table(checkpoint.tensors)
+    lines = Visible(Tree(checkpoint, table))
+    _unfold(lines)
+    return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, Peek(path, checkpoint))
+
+
+def _unfold(lines: Visible) -> None:
+    """Open what people come to see, the weights, and then what is the only level there is; as far as a screen goes."""
+    branch = lines.tree.root
+    while True:
+        below = [item for item in lines.tree.grow(branch) if isinstance(item, Branch)]
+        weights = [each for each in below if each.role in _WEIGHTS]
+        levels = [each for each in below if each.rows]
+        chosen = weights[0] if weights else levels[0] if len(levels) == 1 else None
+        if chosen is None or len(lines) + len(lines.tree.grow(chosen)) > _SCREEN:
+            return
+        lines.open(chosen)
+        branch = chosen
+
 
 _SEVERITIES = {severity.rank + 1: severity for severity in Severity}
 _WORST = sorted(_SEVERITIES, reverse=True)
 _AT_LEAST = {rank: bytes([max(rank, each) for each in range(256)]) for rank in _SEVERITIES}
 
 
-class Marks:
+class Badges:
     """The findings so far, by what they speak of."""
 
     def __init__(self, table: Table) -> None:

@@ -1,19 +1,56 @@
-"""The question before anything is written: it names the file, and says that nothing else changes."""
+"""A question before anything is written names the file, and says that nothing else changes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import ClassVar
 
 from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.findings import RepairReport
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.tui.screens.question import Question
+from ckptdoctor.tui.keys import ANYWHERE, key
 from ckptdoctor.wording import first_few
+
+
+class Question(ModalScreen[bool]):
+    """True: write it. What is asked is the ``text`` of a subclass."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        key("enter", "answer(True)", "write", "Write the new file", show=True, display="⏎"),
+        key("escape,n", "answer(False)", "back", "Back; nothing is written", show=True, display="esc"),
+        *ANYWHERE,
+    ]
+
+    def compose(self) -> ComposeResult:
+        """The file first."""
+        with VerticalScroll(id="question", classes="box"):
+            yield Static(self.text(), markup=False)
+
+    def on_mount(self) -> None:
+        """Name it."""
+        box = self.query_one("#question")
+        box.border_title = "write this file?"
+        box.border_subtitle = Content("⏎ write   esc back")
+
+    def action_answer(self, answer: bool) -> None:
+        """Write it, or not."""
+        self.dismiss(answer)
+
+    def text(self) -> Text:
+        """What is asked."""
+        raise NotImplementedError  # abc.ABC and Textual's screens have metaclasses that do not go together
+
 
 _DROPS = 6  # things dropped that are named
 

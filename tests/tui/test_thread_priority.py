@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from ckptdoctor.tui import turns
+from ckptdoctor.tui import thread_priority
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the loop there is another")
 
@@ -18,16 +18,16 @@ def test_threads_are_there_before_there_is_work():
 
     async def program() -> tuple[set[int], set[int]]:
         before = {each.ident for each in threading.enumerate()}
-        together = threading.Barrier(turns._THREADS, timeout=10)
+        together = threading.Barrier(thread_priority._THREADS, timeout=10)
 
         def work() -> int:
             together.wait()
             return threading.get_ident()
 
-        return before, set(await asyncio.gather(*[asyncio.to_thread(work) for _ in range(turns._THREADS)]))
+        return before, set(await asyncio.gather(*[asyncio.to_thread(work) for _ in range(thread_priority._THREADS)]))
 
-    before, workers = turns.run(program())
-    assert len(workers) == turns._THREADS
+    before, workers = thread_priority.run(program())
+    assert len(workers) == thread_priority._THREADS
     assert workers <= before
 
 
@@ -35,10 +35,10 @@ def test_the_interval_of_python_comes_back():
     """After the program, and after one that fails, threads take turns as they did before."""
 
     async def fails() -> None:
-        assert sys.getswitchinterval() == pytest.approx(turns._DRAWING)
+        assert sys.getswitchinterval() == pytest.approx(thread_priority._DRAWING)
         raise LookupError("on purpose")
 
     before = sys.getswitchinterval()
     with pytest.raises(LookupError, match="on purpose"):
-        turns.run(fails())
+        thread_priority.run(fails())
     assert sys.getswitchinterval() == before

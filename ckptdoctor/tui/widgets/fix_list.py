@@ -1,4 +1,4 @@
-"""The repairs that the findings offer: which are chosen, how safe they are, and why others are refused."""
+"""The repairs that the findings offer: which are chosen, how safe they are, why others are refused; and the output."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.events import Resize
+from textual.widgets import Input
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.examine.offers import AUTO, Offer, toggled, usual
@@ -14,8 +15,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ChoiceChanged
-from ckptdoctor.tui.widgets.cells import broken, fit
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.line_view import LineView, broken, fit
 from ckptdoctor.tui.widgets.plan import room
 
 _ONE_LINE = 70  # cells from which an offer is a single line
@@ -180,3 +180,23 @@ def _in_several(offer: Offer, chosen: bool, width: int) -> list[list[tuple[str, 
     texts = [offer.message, offer.title] if offer.code == AUTO and offer.title else [_says(offer)]
     said = [line for text in texts for line in broken(abridged(escape(text), _TEXT), width - 4)[:_MOST]]
     return [first, *[[("    ", "plain"), (line, "dim")] for line in said]]
+
+
+class OutputName(Input):
+    """Shows the end of a name that has no room, which tells most, until somebody moves about in it.
+
+    ``edited`` is whether somebody typed or deleted here, be it that there was nothing to delete.
+    """
+
+    edited = False
+
+    def replace(self, text: str, start: int, end: int) -> None:
+        """Every way to edit goes through this."""
+        self.edited = True
+        super().replace(text, start, end)
+
+    def on_resize(self, event: Resize) -> None:
+        """There may be less room now."""
+        if not self.has_focus:
+            self.action_home()
+            self.action_end()

@@ -7,7 +7,7 @@ import pytest
 from ckptdoctor import config
 from ckptdoctor.cli.main import run as command
 from ckptdoctor.errors import UsageError
-from ckptdoctor.tui import keymap
+from ckptdoctor.tui.keys import understood
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.list_view import ListView
 from tests.tui import browse, walk
@@ -19,7 +19,7 @@ SETTINGS = '[keys]\nfilter = "f"\nlist = ["z", "f2", "?"]\nhelp = "ctrl+e"\n'
 def keys(tmp_path):
     """Those of a ckptdoctor.toml."""
     (tmp_path / "ckptdoctor.toml").write_text(SETTINGS)
-    return keymap.understood(config.load(str(tmp_path)).keys)
+    return understood(config.load(str(tmp_path)).keys)
 
 
 def is_list(app):
@@ -49,7 +49,7 @@ def test_help_and_footer_show_the_keys_that_work(keys):
 
 def test_a_key_can_change_hands():
     """What is given away works there; what had it has none, and the help does not list it."""
-    given = keymap.understood({"list": "e"})
+    given = understood({"list": "e"})
     assert browse("resnet.pt", "e", look=is_list, keymap=given)
     assert "Read every byte" not in browse("resnet.pt", "question_mark", keymap=given)
 
@@ -70,7 +70,7 @@ def test_a_key_can_change_hands():
 def test_mistakes_are_explained(keys, said):
     """A name that nothing has and a key that no keyboard has are refused with what was probably meant."""
     with pytest.raises(UsageError, match=said):
-        keymap.understood(keys)
+        understood(keys)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_mistakes_are_explained(keys, said):
 )
 def test_keys_that_there_are(key):
     """Signs, names, and both with modifiers."""
-    assert keymap.understood({"filter": key}) == {"filter": key}
+    assert understood({"filter": key}) == {"filter": key}
 
 
 def test_the_command_line_refuses_them(tmp_path, monkeypatch, capfd):

@@ -8,7 +8,7 @@ import sys
 from ckptdoctor.checkpoint import Mapping
 from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import Finding, Severity
-from ckptdoctor.tui.models.marks import Marks
+from ckptdoctor.tui.models.opened_checkpoint import Badges
 from ckptdoctor.tui.models.tree import Branch
 from tests.report.samples import tensor
 
@@ -17,10 +17,10 @@ TENSORS = tuple(tensor("m", f"a.{name}") for name in "xyz")
 
 def marked(*findings):
     """The marks of these findings."""
-    marks = Marks(Table(TENSORS))
+    badges = Badges(Table(TENSORS))
     for finding in findings:
-        marks.add(finding, marks.touched(finding))
-    return marks
+        badges.add(finding, badges.touched(finding))
+    return badges
 
 
 def finding(severity, *keys):
@@ -30,23 +30,23 @@ def finding(severity, *keys):
 
 def test_the_worst_counts():
     """A tensor shows the worst that is said of it, a level the worst below it."""
-    marks = marked(finding(Severity.INFO, ("m", "a.x")), finding(Severity.ERROR, ("m", "a.x"), ("m", "a.y")))
-    assert [marks.worst(row) for row in range(3)] == [Severity.ERROR, Severity.ERROR, None]
-    assert marks.worst(Branch("a", ("m",), range(3), prefix="a.")) is Severity.ERROR
-    assert marks.worst(Branch("a", ("m",), [2], prefix="a.")) is None
-    assert [each.severity for each in marks.about(0)] == [Severity.ERROR, Severity.INFO]
+    badges = marked(finding(Severity.INFO, ("m", "a.x")), finding(Severity.ERROR, ("m", "a.x"), ("m", "a.y")))
+    assert [badges.worst(row) for row in range(3)] == [Severity.ERROR, Severity.ERROR, None]
+    assert badges.worst(Branch("a", ("m",), range(3), prefix="a.")) is Severity.ERROR
+    assert badges.worst(Branch("a", ("m",), [2], prefix="a.")) is None
+    assert [each.severity for each in badges.about(0)] == [Severity.ERROR, Severity.INFO]
 
 
 def test_places_without_tensors():
     """What is no tensor is marked with all levels above it."""
-    marks = marked(finding(Severity.WARNING, ("args", "lr")))
-    assert marks.worst(Branch("args", ("args",), range(0), Mapping("dict", ()))) is Severity.WARNING
-    assert marks.worst(Branch("m", ("m",), range(3), Mapping("dict", ()))) is None
+    badges = marked(finding(Severity.WARNING, ("args", "lr")))
+    assert badges.worst(Branch("args", ("args",), range(0), Mapping("dict", ()))) is Severity.WARNING
+    assert badges.worst(Branch("m", ("m",), range(3), Mapping("dict", ()))) is None
 
 
 def test_models_do_not_know_textual():
     """What is shown can be worked out, and tested, without Textual, torch or numpy."""
-    modules = "book, facts, listing, marks, tree, visible"
+    modules = "facts, lines, opened_checkpoint, tree"
     code = f"import sys; from ckptdoctor.tui.models import {modules}; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert not {"textual", "rich", "torch", "numpy"} & set(loaded)
@@ -55,7 +55,7 @@ def test_models_do_not_know_textual():
 def test_neighbours_are_marked_like_others():
     """Marking many tensors at once leaves what is worse, and touches no other."""
     keys = [("m", f"a.{name}") for name in "xyz"]
-    marks = marked(finding(Severity.ERROR, keys[1]), finding(Severity.WARNING, *keys[:2]))
-    assert [marks.worst(row) for row in range(3)] == [Severity.WARNING, Severity.ERROR, None]
-    marks = marked(finding(Severity.INFO, *keys), finding(Severity.WARNING, keys[0], keys[2]))
-    assert [marks.worst(row) for row in range(3)] == [Severity.WARNING, Severity.INFO, Severity.WARNING]
+    badges = marked(finding(Severity.ERROR, keys[1]), finding(Severity.WARNING, *keys[:2]))
+    assert [badges.worst(row) for row in range(3)] == [Severity.WARNING, Severity.ERROR, None]
+    badges = marked(finding(Severity.INFO, *keys), finding(Severity.WARNING, keys[0], keys[2]))
+    assert [badges.worst(row) for row in range(3)] == [Severity.WARNING, Severity.INFO, Severity.WARNING]

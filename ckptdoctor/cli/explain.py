@@ -73,7 +73,7 @@ def _called(source: str) -> str:
 def _show(explained: Explanation, style: str, color: str, source: str) -> None:
     documented = frozenset([rule.code for rule in all_rules()])
     if style == "json":
-        from ckptdoctor.report.explain_json import as_json as rendered
+        from ckptdoctor.report.explain import as_json as rendered
 
         emit(rendered(explained, documented))
         return

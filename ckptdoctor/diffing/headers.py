@@ -18,8 +18,8 @@ from ckptdoctor.diagnose.events import Event
 from ckptdoctor.diagnose.watching import Going, told, watched
 from ckptdoctor.differences import Difference, Pair, Section, Side, Single
 from ckptdoctor.diffing.others import other_differences
+from ckptdoctor.diffing.pairing import Counterparts, pair_up
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.diffing.sections import Counterparts, counterparts
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.diffing.ties import ties
 from ckptdoctor.facts.alignment import Comparison, compare
@@ -81,7 +81,7 @@ def _side(path: str, checkpoint: Checkpoint, root: str | None) -> Side:
 @collector_paused()
 def held_against(a: Side, b: Side) -> Difference:
     """How two checkpoints differ by their headers."""
-    matched = counterparts(a, b)
+    matched = pair_up(a, b)
     here, there = _Names(a, matched, 0), _Names(b, matched, 1)
     mine, its = here.tensors(), there.tensors()
     renamings = list(_renamings(a, b, matched, mine, its))

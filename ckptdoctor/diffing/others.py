@@ -23,7 +23,7 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.differences import ABSENT, Absent, Other, Side
-from ckptdoctor.diffing.sections import Counterparts
+from ckptdoctor.diffing.pairing import Counterparts
 
 _VERSIONS = Special("._metadata")  # what a state dict keeps of its modules, which no other container has room for
 _Held = Union[Node, Absent]

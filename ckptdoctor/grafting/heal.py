@@ -34,7 +34,7 @@ from ckptdoctor.grafting.recipe import Healed, recipe_of
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import require_local
-from ckptdoctor.values.alike import alike
+from ckptdoctor.values.diff_bytes import alike
 from ckptdoctor.wording import and_so_on, first_few, listed, plural
 from ckptdoctor.writing.target import resolve
 

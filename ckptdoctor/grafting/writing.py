@@ -12,7 +12,7 @@ from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.grafting.recipe import Healed
 from ckptdoctor.prove.same_contents import first_difference
-from ckptdoctor.values.alike import alike
+from ckptdoctor.values.diff_bytes import alike
 from ckptdoctor.writing import Recipe, publish
 
 Opened = tuple[Checkpoint, Source]

@@ -18,7 +18,7 @@ from ckptdoctor.facts.looks import Extreme, Extremes, Look, Number, Picture, Ref
 from ckptdoctor.facts.values import TensorValues
 
 if TYPE_CHECKING:
-    from ckptdoctor.values.boxes import Boxes
+    from ckptdoctor.values.regions import Boxes
 
 __all__ = ["Extreme", "Extremes", "Look", "Number", "Peek", "Picture", "Refused", "TensorValues", "Window"]
 
@@ -110,8 +110,8 @@ class Peek:
         """The tensor whose values are shown: of a sparse one, or of a wrapper, the one inside."""
         if find_spec("torch") is None:
             return Refused("values are read with torch, and it is not installed: pip install torch")
-        from ckptdoctor.values.boxes import plain
-        from ckptdoctor.values.strips import UnreadError
+        from ckptdoctor.values.flat_chunks import UnreadError
+        from ckptdoctor.values.regions import plain
 
         try:
             return plain(tensor)
@@ -122,9 +122,9 @@ class Peek:
         if find_spec("torch") is None:
             return Refused("values are read with torch, and it is not installed: pip install torch")
         from ckptdoctor.errors import StoppedError
-        from ckptdoctor.values.boxes import Boxes
-        from ckptdoctor.values.strips import UnreadError
-        from ckptdoctor.values.torch_library import load_beforehand
+        from ckptdoctor.values.bytes import load_beforehand
+        from ckptdoctor.values.flat_chunks import UnreadError
+        from ckptdoctor.values.regions import Boxes
 
         load_beforehand()  # the screen is another thread
         try:

@@ -14,7 +14,7 @@ from ckptdoctor.diagnose.events import Event
 from ckptdoctor.diagnose.watching import told, watched
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.values import Values
-from ckptdoctor.look.contents import Part, part_of
+from ckptdoctor.look.contents import Excerpt, part_of
 from ckptdoctor.noun import noun
 
 Watch = Callable[[Event], None]
@@ -24,7 +24,7 @@ Watch = Callable[[Event], None]
 class Measurement:
     """The values of the tensors of a part; of some of them only where it was ``interrupted``."""
 
-    part: Part
+    part: Excerpt
     values: Values
     interrupted: bool = False
 

@@ -10,10 +10,9 @@ from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Single, Tie, Verdict
 from ckptdoctor.noun import noun
-from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.contents import value
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.grouping import grouped, in_short
+from ckptdoctor.report.grouping import grouped, in_short, pattern
 from ckptdoctor.report.numbers import plain, shape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.wording import beyond

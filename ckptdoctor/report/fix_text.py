@@ -7,15 +7,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.edits import Safety
+from ckptdoctor.edits import Safety, WriteIndex
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, Loader, NextStep, Proof, RepairReport, Severity
-from ckptdoctor.report import convert_text
-from ckptdoctor.report.abbreviating import pattern
-from ckptdoctor.report.arranging import KINDS, arranged
+from ckptdoctor.report import conversion
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.grouping import grouped, in_short
-from ckptdoctor.report.left import index_name, left, left_at
+from ckptdoctor.report.grouping import grouped, in_short, pattern
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.shell import fix_command, quote
@@ -56,7 +53,7 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
     if report.converts is not None:
         yield f"{paint.strong('convert')} · {report.format} → {report.converts}"
     if report.conversion is not None:
-        yield from convert_text.rows(report.conversion, width)
+        yield from conversion.rows(report.conversion, width)
     if report.proof is None:
         return
     yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {kept(report)}"
@@ -195,7 +192,7 @@ def verified(report: RepairReport, proof: Proof) -> str:
     """What was proven of the repair, and of what became of it in another container."""
     if report.conversion is None:
         return proven(proof)
-    told = [convert_text.proven(report.conversion), _still(proof)]
+    told = [conversion.proven(report.conversion), _still(proof)]
     return " · ".join(["contents equal but for the plan", *told] if report.steps else told)
 
 
@@ -257,7 +254,7 @@ def next_step(report: RepairReport) -> str:
         command = f"mv {quote(report.output)} {quote(place)}"
         return f"AutoModel.from_pretrained({folder})" if report.replaces_original else escape(command)
     if report.conversion is not None and os.path.isdir(report.output):
-        return convert_text.next_step(report.conversion)
+        return conversion.next_step(report.conversion)
     path = left_at(report)
     after = report.next if report.next is not None else NextStep(Loader.NONE)
     if after.loader is Loader.CONVERT:
@@ -373,3 +370,52 @@ def renumbered(pairs: Sequence[tuple[str, str]]) -> str:
     told = list(moves(pairs))
     most = _MOST if len(told) > _MOST + 1 else len(told)
     return f"{'state' if len(pairs) == 1 else 'states'} {and_more(told, most, 'such move', before=', and ')}"
+
+
+KINDS = frozenset(
+    {"reshape", "transpose", "fill", "split", "fuse", "fuse-norm", "dequantize", "compute", "tie", "cast"}
+)
+
+_EITHER_SIDE = 80  # characters of the names on either side of the arrow
+_SHAPE = " ["  # where the name ends in "name [2, 3]"
+
+
+def arranged(change: Change) -> str:
+    """What becomes of which tensors; the tensors of one change have the same shapes."""
+    behind = [new for _, new in change.pairs if new]
+    if change.kind in ("fill", "tie"):
+        return f"{change.kind} {_listed(behind)}"
+    before = _listed([old for old, _ in change.pairs if old])
+    if change.kind in ("reshape", "transpose", "cast"):
+        return f"{change.kind} {before}  →  {_shapes(behind).strip()}"
+    verb = "compute" if change.kind in ("fuse-norm", "dequantize", "compute") else change.kind
+    return f"{verb} {before}  →  {_listed(behind)}"
+
+
+def _listed(tensors: Sequence[str]) -> str:
+    names = [tensor.rpartition(_SHAPE)[0] for tensor in tensors]
+    return f"{abridged(escape(pattern(names)), _EITHER_SIDE)}{_shapes(tensors)}"
+
+
+def _shapes(tensors: Sequence[str]) -> str:
+    """The shape of all; "" where they differ."""
+    shapes = {tensor.rpartition(_SHAPE)[2] for tensor in tensors}
+    return f"{_SHAPE}{shapes.pop()}" if len(shapes) == 1 else ""
+
+
+def left(report: RepairReport) -> tuple[Finding, ...]:
+    """What check finds in the output; where nothing was written, what was to be cured and is not."""
+    return report.proof.findings if report.proof is not None else report.left
+
+
+def left_at(report: RepairReport) -> str:
+    """The path that a command must name to repair what is left: the output, or else the original.
+
+    The output of a repaired folder is only its index: the folder is what is repaired.
+    """
+    return report.output if report.proof is not None and index_name(report) is None else report.path
+
+
+def index_name(report: RepairReport) -> str | None:
+    """The name of the index that was written for a folder; None for every other repair."""
+    return next((each.name for step in report.steps for each in step.edits if isinstance(each, WriteIndex)), None)

@@ -186,3 +186,11 @@ def _chain(coverage: Coverage, path: str, paint: Paint) -> Iterator[str]:
     if coverage.option and coverage.steps and coverage.steps[-1].keys == coverage.total_keys:
         command = complete(f"{fix_command(path)} --auto {coverage.option}")
         yield f"  repair:   {paint.accent(command)}"
+
+
+def statistics(report: Report) -> str:
+    """One line a rule, most frequent first: files, severity, code and name."""
+    kinds = [(each.code, each.name, each.severity) for file in report.files for each in file.findings]
+    tally = sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0][0]))
+    rows = [(count(number), severity.value, code, name) for (code, name, severity), number in tally]
+    return "\n".join(columns(rows, right=frozenset({0}), gap="  ")) if rows else ""

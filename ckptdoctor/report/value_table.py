@@ -10,9 +10,9 @@ from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.report.abbreviating import braced, pattern
 from ckptdoctor.report.contents import place
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.grouping import braced, pattern
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.value_numbers import number, picture, share, totals

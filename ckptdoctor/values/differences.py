@@ -71,7 +71,7 @@ def compare_values(
     changed = [pair for pair in pairs if pair.weights and pair.values is not None and pair.values.numbers is not None]
     if not changed:
         return found
-    from ckptdoctor.values.diff_rank import ranks
+    from ckptdoctor.values.diff_numbers import ranks
 
     once = {id(pairs[number]) for number, like in enumerate(same_as) if number == like}
     return replace(found, ranks=ranks([pair for pair in changed if id(pair) in once], a, b, swapped, tally.go_on))

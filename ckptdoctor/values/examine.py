@@ -18,14 +18,11 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.values import TensorValues, Unread, Values
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import noun
-from ckptdoctor.values.bytes import Bytes
+from ckptdoctor.values.bytes import Bytes, load_beforehand
 from ckptdoctor.values.chunks import Measure
-from ckptdoctor.values.narrowing import Narrowing
+from ckptdoctor.values.flat_chunks import CHUNK, LARGEST_CHUNK, Strip, UnreadError, strips
 from ckptdoctor.values.partial import Partial
-from ckptdoctor.values.rows import duplicated_rows
-from ckptdoctor.values.strips import CHUNK, LARGEST_CHUNK, Strip, UnreadError, strips
-from ckptdoctor.values.summing_up import step_of, summed_up
-from ckptdoctor.values.torch_library import load_beforehand
+from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
 
 if TYPE_CHECKING:
     import torch

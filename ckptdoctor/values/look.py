@@ -1,4 +1,4 @@
-"""Looks at one tensor: a window of its values, its statistics and extremes, and a picture of a slice."""
+"""Looks at one tensor: a window of its values, its statistics and extremes, and a picture of a slice made smaller."""
 
 from __future__ import annotations
 
@@ -11,18 +11,16 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.looks import Look, Picture, Window
-from ckptdoctor.values.boxes import Boxes, Picks, plain
 from ckptdoctor.values.chunks import Measure
-from ckptdoctor.values.extremes import along, largest
-from ckptdoctor.values.narrowing import Narrowing
+from ckptdoctor.values.extremes import along, largest, sample
+from ckptdoctor.values.flat_chunks import CHUNK, UnreadError
 from ckptdoctor.values.partial import Partial
-from ckptdoctor.values.rows import duplicated_rows
-from ckptdoctor.values.sampling import sample
-from ckptdoctor.values.strips import CHUNK, UnreadError
-from ckptdoctor.values.summing_up import summed_up
+from ckptdoctor.values.regions import Boxes, Picks, plain
+from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, summed_up
 
 if TYPE_CHECKING:
     import torch
+
 
 BINS = 240  # parts of the range of values: a number that many widths divide
 EXACT = 1 << 24  # elements up to which a tensor is read as a whole
@@ -113,8 +111,6 @@ def _drawn(box: Sequence[range], tensor: Tensor) -> Picks:
 def _pictured(
     values: torch.Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str
 ) -> Picture:
-    from ckptdoctor.values.pooling import pooled, wrapped
-
     counts = [len(each) for each in box]
     whole = prod(counts)
     numbers = values.abs() if values.is_complex() else values
@@ -249,3 +245,58 @@ def _exponents(fields: Counter[int], bias: int, zeros: int) -> tuple[tuple[int, 
         counter[subnormal] -= gone
         zeros -= gone
     return tuple([(each, below[each], above[each]) for each in sorted({*+below, *+above})])
+
+
+def pooled(
+    table: torch.Tensor, whole: tuple[int, int], most: tuple[int, int], how: str, sampled: bool = False
+) -> Picture:
+    """A table of some of the rows and columns of ``whole``, in at most ``most`` rows and columns of cells."""
+    if not table.numel() or not min(most):
+        return Picture((), 1.0, 1.0, how)
+    down, across = -(-table.shape[0] // most[0]), -(-table.shape[1] // most[1])
+    cells = tuple([tuple(row) for row in _smaller(table, down, across, how).tolist()])
+    return Picture(cells, down * whole[0] / table.shape[0], across * whole[1] / table.shape[1], how, sampled)
+
+
+def wrapped(values: torch.Tensor, whole: int, most: tuple[int, int], how: str, sampled: bool = False) -> Picture:
+    """Numbers of one dimension, written in lines from left to right."""
+    count = values.numel()
+    if not count or not min(most):
+        return Picture((), 1.0, 1.0, how)
+    across = -(-count // (most[0] * most[1]))  # elements in a cell
+    row: list[float | None] = _smaller(values.view(1, -1), 1, across, how)[0].tolist()
+    columns = min(len(row), _columns(len(row), most))
+    row += [None] * (-len(row) % columns)
+    lines = [tuple(row[at : at + columns]) for at in range(0, len(row), columns)]
+    return Picture(tuple(lines), 1.0, across * whole / count, how, sampled)
+
+
+def _columns(cells: int, most: tuple[int, int]) -> int:
+    """Cells in a line, so that each can be drawn as large as possible."""
+    for times in range(8, 1, -1):
+        if (most[0] // times) * (most[1] // times) >= cells:
+            return most[1] // times
+    return most[1]
+
+
+def _smaller(table: torch.Tensor, down: int, across: int, how: str) -> torch.Tensor:
+    """So many rows and columns put together; what is left over at the ends is a cell as well."""
+    from torch.nn.functional import avg_pool2d, max_pool2d
+
+    numbers, cell = _float(table), (down, across)
+    if cell == (1, 1):
+        return numbers
+    image = numbers[None, None]
+    if how == "mean":
+        return avg_pool2d(image, cell, ceil_mode=True, count_include_pad=False)[0, 0]
+    high: torch.Tensor = max_pool2d(image, cell, ceil_mode=True)[0, 0]
+    low = -max_pool2d(-image, cell, ceil_mode=True)[0, 0]
+    return high.where(~(high < -low), low)  # what is NaN in one is so in both
+
+
+def _float(table: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if table.dtype in (torch.float32, torch.float64):
+        return table
+    return table.double() if table.dtype.itemsize > 2 else table.float()

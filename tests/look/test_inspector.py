@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.look.inspector import Look, Peek, Picture, Refused, Window
+from ckptdoctor.values.extremes import index_at, sample, spread
 from ckptdoctor.values.look import BINS, EXACT
-from ckptdoctor.values.sampling import index_at, sample, spread
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize:UserWarning", "ignore:ComplexHalf:UserWarning")
 

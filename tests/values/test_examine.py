@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from ckptdoctor import formats
 from ckptdoctor.values.examine import examine_values, total_bytes
-from ckptdoctor.values.strips import CHUNK
+from ckptdoctor.values.flat_chunks import CHUNK
 from tests.values.reading import one, saved, values_in
 from tests.values.test_statistics import holds
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.values.chunks import Measure
+from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
-from ckptdoctor.values.strips import CHUNK
 from ckptdoctor.values.summing_up import BINS, SAMPLE, summed_up
 from tests.values.reading import one
 

@@ -17,14 +17,11 @@ from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.report.contents import other_contents, state_dict_row
+from ckptdoctor.report.html.charts import depth, distributions
 from ckptdoctor.report.html.comparison import comparison
-from ckptdoctor.report.html.depth import depth
-from ckptdoctor.report.html.distributions import distributions
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
-from ckptdoctor.report.html.modules import Modules, modules
-from ckptdoctor.report.html.payload import bounded, payload
-from ckptdoctor.report.html.table import table
+from ckptdoctor.report.html.table import Modules, bounded, modules, payload, table
 from ckptdoctor.report.html.treemap import treemap
 from ckptdoctor.report.numbers import amount, count, plural, size
 from ckptdoctor.report.shell import fix_command, with_path

@@ -1,4 +1,4 @@
-"""Where the bytes are: the modules as areas. This drawing needs no script; the one that is drawn over it unfolds."""
+"""The modules as areas as large as their bytes. This drawing needs no script; the one drawn over it unfolds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.noun import noun
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, section, text
-from ckptdoctor.report.html.modules import Modules, children, sizes
-from ckptdoctor.report.html.payload import bounded
+from ckptdoctor.report.html.table import Modules, bounded, children, sizes
 from ckptdoctor.report.numbers import size
 
 _WIDTH, _HEIGHT = 1120.0, 460.0

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import Histogram
-from ckptdoctor.report.html.depth import Line, Point, block_of, line_chart
+from ckptdoctor.report.html.charts import Line, Point, block_of, line_chart
 from ckptdoctor.report.html.markup import attributes, name, section, text
-from ckptdoctor.report.html.payload import LEVELS, bars, bounded, rounded
+from ckptdoctor.report.html.table import LEVELS, bars, bounded, rounded
 from ckptdoctor.report.html.treemap import Box, squarified
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import ckptdoctor
-from ckptdoctor.report.unread import left_out
+from ckptdoctor.report.contents import left_out
 from tests.broken_shards import SECOND, folder, name
 
 

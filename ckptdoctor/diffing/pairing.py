@@ -1,4 +1,4 @@
-"""Which state dicts of two checkpoints are each other's counterparts: by their places, roles, and keys."""
+"""State dicts of two checkpoints are each other's counterparts by their places, roles and keys."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Counterparts:
     main: int
 
 
-def counterparts(a: Side, b: Side) -> Counterparts:
+def pair_up(a: Side, b: Side) -> Counterparts:
     """The state dicts of both sides that belong together, each in one pair at most."""
     mine, its = _below(a), _below(b)
     pairs = list(_in_place(a, mine, b, its))

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-BEGIN = "import sys; from ckptdoctor.values.torch_library import load_beforehand; load_beforehand(); "
+BEGIN = "import sys; from ckptdoctor.values.bytes import load_beforehand; load_beforehand(); "
 
 
 def said(code, folder=None):

@@ -1,4 +1,4 @@
-"""The outcome of a conversion for people."""
+"""The outcome of a conversion, for people and as JSON, schema ``ckptdoctor/1``: fields are only ever added."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.json import SCHEMA, dump
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.wrapping import abridged, wrapped
@@ -103,3 +104,41 @@ def next_step(report: ConvertReport) -> str:
 def _literal(text: str) -> str:
     """Text as Python and people write it; what cannot be shown is escaped."""
     return json.dumps(text, ensure_ascii=escape(text) != text)
+
+
+def as_json(report: ConvertReport, version: str) -> str:
+    """What was written, what was proven of it, and what the target could not hold."""
+    return dump(
+        {
+            "schema": SCHEMA,
+            "version": version,
+            "paths": list(report.sources),
+            "output": report.output,
+            "status": "converted",
+            "message": None,
+            "source_format": report.source_format,
+            "format": report.format,
+            "files": [{"name": name, "bytes": nbytes} for name, nbytes in report.files],
+            "tensors": report.tensors,
+            "bytes": report.nbytes,
+            "proof": {"identical": report.identical, "remade": report.remade},
+            "root": show_path(report.root) if report.root else None,
+            "called": report.called,
+            "tied": dict(report.tied),
+            "restored": dict(report.restored),
+            "copied": report.doubled,
+            "sidecar": report.sidecar,
+            "kept": list(report.kept),
+            "described": list(report.described),
+            "left_out": list(report.left_out),
+            "absent": list(report.absent),
+            "twins": [{"path": each.one, "in": each.other, "tensors": each.number} for each in report.twins],
+            "seconds": round(report.seconds, 4),
+        }
+    )
+
+
+def refused_as_json(paths: Sequence[str], message: str, version: str, status: str = "refused") -> str:
+    """A conversion that was refused, and why; or one that was "interrupted"."""
+    head = {"schema": SCHEMA, "version": version, "paths": list(paths), "output": None, "status": status}
+    return dump({**head, "message": message})

@@ -18,10 +18,11 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.errors import DamagedError, StoppedError
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
-from ckptdoctor.values.strips import UnreadError, require_values
+from ckptdoctor.values.flat_chunks import UnreadError, require_values
 
 if TYPE_CHECKING:
     import torch
+
 
 Runs = Sequence[range]  # neighbouring indexes of one dimension, several times
 Picks = Sequence[Runs]  # for each dimension

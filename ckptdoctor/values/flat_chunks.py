@@ -16,6 +16,7 @@ from ckptdoctor.values.bytes import Bytes
 if TYPE_CHECKING:
     import torch
 
+
 # values at a time: the second pass finds them in the cache, and calls into torch are few
 CHUNK = 1 << 20
 LARGEST_CHUNK = 2 * CHUNK  # of floats of 16 bits, which take half of the room

@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from ckptdoctor import formats
-from ckptdoctor.values.alike import alike
+from ckptdoctor.values.diff_bytes import alike
 
 
 def compared(one, other):

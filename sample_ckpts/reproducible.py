@@ -26,7 +26,7 @@ import torch
 from ckptdoctor.trainer import run
 from ckptdoctor.trainer.config import PROCESSES, Config
 from ckptdoctor.trainer.data.dataset import Dataset
-from ckptdoctor.trainer.events import Event
+from ckptdoctor.trainer.events import RunEvent
 from ckptdoctor.trainer.launch.launcher import launch
 from ckptdoctor.trainer.launch.stopping import StopRequest
 from ckptdoctor.trainer.launch.world import join
@@ -61,7 +61,7 @@ def train_own(
     config: Config,
     dataset: Dataset,
     strategy: Callable[[Config, Team], Strategy],
-    tell: Callable[[Event, StopRequest], None] = lambda event, stop: None,
+    tell: Callable[[RunEvent, StopRequest], None] = lambda event, stop: None,
 ) -> Path:
     """The trainer's loop around a strategy of our own. ``tell`` hears what happens and may ask the run to stop."""
     stop = StopRequest()

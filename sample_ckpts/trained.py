@@ -17,14 +17,14 @@ from reproducible import train, train_own
 from tags import by_tensor, saving_with_tags
 
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.data.dataset import Dataset, Split
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit
 from ckptdoctor.trainer.data.load import load
-from ckptdoctor.trainer.events import Event, StepDone
+from ckptdoctor.trainer.events import RunEvent, StepDone
 from ckptdoctor.trainer.launch.stopping import StopRequest
 from ckptdoctor.trainer.networks import build
 from ckptdoctor.trainer.strategies.data_parallel import DataParallel
 from ckptdoctor.trainer.strategies.make import BY_NAME
-from ckptdoctor.trainer.strategies.module_strategy import Single
+from ckptdoctor.trainer.strategies.module_strategy import SingleDevice
 from ckptdoctor.trainer.team import Team
 
 Codes = tuple[str, ...]
@@ -216,7 +216,7 @@ def stopped(out: str) -> Path:
     chosen = resnet(out, strategy="dp", world_size=2)
     data = load(chosen)
 
-    def stop_it(event: Event, stop: StopRequest) -> None:
+    def stop_it(event: RunEvent, stop: StopRequest) -> None:
         stop.asked = stop.asked or isinstance(event, StepDone)
 
     return train_own(chosen, data, lambda *given: DataParallel(*given, network(chosen, data)), stop_it)
@@ -246,15 +246,15 @@ def _(out: str) -> Path:
     """A ResNet for five of the ten classes, for a model with a head for all ten."""
     chosen = resnet(out, images=128)
     data = five_classes(load(chosen))
-    return train_own(chosen, data, lambda *given: Single(*given, network(chosen, data)))
+    return train_own(chosen, data, lambda *given: SingleDevice(*given, network(chosen, data)))
 
 
 def five_classes(data: Dataset) -> Dataset:
     """The images of the first five classes."""
 
-    def those(split: Split) -> Split:
+    def those(split: DataSplit) -> DataSplit:
         chosen = split.labels < 5
-        return Split(split.inputs[chosen], split.labels[chosen])
+        return DataSplit(split.inputs[chosen], split.labels[chosen])
 
     return replace(data, train=those(data.train), test=those(data.test), classes=data.classes[:5])
 
@@ -293,7 +293,7 @@ def _(out: str) -> Path:
     return train_own(chosen, data, lambda *given: LastFirst(*given, network(chosen, data)))
 
 
-class LastFirst(Single):
+class LastFirst(SingleDevice):
     """One device, with the parameters given to the optimizer in the opposite order."""
 
     def __init__(self, config: Config, team: Team, model: torch.nn.Module) -> None:

@@ -103,7 +103,7 @@ def _twins(
     files: tuple[int, int],
     pairs: dict[tuple[int, int], dict[KeyPath, tuple[KeyPath, bool]]],
 ) -> Twins | None:
-    """What one file has of another, seen from the one of which more is in the other."""
+    """The tensors that one file has of another, seen from the one of which more is in the other."""
     ways = [_seen(given, one, other, pairs.get((one, other), {})) for one, other in (files, files[::-1])]
     whole = next((way for way in ways if way.number and way.number == way.of), None)
     if whole is not None and not request.force:
@@ -113,7 +113,7 @@ def _twins(
 
 
 def _seen(given: Inputs, one: int, other: int, found: dict[KeyPath, tuple[KeyPath, bool]]) -> Twins:
-    """What of a file is in another one: what has the same name in both is one entry anyway, and does not count."""
+    """The part of a file that is in another one; what has the same name in both is one entry anyway, not counted."""
     its = {tensor.path for tensor in given.checkpoints[other].tensors}
     own = [tensor.path for tensor in given.checkpoints[one].tensors if tensor.path not in its]
     telling = [path for path in own if path in found and found[path][1]]

@@ -18,7 +18,7 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.choosing import doubled, require_torch, restored
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Origins, Tally, require_bytes
+from ckptdoctor.converting.proof import ByteOrigins, CopyTally, require_bytes
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
@@ -44,7 +44,7 @@ def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRepo
     made = dcp.layout(node, root, given.file, given.swapped)
     wanted = _wanted(made, given.swapped)
     texts = {key: text for key, text in given.metadata.items() if (key, text) not in (*back, _FORMAT)}
-    tallies: list[Tally] = []
+    tallies: list[CopyTally] = []
     parts = [*_extra(texts, request, given), *_parts(made, request, wanted, tallies)]
     seconds = publish_folder(parts, request.output, force=request.force, identity=given.identity)
     tensors = list(wanted.originals.values())
@@ -73,7 +73,7 @@ def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRepo
 
 @noun
 class _Wanted:
-    """What reading the folder must give, and by their places in it the tensors whose elements it must hold."""
+    """The result that reading the folder must give, and by their places in it the tensors with their elements."""
 
     contents: Checkpoint
     originals: dict[KeyPath, Tensor]
@@ -81,7 +81,7 @@ class _Wanted:
 
 
 def _left_out(node: Node, apart: Flat) -> list[str]:
-    """What such a folder has no place for, as torch itself leaves it out."""
+    """Contents that such a folder has no place for, as torch itself leaves them out."""
     found = []
     if apart.renamed:
         found.append(f"that keys are no text: {_places(apart.renamed)}")
@@ -125,7 +125,7 @@ def _wanted(made: dcp.Layout, swapped: bool) -> _Wanted:
     return _Wanted(contents, originals, swapped)
 
 
-def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: list[Tally]) -> list[Part]:
+def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: list[CopyTally]) -> list[Part]:
     """Both files; they are proven together once the second is written."""
     files: dict[str, str] = {}
 
@@ -133,7 +133,7 @@ def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: 
         files[dcp.DATA] = path
 
     def verify(path: str) -> None:
-        tallies.append(_proven({**files, dcp.METADATA: path}, request.output, wanted, Origins(made.data)))
+        tallies.append(_proven({**files, dcp.METADATA: path}, request.output, wanted, ByteOrigins(made.data)))
 
     return [
         Part(made.data, os.path.join(request.output, dcp.DATA), keep),
@@ -141,8 +141,8 @@ def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: 
     ]
 
 
-def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, origins: Origins) -> Tally:
-    """How many tensors are ranges of the sources. Raises WriteError for anything unexpected."""
+def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, origins: ByteOrigins) -> CopyTally:
+    """The number of tensors that are ranges of the sources. Raises WriteError for anything unexpected."""
     try:
         with closing(Overlay(output, files)) as folder:
             written = formats.read(folder, formats.examine(folder))
@@ -151,7 +151,7 @@ def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, origins: Ori
     found = next((note.message for note in written.notes), None) or first_difference(wanted.contents, written)
     if found is not None:
         raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
-    tally = Tally()
+    tally = CopyTally()
     for tensor in written.tensors:
         place = tensor.storage.extent if tensor.storage is not None else None
         tally += require_bytes(wanted.originals[tensor.path], wanted.swapped, place, origins)

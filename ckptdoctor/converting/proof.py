@@ -35,17 +35,17 @@ class Direct:
 
 
 @noun
-class Tally:
-    """How many tensors are ranges of the sources, and how many hold the same elements in another layout."""
+class CopyTally:
+    """The number of tensors that are ranges of the sources, and of those with the same elements in another layout."""
 
     identical: int = 0
     remade: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.identical + other.identical, self.remade + other.remade)
+    def __add__(self, other: CopyTally) -> CopyTally:
+        return CopyTally(self.identical + other.identical, self.remade + other.remade)
 
 
-class Origins:
+class ByteOrigins:
     """For every byte of an output: the file and the byte that it is a copy of."""
 
     def __init__(self, recipe: Recipe) -> None:
@@ -70,14 +70,14 @@ class Origins:
         return True
 
 
-def require_bytes(tensor: Tensor, swapped: bool, place: Extent | None, origins: Origins) -> Tally:
+def require_bytes(tensor: Tensor, swapped: bool, place: Extent | None, origins: ByteOrigins) -> CopyTally:
     """Raises WriteError unless the bytes at ``place`` of the output are the elements of ``tensor`` in C order."""
     wanted = segments(tensor, swapped)
     if sum(each.length for each in wanted) != (0 if place is None else place.length):
         raise _wrong(tensor.key)
     found = as_they_lie(tensor, swapped) if any(isinstance(each, Generated) for each in wanted) else None
     made = require_stored(wanted, found, place, origins, tensor.key)
-    return Tally(remade=1) if made else Tally(identical=1)
+    return CopyTally(remade=1) if made else CopyTally(identical=1)
 
 
 def as_they_lie(tensor: Tensor, swapped: bool) -> Direct | None:
@@ -89,7 +89,7 @@ def as_they_lie(tensor: Tensor, swapped: bool) -> Direct | None:
 
 
 def require_stored(
-    wanted: Sequence[Segment], found: Direct | None, place: Extent | None, origins: Origins, name: str = ""
+    wanted: Sequence[Segment], found: Direct | None, place: Extent | None, origins: ByteOrigins, name: str = ""
 ) -> bool:
     """Raises WriteError unless the bytes at ``place`` are these; whether some of them are made, and not copied.
 
@@ -105,7 +105,7 @@ def require_stored(
     return any(isinstance(each, Generated) for each in wanted)
 
 
-def _require(wanted: Segment, found: Direct | None, place: Extent, origins: Origins, name: str) -> None:
+def _require(wanted: Segment, found: Direct | None, place: Extent, origins: ByteOrigins, name: str) -> None:
     if isinstance(wanted, Copy):
         if not origins.copied_from(place.offset, wanted):
             raise _wrong(name)

@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath
 from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, with_owners
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Checksums, Origins, Tally, require_bytes
+from ckptdoctor.converting.proof import ByteOrigins, Checksums, CopyTally, require_bytes
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
@@ -28,7 +28,7 @@ def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharde
     found = chosen(given.tree, root, request.root is not None, request.flatten, given.format)
     entries, tied = with_owners(entries_of(found.named), given.metadata, request.clone)
     files = _files(entries, request, sharded)
-    tallies: list[Tally] = []
+    tallies: list[CopyTally] = []
     with closing(Checksums([each.tensor for each in entries])) as sums:
         parts = [_part(shard, request, given, tied, sums, tallies, sharded) for shard in files]
         if len(files) > 1:
@@ -40,7 +40,7 @@ def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharde
             seconds = publish_folder(every, request.output, force=request.force, identity=given.identity)
         else:
             seconds = publish_together(every, force=request.force, identity=given.identity)[0].seconds
-    tally = sum(tallies, Tally())
+    tally = sum(tallies, CopyTally())
     return ConvertReport(
         sources=request.paths,
         output=request.output,
@@ -76,7 +76,7 @@ def _part(
     given: Inputs,
     tied: Sequence[tuple[str, str]],
     sums: Checksums,
-    tallies: list[Tally],
+    tallies: list[CopyTally],
     sharded: bool,
 ) -> Part:
     """One file of tensors, which is proven once it is written."""
@@ -91,7 +91,7 @@ def _part(
 
 
 def _extra(found: Chosen, request: ConvertRequest, given: Inputs, sharded: bool) -> list[Part]:
-    """What are no tensors, as a file of its own; none where there is nothing."""
+    """Contents that are not tensors, as a file of their own; none where there is nothing."""
     if found.rest is None:
         return []
     names = {tensor.path: name for name, tensor in found.named}
@@ -105,13 +105,13 @@ def _metadata(own: Mapping[str, str], tied: Sequence[tuple[str, str]], names: se
     return {**_FORMAT, **own, **{alias: owner for alias, owner in tied if owner in names}}
 
 
-def _proven(path: str, entries: Sequence[Entry], recipe: Recipe, swapped: bool) -> Tally:
+def _proven(path: str, entries: Sequence[Entry], recipe: Recipe, swapped: bool) -> CopyTally:
     written = _reopened(path)
     found = {tensor.key: tensor for tensor in written.tensors}
     if found.keys() != {each.name for each in entries} or len(written.tensors) != len(entries):
         raise WriteError("The output holds other names than were meant, and was thrown away.")
-    origins = Origins(recipe)
-    tally = Tally()
+    origins = ByteOrigins(recipe)
+    tally = CopyTally()
     for each in entries:
         got = found[each.name]
         if got.dtype.safetensors != safetensors.code_of(each.tensor) or got.shape != safetensors.shape_of(each.tensor):

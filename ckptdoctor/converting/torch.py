@@ -14,7 +14,7 @@ from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.choosing import require_torch, restored
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Origins, as_they_lie, require_stored
+from ckptdoctor.converting.proof import ByteOrigins, as_they_lie, require_stored
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
@@ -79,7 +79,7 @@ def _extra(texts: dict[str, str], request: ConvertRequest, given: Inputs) -> Seq
 
 
 def _expected(node: Node, storages: Storages, given: Inputs) -> Checkpoint:
-    """What the output must hold: the contents with every tensor on the storage that it is to get."""
+    """The contents that the output must hold: every tensor on the storage that it is to get."""
 
     made: dict[str, Storage] = {}
 
@@ -103,7 +103,7 @@ def _expected(node: Node, storages: Storages, given: Inputs) -> Checkpoint:
 
 
 def _proven(path: str, expected: Checkpoint, storages: Storages, recipe: Recipe) -> int:
-    """How many tensors lie on storages that are no ranges of the sources. Raises WriteError for anything unexpected."""
+    """The number of tensors on storages that are not ranges of the sources. Raises WriteError for anything else."""
     try:
         written = formats.open_checkpoint(path)
     except CkptDoctorError as error:
@@ -111,7 +111,7 @@ def _proven(path: str, expected: Checkpoint, storages: Storages, recipe: Recipe)
     found = first_difference(expected, written)
     if found is not None:
         raise WriteError(f"The output is not what was meant, and was thrown away: {found}.")
-    origins = Origins(recipe)
+    origins = ByteOrigins(recipe)
     places = {storage.key: storage.extent for storage in written.storages}
     made = set()
     for each in storages.found:

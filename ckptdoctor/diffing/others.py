@@ -1,4 +1,4 @@
-"""What differs beside the tensors: epochs, learning rates, arguments, versions of modules."""
+"""Differences next to the tensors: epochs, learning rates, arguments, versions of modules."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _start(side: Side, places: _Places) -> Node:
 def _below(
     one: _Held, other: _Held, path_a: KeyPath, path_b: KeyPath, places: tuple[_Places, _Places], renamed: bool
 ) -> Iterator[Other]:
-    """What differs at and below two places, state dicts with counterparts further down aside; without recursion."""
+    """Differences at and below two places, state dicts with counterparts further down aside; without recursion."""
     stack: list[tuple[_Held, _Held, KeyPath, KeyPath]] = [(one, other, path_a, path_b)]
     begun = False
     while stack:

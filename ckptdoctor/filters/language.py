@@ -11,7 +11,7 @@ from operator import eq, ge, gt, le, lt
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.errors import UsageError
-from ckptdoctor.filters.found import Found
+from ckptdoctor.filters.found import FoundRows
 from ckptdoctor.filters.table import Rows, Table, as_rows
 from ckptdoctor.noun import noun
 
@@ -57,7 +57,7 @@ class Query:
         """Whether a word asks what was found, so that nobody can answer who has not examined the file."""
         return any(term.finding for term in self.terms)
 
-    def rows(self, table: Table, found: Found) -> Rows | None:
+    def rows(self, table: Table, found: FoundRows) -> Rows | None:
         """The rows for which all words hold; None where nothing was asked."""
         if not self.terms:
             return None
@@ -72,7 +72,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """What a filter asks for. Raises UsageError with a sentence for a word that makes no sense."""
+    """Understand a filter. Raises UsageError with a sentence for a word that makes no sense."""
     return Query(tuple(_terms(text)))
 
 
@@ -155,7 +155,7 @@ def _sized(sign: str, number: str, unit: str) -> Sieve:
     return sized(_COMPARED[sign], limit, of_bytes=of_bytes)
 
 
-Sieve = Callable[[Table, Found, Rows], "list[int]"]
+Sieve = Callable[[Table, FoundRows, Rows], "list[int]"]
 
 _STATES: dict[str, Callable[[Table, int], bool]] = {
     "tied": lambda table, row: bool(table.tied_to(row)),
@@ -170,7 +170,7 @@ def named(text: str) -> Sieve:
     """Names that have this in them, whatever the case."""
     needle = text.lower()
 
-    def keeps(table: Table, found: Found, rows: Rows) -> list[int]:
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         names = table.folded
         if len(rows) == len(names):
             return [row for row, name in enumerate(names) if needle in name]
@@ -183,7 +183,7 @@ def like(glob: str) -> Sieve:
     """Names like a pattern: the whole of what is shown, or the key in its state dict."""
     match = re.compile(translate(glob.lower())).match
 
-    def keeps(table: Table, found: Found, rows: Rows) -> list[int]:
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         names = table.folded
         return [row for row in rows if match(names[row]) or match(names[row].rpartition("/")[2])]
 
@@ -193,7 +193,7 @@ def like(glob: str) -> Sieve:
 def sized(compare: Callable[[int, float], bool], limit: float, *, of_bytes: bool) -> Sieve:
     """As many bytes, or elements, as the comparison with a limit says."""
 
-    def keeps(table: Table, found: Found, rows: Rows) -> list[int]:
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         sizes = table.nbytes if of_bytes else table.elements
         return [row for row in rows if compare(sizes[row], limit)]
 
@@ -211,7 +211,7 @@ def on_device(begin: str) -> Sieve:
 
 
 def _of_kind(wanted: Callable[[tuple[str, str]], bool]) -> Sieve:
-    def keeps(table: Table, found: Found, rows: Rows) -> list[int]:
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         kinds = {number for number, kind in enumerate(table.kind_names) if wanted(kind)}
         return [row for row in rows if table.kinds[row] in kinds]
 
@@ -223,7 +223,7 @@ def shaped(pattern: str) -> Sieve:
     text = pattern.strip("[]()").replace(" ", "").replace(",", "x").lower()
     match = re.compile(translate("" if text == "scalar" else text)).match
 
-    def keeps(table: Table, found: Found, rows: Rows) -> list[int]:
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         known: dict[tuple[int, ...], bool] = {}
         return [row for row in rows if _fits(table.tensors[row], match, known)]
 
@@ -238,15 +238,15 @@ def _fits(tensor: Tensor, match: Callable[[str], object], known: dict[tuple[int,
 
 
 def in_state(state: str) -> Sieve:
-    """What one of ``STATES`` is true of."""
+    """Tensors of which one of ``STATES`` is true."""
     holds = _STATES[state]
     return lambda table, found, rows: [row for row in rows if holds(table, row)]
 
 
 def found_by(wanted: str) -> Sieve:
-    """What findings of a code, a name or a severity speak of."""
+    """Tensors that findings of a code, a name or a severity name."""
 
-    def keeps(table: Table, found: Found, rows: Rows) -> list[int]:
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
         kept = found.rows_of(wanted)
         return [row for row in rows if row in kept]
 

@@ -12,7 +12,7 @@ from ckptdoctor.noun import noun
 
 
 @noun
-class Asked:
+class FilterAsked:
     """A filter as it was written, and of how many tensors it was asked."""
 
     text: str
@@ -29,7 +29,7 @@ class Excerpt:
     checkpoint: Checkpoint
     root: KeyPath
     node: Node
-    asked: Asked | None = None
+    asked: FilterAsked | None = None
 
 
 def read_part(path: str, root: str | None = None) -> Excerpt:
@@ -41,7 +41,7 @@ def read_part(path: str, root: str | None = None) -> Excerpt:
 
 
 def part_of(checkpoint: Checkpoint, root: str | None) -> Excerpt:
-    """What lies below ``root`` (None: all). Raises UsageError when there is no such root."""
+    """The excerpt below ``root`` (None: all). Raises UsageError when there is no such root."""
     if root is None:
         return Excerpt(checkpoint, (), checkpoint.tree)
     place = find_root(checkpoint.tree, root)

@@ -22,11 +22,11 @@ from ckptdoctor.filters.found import Findings
 from ckptdoctor.filters.language import Query, parse
 from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import FileReport, Finding
-from ckptdoctor.look.contents import Asked, Excerpt, part_of, viewed
+from ckptdoctor.look.contents import Excerpt, FilterAsked, part_of, viewed
 
 
 def read_filtered(path: str, text: str, root: str | None = None) -> Excerpt:
-    """What a filter keeps of the file at ``path`` below ``root`` (None: all).
+    """The excerpt that a filter keeps of the file at ``path`` below ``root`` (None: all).
 
     The file is examined only where the filter asks for findings. Raises what ``formats.open_checkpoint`` does, and
     UsageError for a filter that makes no sense, or when there is no such root.
@@ -42,7 +42,7 @@ def read_filtered(path: str, text: str, root: str | None = None) -> Excerpt:
 
 
 def filtered(part: Excerpt, checkpoint: Checkpoint, text: str, path: str) -> Excerpt:
-    """What a filter keeps of a part of the checkpoint at ``path``; the file is examined as by ``read_filtered``."""
+    """The excerpt that a filter keeps of a part of the checkpoint at ``path``; examined as by ``read_filtered``."""
     query = parse(text)
     found = _examined(path).findings if query.asks_findings else ()
     return _sifted(part, checkpoint, query, text, found)
@@ -71,7 +71,7 @@ def _only(part: Excerpt, paths: set[KeyPath], text: str) -> Excerpt:
         state_dicts=tuple(_with_tensors(before.state_dicts, paths)),
         metadata=None,
     )
-    return Excerpt(checkpoint, part.root, pruned(part.node, paths), Asked(text, len(before.tensors)))
+    return Excerpt(checkpoint, part.root, pruned(part.node, paths), FilterAsked(text, len(before.tensors)))
 
 
 def _with_tensors(state_dicts: Iterable[StateDict], paths: set[KeyPath]) -> Iterable[StateDict]:

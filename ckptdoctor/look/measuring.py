@@ -51,10 +51,10 @@ def measured(
             from ckptdoctor.look.filtered import filtered
 
             part = filtered(part, checkpoint, text, path)
-        from ckptdoctor.values.examine import examine_values, total_bytes
+        from ckptdoctor.values.examine import bytes_to_read, examine_values
 
         work = watched(
-            lambda going: examine_values(part.checkpoint, source, going), "values", total_bytes(part.checkpoint)
+            lambda going: examine_values(part.checkpoint, source, going), "values", bytes_to_read(part.checkpoint)
         )
         found = told(work, watch)
     values = found.result if found.result is not None else Values(part.checkpoint, {}, complete=False)

@@ -338,7 +338,7 @@ _RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCI
 
 
 def told_range(response: HTTPResponse) -> tuple[int | None, int | None]:
-    """Where the part that was sent begins, and the size of the whole file; None for what is not said."""
+    """The beginning of the part that was sent, and the size of the whole file; None for what is not said."""
     match = _RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
     if match is None:
         return None, None
@@ -353,7 +353,7 @@ def told_length(response: HTTPResponse) -> int | None:
 
 
 def refused(path: str, status: int, reason: str, hint: str) -> UnreadableError:
-    """What is said of an answer that is no file."""
+    """The error for an answer that is not a file."""
     if status in GONE:
         return UnreadableError(f"{path} is not there (the server says {status}): look at the address again.{hint}")
     if status in DENIED:
@@ -377,7 +377,7 @@ def is_final(error: Exception) -> bool:
 
 
 def unreached(path: str, host: str, error: Exception) -> UnreadableError:
-    """What is said when there was no answer, or none that could be understood."""
+    """The error when there was no answer, or none that could be understood."""
     if isinstance(error, ssl.SSLCertVerificationError):
         why = error.verify_message or "it does not belong to the server"
         return UnreadableError(f"{path}: the certificate of {host} is not trusted ({why}), so nothing was read.")

@@ -15,7 +15,7 @@ def file_report(report: FileReport) -> str:
 
 
 def total(report: Report) -> str:
-    """What belongs to none of the files, a line each; "" for nothing."""
+    """Lines that belong to none of the files; "" for nothing."""
     return "\n".join(filter(None, [escape(not_begun(report)), escape(left_behind(report))]))
 
 

@@ -111,7 +111,7 @@ def _hyperparameters(tree: Node, optimizer: StateDict) -> str:
 
 
 def other_contents(checkpoint: Checkpoint) -> Iterator[str]:
-    """What lies at the top level beside the state dicts: ``epoch 41``, ``args (argparse.Namespace)``."""
+    """The top level next to the state dicts: ``epoch 41``, ``args (argparse.Namespace)``."""
     roots = [each for each in checkpoint.state_dicts if each.path == ()]
     if roots:
         yield from (abridged(escape(key), _TEXT) for key in roots[0].others)
@@ -169,7 +169,7 @@ def place(path: KeyPath) -> str:
 
 
 def left_out(checkpoint: Checkpoint, done: str, root: KeyPath = ROOT) -> str:
-    """Which files are missing or damaged, and what follows for the part at ``root``; "" where none are.
+    """The files that are missing or damaged, and what follows for the part at ``root``; "" where none are.
 
     ``done`` says what was not done with them: "is not shown". The text is not escaped.
     """

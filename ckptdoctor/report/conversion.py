@@ -20,7 +20,7 @@ _NAME = 60  # characters of each
 
 
 def render(report: ConvertReport, paint: Paint | None = None, width: int | None = None) -> str:
-    """What was written, what was kept beside it and left out, what was proven, and how to load it."""
+    """The outcome as text: what was written, kept next to it and left out, what was proven, and how to load it."""
     return "\n".join(_lines(report, paint or Paint(), width))
 
 
@@ -43,7 +43,7 @@ def _lines(report: ConvertReport, paint: Paint, width: int | None) -> Iterator[s
 
 
 def rows(report: ConvertReport, width: int | None) -> Iterator[str]:
-    """What became of what, a line each."""
+    """The rows that say what became of what."""
     for label, names in _rows(report):
         yield from wrapped(f"  {label:<9} {names}", width, "", "            ")
 
@@ -81,7 +81,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def proven(report: ConvertReport) -> str:
-    """What was compared, and how it came out."""
+    """The comparisons that were made, and how they came out."""
     told = f"{report.identical:,} of {plural(report.tensors, 'tensor')} byte-identical"
     if report.remade:
         told += f", {report.remade:,} with exactly the same elements in another layout"
@@ -89,7 +89,7 @@ def proven(report: ConvertReport) -> str:
 
 
 def next_step(report: ConvertReport) -> str:
-    """What loads the result."""
+    """The call that loads the result."""
     if report.format == "torch zip":
         steps = "".join(f"[{_literal(part) if isinstance(part, str) else part}]" for part in report.weights or ())
         plain = all(isinstance(part, (str, int)) for part in report.weights or ())
@@ -107,7 +107,7 @@ def _literal(text: str) -> str:
 
 
 def as_json(report: ConvertReport, version: str) -> str:
-    """What was written, what was proven of it, and what the target could not hold."""
+    """The outcome as JSON: what was written, what was proven of it, and what the target could not hold."""
     return dump(
         {
             "schema": SCHEMA,

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Difference, Numbers, Side
 from ckptdoctor.report.contents import heading
-from ckptdoctor.report.diff_groups import Group, Row, groups, rows
+from ckptdoctor.report.diff_groups import DiffGroup, DiffRow, groups, rows
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.interrupted import came_to
 from ckptdoctor.report.markdown import code, plain, table
@@ -59,7 +59,7 @@ def _side(name: str, side: Side, paint: Paint, width: int | None) -> Iterator[st
     yield from (f"   {line}" for line in lines[1:])
 
 
-def _listed(shown: list[Group], width: int | None) -> Iterator[str]:
+def _listed(shown: list[DiffGroup], width: int | None) -> Iterator[str]:
     label = max(len(group.label) for group in shown)
     count = max(len(_count(group)) for group in shown)
     for group in shown:
@@ -69,11 +69,11 @@ def _listed(shown: list[Group], width: int | None) -> Iterator[str]:
         yield from wrapped(text, width, lead, hang)
 
 
-def _count(group: Group) -> str:
+def _count(group: DiffGroup) -> str:
     return plural(group.count, "tensor") if group.count else ""
 
 
-def _table(table: list[Row]) -> Iterator[str]:
+def _table(table: list[DiffRow]) -> Iterator[str]:
     head = ("", "changed", "max |Δ|", "mean |Δ|", "rel. L2", "cosine")
     body = [
         (
@@ -133,7 +133,7 @@ def _end(found: Difference) -> str:
 
 
 def stopped(found: Difference) -> str:
-    """Where Ctrl-C came before the end: how far it was, and what was known by then."""
+    """The state at Ctrl-C: how far it was, and what was known by then."""
     apart = [pair for pair in found.pairs if pair.values is not None and not pair.settled]
     known = f"The values of {plural(len(apart), 'tensor')} differ" if apart else "No values differ"
     far = came_to([found.interrupted] if found.interrupted is not None else [])

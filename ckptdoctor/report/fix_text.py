@@ -77,7 +77,7 @@ def _next(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str
 
 
 def kept(report: RepairReport) -> str:
-    """What became of the original."""
+    """The fate of the original."""
     if not report.replaces_original:
         return "the original is untouched"
     if index_name(report) is not None:
@@ -127,7 +127,7 @@ def _rows(step: Step) -> Iterator[tuple[str, str, str]]:
 
 
 def _fit(step: Step) -> str:
-    """How much of the target fits after the step."""
+    """The share of the target that fits after the step."""
     if step.fit is None:
         return ""
     keys, wanted = step.fit
@@ -135,7 +135,7 @@ def _fit(step: Step) -> str:
 
 
 def in_words(change: Change, step: Step) -> str:
-    """What a change does, in one line, with names put together by patterns; escaped."""
+    """A change in one line, with names put together by patterns; escaped."""
     if change.kind in KINDS:
         return arranged(change)
     if change.kind == "rename" and change.pairs:
@@ -170,7 +170,7 @@ def _at(change: Change) -> str:
 
 
 def counted(change: Change) -> str:
-    """How many of what it touches."""
+    """The number of things that it touches."""
     said = [plural(number, noun, _PLURALS.get(noun)) for number, noun in change.counts]
     if change.kind == "rename" and change.place:
         said[0] += f" of {_shown(show_path(change.place))}"
@@ -189,7 +189,7 @@ _PLURALS = {
 
 
 def verified(report: RepairReport, proof: Proof) -> str:
-    """What was proven of the repair, and of what became of it in another container."""
+    """The proof of the repair, and of what became of it in another container."""
     if report.conversion is None:
         return proven(proof)
     told = [conversion.proven(report.conversion), _still(proof)]
@@ -197,7 +197,7 @@ def verified(report: RepairReport, proof: Proof) -> str:
 
 
 def proven(proof: Proof) -> str:
-    """What was compared and how it came out, and nothing that was not."""
+    """The comparisons that were made and how they came out, and nothing else."""
     pieces = ["contents equal but for the plan"]
     if proof.elided:
         pieces[0] += f" (except {plural(proof.elided, 'place')} beyond the reader's limits)"
@@ -207,7 +207,7 @@ def proven(proof: Proof) -> str:
 
 
 def _still(proof: Proof) -> str:
-    """What check says of the output."""
+    """The findings of check in the output."""
     if not proof.findings:
         return "check finds nothing"
     wrong = [each for each in proof.findings if each.severity is not Severity.INFO]
@@ -233,7 +233,7 @@ def _codes(findings: Iterable[Finding]) -> str:
 
 
 def _left(findings: Iterable[Finding], path: str, paint: Paint, width: int | None) -> Iterator[str]:
-    """What is still wrong with the file at ``path``, each with the command that repairs it, on a line of its own."""
+    """Lines for what is still wrong with the file at ``path``, each with the command that repairs it."""
     for finding in findings:
         head = (
             f"left · {finding.severity.value} {finding.code} {finding.name} · {abridged(escape(finding.message), 200)}"
@@ -246,7 +246,7 @@ def _left(findings: Iterable[Finding], path: str, paint: Paint, width: int | Non
 
 
 def next_step(report: RepairReport) -> str:
-    """What loads the result, or the command that makes it load: as far as is known to work; "" where nothing is."""
+    """The call that loads the result, or the command that makes it load, as far as is known; "" where nothing does."""
     index = index_name(report)
     if index is not None:
         folder = _literal(os.path.join(report.path, ""))
@@ -280,7 +280,7 @@ _CALLS = {
 
 
 def caution(report: RepairReport) -> str:
-    """What to know of the next step; "" where torch.load loads the file as it stands."""
+    """A warning about the next step; "" where torch.load loads the file as it is."""
     after = report.next
     if after is None or not after.refusal:
         return ""
@@ -381,7 +381,7 @@ _SHAPE = " ["  # where the name ends in "name [2, 3]"
 
 
 def arranged(change: Change) -> str:
-    """What becomes of which tensors; the tensors of one change have the same shapes."""
+    """A change of tensors in one line; the tensors of one change have the same shapes."""
     behind = [new for _, new in change.pairs if new]
     if change.kind in ("fill", "tie"):
         return f"{change.kind} {_listed(behind)}"
@@ -404,7 +404,7 @@ def _shapes(tensors: Sequence[str]) -> str:
 
 
 def left(report: RepairReport) -> tuple[Finding, ...]:
-    """What check finds in the output; where nothing was written, what was to be cured and is not."""
+    """The findings of check in the output; where nothing was written, those that were to be fixed and are not."""
     return report.proof.findings if report.proof is not None else report.left
 
 

@@ -23,7 +23,7 @@ def file_report(report: FileReport) -> str:
 
 
 def total(report: Report) -> str:
-    """What is said of all files together, for the log: how many there are, and what was not examined of which."""
+    """Lines about all files together, for the log: how many there are, and what was not examined of which."""
     found = [finding.severity for file in report.files for finding in file.findings]
     counts = ", ".join([f"{found.count(each)} {_COMMANDS[each]}" for each in _COMMANDS])
     told = Counter([(each.what, each.why) for file in report.files for each in file.skipped])
@@ -49,7 +49,7 @@ def _command(name: str, path: str, title: str, message: str) -> str:
 
 
 def _data(text: str) -> str:
-    """What follows the colons; lines of their own stay such."""
+    """The text behind the colons; lines of their own stay such."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 

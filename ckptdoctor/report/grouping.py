@@ -12,14 +12,14 @@ from math import prod
 
 from ckptdoctor.wording import and_so_on, span
 
-Pair = tuple[str, str]
+Renamed = tuple[str, str]
 _MOST = 24  # names in one pair of braces
 _KINDS = 3  # changes that one line names
 _Split = tuple[tuple[str, ...], tuple[str, ...]]
 _Kind = tuple[int, int, int, tuple[str, ...], tuple[str, ...]]
 
 
-def in_short(pairs: Sequence[Pair]) -> list[Pair]:
+def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     """All renames in few words: what the names begin with, before and after; or the tokens alone that change.
 
     ``module.{conv,fc}.*`` and ``{conv,fc}.*`` show what changes; ``{0..2}.*`` and ``{0..2}.*`` would hide that it is
@@ -44,14 +44,14 @@ def _told(keys: Sequence[str]) -> int:
     return min(map(len, split)) - 1
 
 
-def _tokens(kind: _Kind) -> Pair:
+def _tokens(kind: _Kind) -> Renamed:
     """The tokens that change and no others, with ``*`` for what stands before and behind."""
     start, end, _, before, after = kind
     old, new = (".".join([*["*"] * bool(start), *side, *["*"] * bool(end)]) for side in (before, after))
     return old, new
 
 
-def grouped(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, int]]:
+def grouped(pairs: Sequence[Renamed]) -> Iterator[tuple[str, str, int]]:
     """(names before, names after, how many) of each group, in the order of their first pairs."""
     groups: dict[object, list[_Split]] = {}
     for old, new in pairs:
@@ -62,7 +62,7 @@ def grouped(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, int]]:
 
 
 def _change(before: tuple[str, ...], after: tuple[str, ...]) -> _Kind:
-    """What renames of one kind share: tokens that stay before and behind, how many there were, which go and come."""
+    """The kind of a rename: tokens that stay before and behind, how many there were, which go and come."""
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:
         start += 1

@@ -57,7 +57,7 @@ def _file(report: FileReport) -> dict[str, object]:
 
 
 def reading(each: Reading) -> dict[str, object]:
-    """How far one part of the work came, in bytes."""
+    """The progress of one part of the work, in bytes."""
     return {"what": each.what, "done": each.done, "total": each.total, "complete": each.complete}
 
 

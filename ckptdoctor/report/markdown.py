@@ -83,7 +83,7 @@ def _repair(finding: Finding, path: str) -> str:
 
 
 def _not_examined(files: Sequence[FileReport]) -> Iterator[str]:
-    """What was skipped, each once however many files there are."""
+    """The parts that were skipped, each once however many files there are."""
     told = dict.fromkeys([(each.what, each.why) for file in files for each in file.skipped])
     if told:
         yield ""

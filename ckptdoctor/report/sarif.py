@@ -114,7 +114,7 @@ def _properties(finding: Finding, path: str) -> _Object:
 
 
 def _identity(finding: Finding, path: str) -> str:
-    """What stays the same from run to run while it is the same finding: neither its wording nor where bytes lie."""
+    """The identity of a finding from run to run: neither its wording nor the place of bytes."""
     first = finding.keys[:1]
     state_dict: KeyPath = finding.location.path or (first[0][:-1] if first else ())
     parts = (finding.code, uri(path), show_path(state_dict), finding.location.member or "", *map(show_path, first))

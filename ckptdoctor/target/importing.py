@@ -48,7 +48,7 @@ def users_code(target: Target) -> Iterator[None]:
 
 
 def find(target: Target) -> object:
-    """What the target names. Raises UsageError, with the user's own line where it is their code that fails."""
+    """The object that the target names. Raises UsageError, with the user's own line where their code fails."""
     module = _imported(target)
     try:
         return _inside(module, target)
@@ -74,7 +74,7 @@ def _inside(module: ModuleType, target: Target) -> object:
 
 
 def _of_library(target: Target, module: object) -> object | None:
-    """What makes the model that a library of models knows by this name: ``timm:resnet50``, ``torchvision:vit_b_16``."""
+    """The function that makes the model of this name in a library: ``timm:resnet50``, ``torchvision:vit_b_16``."""
     name = target.attributes[0]
     if hasattr(module, name):
         return None
@@ -106,7 +106,7 @@ def _is_own_file(module: ModuleType) -> bool:
 
 
 def _instead(holder: object, name: str) -> str:
-    """What else there is: names that look alike, or else the module's own classes and functions."""
+    """Other names to try: those that look alike, or else the module's own classes and functions."""
     public = [each for each in dir(holder) if not each.startswith("_")]
     alike = difflib.get_close_matches(name, public, 3)
     if not alike and isinstance(holder, ModuleType):

@@ -26,7 +26,7 @@ _IN_ITS_FILES = ("state_dict",)  # where Lightning keeps the weights of a module
 
 
 def from_model(text: str, path: str | None = None, asked: Asked = lambda: None) -> Reference:
-    """What the model that ``text`` names expects to load: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``.
+    """The expectation of the model that ``text`` names: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``.
 
     This runs the user's code: it is imported, and a class or function is called. What it needs and is not given may be
     kept by the file at ``path``, which is ``asked`` then. Raises UsageError when that fails, or gives no module.
@@ -61,7 +61,7 @@ class _File:
         self.was_asked = False
 
     def asked(self) -> Saved | None:
-        """What it keeps of the call of its model."""
+        """The arguments that it keeps of the call of its model."""
         if not self.was_asked:
             self.was_asked, self._saved = True, self._asked()
         return self._saved
@@ -126,7 +126,7 @@ def _command(target: Target, found: object, path: str | None, extra: Taken, lack
 
 
 def _first(found: object) -> list[str]:
-    """What it takes, where nothing that it needs is missing: those without a default, or else the first."""
+    """The first arguments where nothing that it needs is missing: those without a default, or else the first."""
     try:
         parameters = inspect.signature(found).parameters.values()  # type: ignore[arg-type]  # what has none raises
     except (TypeError, ValueError):

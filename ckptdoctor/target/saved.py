@@ -35,7 +35,7 @@ class Record(dict[Any, Any]):
 
 @noun
 class Saved:
-    """What a file keeps of the call that made its model: plain values by name, and under which key of it each is.
+    """The call that made a model, as its file keeps it: plain values by name, and under which key of it each is.
 
     ``unfit`` says why others are not taken: what would have to be made from the file is not. ``whole`` is the name of
     the one argument that all of ``settings`` were, where the program was called with one such object. ``lightning``
@@ -149,7 +149,7 @@ def _is_literal(value: object) -> bool:
 
 
 def _parameters(found: object) -> dict[str, inspect.Parameter] | None:
-    """What can be given by name; None where nothing tells."""
+    """The parameters that can be given by name; None where nothing tells."""
     try:
         every = inspect.signature(found).parameters  # type: ignore[arg-type]  # what has none raises
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What ``--model`` names: ``pkg.mod:Net``, ``path/to/nets.py:build(num_classes=10)``. Arguments are never evaluated."""
+"""The target that ``--model`` names: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``. Nothing in it is evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a training run is: every choice in one frozen noun. Knows nothing of torch, so that it can be read before it."""
+"""The choices of a training run in one frozen noun. It knows nothing of torch, so that it can be read before it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str) -> Config:
-        """What ``to_json`` wrote. Raises UsageError for anything else."""
+        """The configuration that ``to_json`` wrote. Raises UsageError for anything else."""
         try:
             values: dict[str, Any] = json.loads(text)
             known = {field.name for field in fields(cls)}

@@ -1,4 +1,4 @@
-"""What a run tells whoever listens: the terminal, the metrics file, the curves. Plain numbers only."""
+"""A run tells these events to whoever listens: the terminal, the metrics file, the curves. Plain numbers only."""
 
 from __future__ import annotations
 
@@ -70,5 +70,5 @@ class Ended:
     interrupted: str | None = None
 
 
-Event = Union[Started, StepDone, EpochDone, Saved, Ended]
-Listener = Callable[[Event], None]
+RunEvent = Union[Started, StepDone, EpochDone, Saved, Ended]
+EventListener = Callable[[RunEvent], None]

@@ -15,12 +15,12 @@ from ckptdoctor.trainer import devices
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.data.batches import Batches, Sampler, test_batches
 from ckptdoctor.trainer.data.dataset import Dataset
-from ckptdoctor.trainer.events import Ended, EpochDone, Listener, Saved, Started, StepDone
+from ckptdoctor.trainer.events import Ended, EpochDone, EventListener, Saved, Started, StepDone
 from ckptdoctor.trainer.launch.positions import report_position
 from ckptdoctor.trainer.launch.stopping import StopRequest
 from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.save import save
-from ckptdoctor.trainer.strategies.strategy import Strategy, Tally, precise
+from ckptdoctor.trainer.strategies.strategy import StepTally, Strategy, precise
 from ckptdoctor.trainer.team import Team
 
 
@@ -32,7 +32,7 @@ class Run:
     team: Team
     dataset: Dataset
     strategy: Strategy
-    tell: Listener
+    tell: EventListener
     stop: StopRequest
 
     @property
@@ -42,7 +42,7 @@ class Run:
 
     @cached_property
     def sampler(self) -> Sampler:
-        """Who decides which images are in which batch."""
+        """The sampler, which decides which images are in which batch."""
         return Sampler(len(self.dataset.train.labels), self.config.batch_size, self.config.seed)
 
     @cached_property
@@ -110,7 +110,7 @@ def test(run: Run, ema: bool = False) -> tuple[float, float]:
         logits = run.strategy.predict(inputs, ema).float()
         labels = labels.to(logits.device)
         loss = precise(cross_entropy(logits, labels, reduction="sum"))
-        meter.add(Tally(loss, (logits.argmax(1) == labels).sum(), len(labels)))
+        meter.add(StepTally(loss, (logits.argmax(1) == labels).sum(), len(labels)))
     return meter.everywhere(run.team)[:2]
 
 
@@ -134,7 +134,7 @@ def _of_ranks(team: Team) -> tuple[str, ...]:
     return tuple(f"{team.device.type}:{rank}" if indexed else team.device.type for rank in range(team.world_size))
 
 
-def _tell_step(run: Run, epoch: int, step: int, last: bool, tally: Tally, meter: Meter) -> None:
+def _tell_step(run: Run, epoch: int, step: int, last: bool, tally: StepTally, meter: Meter) -> None:
     """Only now and then: the first step, the last one, and as often as a person can see in between."""
     if run.team.is_first and (step == 1 or last or meter.due()):
         loss, accuracy, speed = meter.here()
@@ -181,7 +181,7 @@ class Meter:
         self._sums: torch.Tensor | None = None
         self._images = 0
 
-    def add(self, tally: Tally) -> None:
+    def add(self, tally: StepTally) -> None:
         """Count a step."""
         sums = torch.stack([tally.loss, tally.correct.to(tally.loss.dtype)])
         self._sums = sums if self._sums is None else self._sums + sums

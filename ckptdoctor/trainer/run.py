@@ -13,7 +13,7 @@ from ckptdoctor.trainer.data.load import load
 from ckptdoctor.trainer.devices import check_world_size
 from ckptdoctor.trainer.launch.launcher import launch
 from ckptdoctor.trainer.launch.stopping import StopRequest
-from ckptdoctor.trainer.launch.variables import Place, place
+from ckptdoctor.trainer.launch.variables import RankPlace, place
 from ckptdoctor.trainer.launch.world import join
 from ckptdoctor.trainer.loop import Run, train
 from ckptdoctor.trainer.networks import build
@@ -42,13 +42,13 @@ def start(config: Config, environ: Mapping[str, str] = os.environ) -> None:
         _here(config, where)
 
 
-def _here(config: Config, where: Place | None) -> None:
+def _here(config: Config, where: RankPlace | None) -> None:
     with StopRequest().installed() as stop, join(where, config) as team:
         work(config, team, stop)
 
 
 def work(config: Config, team: Team, stop: StopRequest) -> None:
-    """What every process of a run does."""
+    """Train, as every process of a run does."""
     # here: it brings FSDP, which takes a second to import, and a process that only launches others needs none of it
     from ckptdoctor.trainer.strategies.make import make
 
@@ -64,7 +64,7 @@ def work(config: Config, team: Team, stop: StopRequest) -> None:
 
 
 def _prepare(config: Config) -> None:
-    """What must be true of the output folder, asked once and before any process starts."""
+    """Clear the output folder and refuse one that does not fit, once and before any process starts."""
     sweep(Path(config.out))
     if config.resume:
         must_fit(read(_to_resume(config)), config)

@@ -27,7 +27,7 @@ _PORTS = (20000, 10000)
 
 
 def nodes_for(world_size: int, gpus_per_node: int = GPUS_PER_NODE) -> int:
-    """How many nodes hold that many replicas, one per GPU."""
+    """The number of nodes that hold that many replicas, one per GPU."""
     return -(-world_size // gpus_per_node)
 
 
@@ -60,7 +60,7 @@ def script(config: Config, *, nodes: int, gpus_per_node: int, command: list[str]
 
 
 def _header(config: Config, nodes: int, resources: list[str]) -> list[str]:
-    """What sbatch reads. The same options on the command line of sbatch win over these."""
+    """The lines that sbatch reads. The same options on its command line win over these."""
     options = [
         f"--job-name={shlex.quote(f'ckptdoctor-{config.network}-{config.strategy}')}",
         f"--nodes={nodes}",

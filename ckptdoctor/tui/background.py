@@ -74,7 +74,7 @@ BACK = "back"
 AT_ONCE = frozenset({BACK, "quit", "how-to-leave", "help", "copy", "commands"})
 
 
-class Filling(Background):
+class StillReading(Background):
     """Mixed into such screens. ``filled`` is set when the contents are there, or will never be."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:

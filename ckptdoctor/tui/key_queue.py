@@ -14,7 +14,7 @@ from textual.dom import DOMNode
 from textual.events import Event, Key, Paste
 from textual.worker import WorkerError
 
-from ckptdoctor.tui.background import AT_ONCE, BACK, OPENS, Filling
+from ckptdoctor.tui.background import AT_ONCE, BACK, OPENS, StillReading
 from ckptdoctor.tui.keys import MOVES, QUIT
 
 T = TypeVar("T")
@@ -93,7 +93,7 @@ class KeyQueue(App[T], inherit_bindings=False):
         return bound == QUIT.id or (bound == BACK and self._is_filling())
 
     def _is_filling(self) -> bool:
-        return bool(self.screen_stack) and isinstance(self.screen, Filling) and not self.screen.filled.is_set()
+        return bool(self.screen_stack) and isinstance(self.screen, StillReading) and not self.screen.filled.is_set()
 
     def _bound(self, event: Key | Paste) -> str | None:
         """The id of what the key is for on this screen."""
@@ -103,13 +103,13 @@ class KeyQueue(App[T], inherit_bindings=False):
         return active.binding.id if active is not None else None
 
     def _awaited(self, event: Key | Paste) -> Awaitable[object] | None:
-        """What is still to be done before this can have its effect."""
+        """The work that has to be done before this can have its effect."""
         if not self._has_begun.is_set():
             return self._has_begun.wait()
         bound = None if self._is_text(event) else self._bound(event)
         if bound == QUIT.id:
             return None
-        if isinstance(self.screen, Filling) and not self.screen.filled.is_set() and bound not in AT_ONCE:
+        if isinstance(self.screen, StillReading) and not self.screen.filled.is_set() and bound not in AT_ONCE:
             return self.screen.filled.wait()
         for worker in self.workers:
             searches = isinstance(worker.node, CommandPalette) and not self._is_text(event)

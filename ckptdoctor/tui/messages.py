@@ -12,11 +12,11 @@ from textual.message import Message
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.findings import FileReport, Finding, RepairReport
-from ckptdoctor.tui.models.comparison import Comparison, News
-from ckptdoctor.tui.models.fitted import Row
+from ckptdoctor.tui.models.comparison import ComparedEntries, News
+from ckptdoctor.tui.models.fitted import FitRow
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.side_by_side import Key, Line
-from ckptdoctor.tui.models.tree import Item
+from ckptdoctor.tui.models.side_by_side import ComparisonLine, LineKey
+from ckptdoctor.tui.models.tree import TreeItem
 
 
 class OnlyTheLatest(Message):
@@ -51,7 +51,7 @@ class FindingFound(Message):
 
 @dataclass(eq=False, repr=False)
 class Progressed(OnlyTheLatest):
-    """How far reading every byte is."""
+    """Reading every byte has come so far."""
 
     progress: Progress
 
@@ -96,14 +96,14 @@ class RepairFailed(Message):
 class ItemSelected(OnlyTheLatest):
     """The cursor of the tree or of the list is on this now: a tensor (its row), a level, or a value."""
 
-    item: Item
+    item: TreeItem
 
 
 @dataclass(eq=False, repr=False)
 class ItemActivated(Message):
     """Enter, or a double click, on a tensor or a value: show more of it."""
 
-    item: Item
+    item: TreeItem
 
 
 @dataclass(eq=False, repr=False)
@@ -143,7 +143,7 @@ class FilterChanged(Message):
 
 @dataclass(eq=False, repr=False)
 class Computed(Message):
-    """What a thread worked out for a widget or a screen; ``then`` takes it, on the thread of the screen."""
+    """A thread has worked out a result; ``then`` takes it, on the thread of the screen."""
 
     then: Callable[[Any], None]
     result: object
@@ -153,7 +153,7 @@ class Computed(Message):
 class ComparisonMade(Message):
     """The headers of two checkpoints are compared, or contents have brought more tensors together."""
 
-    comparison: Comparison
+    comparison: ComparedEntries
 
 
 @dataclass(eq=False, repr=False)
@@ -175,21 +175,21 @@ class ComparingFailed(Message):
 class LineSelected(OnlyTheLatest):
     """The cursor of a comparison is on this line now."""
 
-    line: Line
+    line: ComparisonLine
 
 
 @dataclass(eq=False, repr=False)
 class LineActivated(Message):
     """Enter, or a double click, on a tensor of a comparison: show how its values differ."""
 
-    line: Line
+    line: ComparisonLine
 
 
 @dataclass(eq=False, repr=False)
 class LinesWanted(Message):
     """Open or close a line of a comparison."""
 
-    key: Key
+    key: LineKey
     is_open: bool
 
 
@@ -197,7 +197,7 @@ class LinesWanted(Message):
 class RowSelected(OnlyTheLatest):
     """The cursor of the coverage is on this row now."""
 
-    row: Row
+    row: FitRow
 
 
 class RowActivated(Message):

@@ -29,7 +29,7 @@ class _Turns(selectors.DefaultSelector):
     looked = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What has happened, within so many seconds."""
+        """The news within so many seconds."""
         if timeout == 0 and perf_counter() - self.looked < _UNASKED:
             return []
         sys.setswitchinterval(_WAITING)

@@ -42,7 +42,7 @@ from ckptdoctor.tui.messages import (
     RepairFailed,
     ValuesCompared,
 )
-from ckptdoctor.tui.models.comparison import Comparison, news, ties_by_name
+from ckptdoctor.tui.models.comparison import ComparedEntries, news, ties_by_name
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint, opened_checkpoint
 
 if TYPE_CHECKING:
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 _NAMES = ("like", "model", "config")  # the fields of Settings that name it
 
 
-class Target:
-    """What ``settings`` name, if they name anything, for the file at ``path``."""
+class SharedTarget:
+    """The target that ``settings`` name, if they name one, for the file at ``path``."""
 
     def __init__(self, settings: Settings, path: str | None = None) -> None:
         self.settings = settings
@@ -63,7 +63,7 @@ class Target:
         self._reference: Reference | None = None
 
     def read(self) -> Reference | None:
-        """What it expects, None where none is named; for a thread, since only the first call reads and others wait.
+        """The expectation of the target, None where none is named; for a thread: the first call reads, others wait.
 
         Raises what ``examine.targets.read_reference`` does; then the next call tries again.
         """
@@ -92,13 +92,13 @@ class Examination:
         path: str,
         settings: Settings,
         opened: OpenedCheckpoint | None = None,
-        target: Target | None = None,
+        target: SharedTarget | None = None,
     ) -> None:
         self.screen = screen
         self.path = path
         self.settings = settings
         self.opened = opened
-        self.target = target or Target(settings, path)
+        self.target = target or SharedTarget(settings, path)
         self.painted = Event()
         self.ended = Event()
         self.found: list[Finding] = []
@@ -187,20 +187,20 @@ class Comparing:
         finally:
             collect_again()
 
-    def values(self, comparison: Comparison) -> None:
+    def values(self, comparison: ComparedEntries) -> None:
         """Compare the values that are not known yet, until all are or the worker is cancelled."""
         worker = get_current_worker()
         self._guarded(lambda: self._values(comparison, worker))
 
     def _headers(self) -> None:
-        self.screen.post_message(ComparisonMade(Comparison(diff(self.request))))
+        self.screen.post_message(ComparisonMade(ComparedEntries(diff(self.request))))
 
-    def _values(self, comparison: Comparison, worker: Worker[None]) -> None:
+    def _values(self, comparison: ComparedEntries, worker: Worker[None]) -> None:
         def step(found: Difference, entries: Sequence[int]) -> None:
             if entries:
                 self.screen.post_message(ValuesCompared(news(found, entries)))
             elif not _same_pairs(found, comparison.found):  # contents have brought tensors together
-                self.screen.post_message(ComparisonMade(Comparison(found)))
+                self.screen.post_message(ComparisonMade(ComparedEntries(found)))
 
         def going(done: int, total: int) -> bool:
             self._tell(done, total)

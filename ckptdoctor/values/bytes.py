@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 _INFLATED = 64 << 20  # a compressed record of which a view with gaps is wanted is held whole, up to this size
 
 
-class Bytes:
-    """What threads read from one checkpoint; nothing that was copied is kept."""
+class TensorBytes:
+    """The bytes that threads read from one checkpoint; nothing that was copied is kept."""
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
         self._checkpoint = checkpoint
@@ -128,7 +128,7 @@ class Bytes:
 
 
 def _require_all(storage: Storage) -> Extent:
-    """Where the bytes of a storage lie. Raises DamagedError where the file has fewer than it declares."""
+    """The place of the bytes of a storage. Raises DamagedError where the file has fewer than it declares."""
     extent = storage.extent
     if extent is None or (not storage.compressed and extent.length < storage.nbytes):
         raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")

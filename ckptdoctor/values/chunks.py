@@ -42,7 +42,7 @@ class _Extremes:
     zeros: tuple[int, ...]
 
 
-class Measure:
+class ChunkMeasure:
     """Measures chunks of at most ``size`` values in scratch memory of its own: one for each thread."""
 
     def __init__(self, size: int) -> None:
@@ -125,7 +125,7 @@ class Measure:
         return _Extremes(low, high, tuple(zeros))
 
     def _occurrences(self, values: torch.Tensor, wanted: int) -> int:
-        """How many values are the float that an integer stands for."""
+        """The number of values that are the float that an integer stands for."""
         import torch
 
         bits = _bits(values)

@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint.dtypes import DType, cast_loses_values
 from ckptdoctor.differences import Numbers, Pair, Rank, Ranks, Verdict
 from ckptdoctor.formats.compose.strided import segments
 from ckptdoctor.noun import noun
-from ckptdoctor.values.diff_bytes import Feed, Files, Run, Tally, leaves
+from ckptdoctor.values.diff_bytes import ByteRun, ByteTally, Feed, Files, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -53,21 +53,21 @@ class Tolerance:
         return bool(self.rtol or self.atol)
 
 
-class Meter:
+class DifferenceMeter:
     """Measures runs in memory of its own: one for each thread."""
 
-    def __init__(self, a: Files, b: Files, tolerance: Tolerance, tally: Tally | None = None) -> None:
+    def __init__(self, a: Files, b: Files, tolerance: Tolerance, tally: ByteTally | None = None) -> None:
         import torch
 
         self._files = a, b
-        self._tally = tally or Tally()
+        self._tally = tally or ByteTally()
         self._tolerance = tolerance
         self._buffers = bytearray(CHUNK * _LARGEST), bytearray(CHUNK * _LARGEST)
         self._raw = [torch.frombuffer(buffer, dtype=torch.uint8) for buffer in self._buffers]
         self._floats = [torch.empty(CHUNK) for _ in range(3)]
 
-    def measure(self, run: Run) -> Numbers:
-        """How far both sides of a run are apart."""
+    def measure(self, run: ByteRun) -> Numbers:
+        """The distance of both sides of a run."""
         from functools import reduce
         from operator import add
 
@@ -83,7 +83,7 @@ class Meter:
         feed.fill(memoryview(self._buffers[side])[:size])
         return self._raw[side][:size].view(getattr(torch, dtype.name))
 
-    def _chunk(self, run: Run, feeds: tuple[Feed, Feed], count: int) -> Numbers:
+    def _chunk(self, run: ByteRun, feeds: tuple[Feed, Feed], count: int) -> Numbers:
         a = self.values(feeds[0], run.a.dtype, count, 0)
         b = self.values(feeds[1], run.b.dtype, count, 1)
         self._tally.add(count * (run.a.dtype.bits + run.b.dtype.bits) // 8)
@@ -130,7 +130,7 @@ class Meter:
 
 
 def _nonzero(sizes: torch.Tensor) -> tuple[int, float]:
-    """How many are not zero, and the largest, of float32 without signs: in the order of integers, which is faster."""
+    """The number that are not zero, and the largest, of float32 without signs: as integers, which is faster."""
     import torch
 
     whole = sizes.view(torch.int32)
@@ -229,7 +229,7 @@ def ranks(
         return None
     low, full = [], []
     with Files(a) as files_a, Files(b) as files_b:
-        meter = Meter(files_a, files_b, Tolerance())
+        meter = DifferenceMeter(files_a, files_b, Tolerance())
         for pair in wanted:
             found = _rank(pair, meter, files_a, files_b, swapped, go_on)
             if found is None:
@@ -254,7 +254,7 @@ def _eligible(pair: Pair) -> bool:
 
 
 def _rank(
-    pair: Pair, meter: Meter, a: Files, b: Files, swapped: tuple[bool, bool], go_on: Callable[[], None]
+    pair: Pair, meter: DifferenceMeter, a: Files, b: Files, swapped: tuple[bool, bool], go_on: Callable[[], None]
 ) -> Rank | None:
     """The rank of the difference of two matrices; None where it is not low, as merged adapters change one.
 
@@ -298,7 +298,7 @@ def _rounding(pair: Pair, square: float, square_b: float) -> float:
 def _rows(
     pair: Pair,
     shape: tuple[int, int],
-    meter: Meter,
+    meter: DifferenceMeter,
     a: Files,
     b: Files,
     swapped: tuple[bool, bool],

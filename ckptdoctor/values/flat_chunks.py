@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import noun
-from ckptdoctor.values.bytes import Bytes
+from ckptdoctor.values.bytes import TensorBytes
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ class Strip:
     divisible: bool = True
 
 
-def strips(tensor: Tensor, source: Bytes) -> Iterator[Strip]:
+def strips(tensor: Tensor, source: TensorBytes) -> Iterator[Strip]:
     """All strips of a tensor. Raises UnreadError, or DamagedError where its bytes are not all there."""
     if tensor.chunks:
         if sum([piece.numel for _, piece in tensor.chunks]) != tensor.numel:
@@ -68,7 +68,7 @@ def _article(tensor: Tensor) -> str:
     return f"a {(tensor.subclass or tensor.layout).rpartition('.')[2]}"
 
 
-def _strided(tensor: Tensor, source: Bytes) -> Strip:
+def _strided(tensor: Tensor, source: TensorBytes) -> Strip:
     require_values(tensor)
     tensor, weight = _without_repeats(tensor)
     _require_room(tensor)
@@ -118,7 +118,7 @@ def _in_memory_order(tensor: Tensor) -> Tensor | None:
     return replace(tensor, shape=(step,), stride=(1,), is_parameter=False, requires_grad=False)
 
 
-def _flat(tensor: Tensor, source: Bytes, weight: int) -> Strip:
+def _flat(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
     """Elements without gaps; a complex number is two real ones."""
     parts = 2 if tensor.dtype.kind == "complex" else 1
     size = LARGEST_CHUNK if tensor.dtype.kind == "float" and tensor.dtype.bits == 16 else CHUNK
@@ -146,7 +146,7 @@ def _real(values: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(values).view(-1) if values.is_complex() else values
 
 
-def _cut(tensor: Tensor, source: Bytes, weight: int) -> Strip:
+def _cut(tensor: Tensor, source: TensorBytes, weight: int) -> Strip:
     """A view with gaps, or with a conj or neg bit: copied piece by piece."""
     view = source.whole(tensor)
 
@@ -157,8 +157,8 @@ def _cut(tensor: Tensor, source: Bytes, weight: int) -> Strip:
     return Strip((2 if tensor.dtype.kind == "complex" else 1) * tensor.numel, read, weight, divisible=False)
 
 
-def _quantized(tensor: Tensor, source: Bytes) -> Strip:
-    """What quantized numbers stand for: their distance from the zero point, times the scale."""
+def _quantized(tensor: Tensor, source: TensorBytes) -> Strip:
+    """The numbers that quantized ones stand for: their distance from the zero point, times the scale."""
     import torch
 
     details = dict(tensor.details)

@@ -80,7 +80,7 @@ def _not_finite(dtype: torch.dtype) -> tuple[int, ...]:
 
 @cache
 def _numbers(dtype: torch.dtype) -> tuple[float, ...]:
-    """What each byte stands for."""
+    """The number that each byte stands for."""
     import torch
 
     numbers: list[float] = torch.arange(256, dtype=torch.uint8).view(dtype).float().tolist()

@@ -177,7 +177,7 @@ class Boxes:
         return torch.zeros(shape) if made is None else made
 
     def _quantized(self, tensor: Tensor, picks: Picks) -> torch.Tensor:
-        """What quantized numbers stand for: their distance from the zero point, times the scale."""
+        """The numbers that quantized ones stand for: their distance from the zero point, times the scale."""
         details = dict(tensor.details)
         if tensor.dtype.name not in _WHOLE:
             raise UnreadError(f"{tensor.dtype.name} is a packed dtype")
@@ -198,7 +198,7 @@ class Boxes:
 
 
 def _held(shape: Sequence[int], stride: Sequence[int]) -> int:
-    """How many different elements a box shows: expanded dimensions show the same again."""
+    """The number of different elements in a box: expanded dimensions show the same again."""
     return prod([count for count, step in zip(shape, stride, strict=True) if step])
 
 
@@ -209,7 +209,7 @@ def _whole(data: bytes | memoryview, start: int, length: int) -> bytearray:
 
 
 def _shared(runs: Runs, first: int, count: int) -> tuple[list[range], list[range]]:
-    """What runs of a dimension have in common with a piece of it: as indexes of the piece, and as places of the box."""
+    """The overlap of runs of a dimension with a piece of it: as indexes of the piece, and as places of the box."""
     inside, places, at = [], [], 0
     for run in runs:
         start, stop = max(run.start, first), min(run.stop, first + count)

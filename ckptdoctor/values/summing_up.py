@@ -49,7 +49,7 @@ def _counts(partial: Partial, weight: int) -> tuple[int, int, int, int, int]:
 
 
 def step_of(count: int) -> int:
-    """How far apart the values of a sample of ``count`` values are."""
+    """The distance between the values of a sample of ``count`` values."""
     return max(1, -(-count // SAMPLE))
 
 
@@ -66,7 +66,7 @@ def _histogram(partial: Partial, weight: int) -> Histogram | None:
 
 
 def _counted_few(partial: Partial, low: float, width: float) -> _Counts:
-    """How many finite values lie in each bin, and how many have each exponent; for a few, plain Python is faster."""
+    """The number of finite values in each bin, and with each exponent; for a few, plain Python is faster."""
     values = [float(each) for part in partial.sample for each in part.tolist()]
     values = [each for each in values if isfinite(each)]
     # halved: the largest float64 minus the smallest would be infinite
@@ -98,7 +98,7 @@ MOST = 256 << 10  # bytes of the largest tensor that is looked at: more would ta
 
 
 def duplicated_rows(view: torch.Tensor, shape: tuple[int, ...]) -> int | None:
-    """How many rows of a contiguous tensor equal an earlier one; None where there are none, or it is large."""
+    """The number of rows of a contiguous tensor that equal an earlier one; None where none do, or it is large."""
     size = view.numel() * view.element_size()
     if len(shape) < 2 or shape[0] < 2 or not 0 < size <= MOST:
         return None

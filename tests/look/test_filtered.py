@@ -8,7 +8,7 @@ import pytest
 
 from ckptdoctor.checkpoint import Mapping, Opaque, Sequence, Tensor, at, show_path, walk
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
-from ckptdoctor.look.contents import Asked, read_part
+from ckptdoctor.look.contents import FilterAsked, read_part
 from ckptdoctor.look.filtered import pruned, read_filtered
 from ckptdoctor.rules.examples import Obj, T
 from tests import builders
@@ -47,7 +47,7 @@ def test_only_what_holds_tensors_that_are_kept_is_left(path):
     (state_dict,) = part.checkpoint.state_dicts
     assert state_dict.keys == ("module.fc.bias",)
     assert [each.key for each in part.checkpoint.storages] == [part.checkpoint.tensors[0].storage.key]
-    assert part.asked == Asked("bias", 5)
+    assert part.asked == FilterAsked("bias", 5)
 
 
 def test_names_are_whole_whatever_part_is_shown(path):
@@ -55,7 +55,7 @@ def test_names_are_whole_whatever_part_is_shown(path):
     assert kept(path, "state_dict/*.bias", "state_dict") == ["state_dict/module.fc.bias"]
     assert kept(path, "shape:5", "nets") == ["nets/1/w"]
     assert kept(path, "shape:5", "nets/0") == []
-    assert read_filtered(path, "shape:5", "nets").asked == Asked("shape:5", 2)
+    assert read_filtered(path, "shape:5", "nets").asked == FilterAsked("shape:5", 2)
 
 
 def test_ties_to_what_is_not_shown_count(path):

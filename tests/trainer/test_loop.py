@@ -7,7 +7,7 @@ import torch
 
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.loop import PAUSE, Meter, learning_rate
-from ckptdoctor.trainer.strategies.strategy import Tally
+from ckptdoctor.trainer.strategies.strategy import StepTally
 from ckptdoctor.trainer.team import Team
 
 
@@ -22,7 +22,7 @@ class Clock:
 
 def tally(loss, correct, images):
     """What a step counts."""
-    return Tally(torch.tensor(loss, dtype=torch.float64), torch.tensor(correct), images)
+    return StepTally(torch.tensor(loss, dtype=torch.float64), torch.tensor(correct), images)
 
 
 def test_it_gives_means_over_images():

@@ -85,11 +85,11 @@ def test_kinds():
 
 def test_filter():
     """The filter knows names, sizes and dtypes as everywhere, and kinds of difference."""
-    from ckptdoctor.tui.models.side_by_side import Entry
+    from ckptdoctor.tui.models.side_by_side import EntryLine
 
     def entries(app):
         view = app.screen.query_one(CompareView)
-        return {view.comparison.name(line.entry) for line in view.lines if isinstance(line, Entry)}
+        return {view.comparison.name(line.entry) for line in view.lines if isinstance(line, EntryLine)}
 
     names = {
         "fc bias": {"fc.bias"},

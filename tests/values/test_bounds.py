@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.values import chunks as compared
-from ckptdoctor.values.chunks import Measure
+from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
 from ckptdoctor.values.summing_up import summed_up
@@ -25,7 +25,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def measured(tensor: torch.Tensor) -> TensorValues:
     """The statistics of a tensor that is in memory already."""
-    partial, measure = Partial(), Measure(CHUNK)
+    partial, measure = Partial(), ChunkMeasure(CHUNK)
     for chunk in tensor.split(CHUNK):
         measure.add(chunk, partial)
     return summed_up(partial)
@@ -104,7 +104,7 @@ def test_every_pattern_of_bits(dtype):
             assert (found.min, found.max) == (finite.min(), finite.max())
             assert found.norm == pytest.approx(np.linalg.norm(finite), rel=1e-4)
         scanned = Partial()
-        Measure(CHUNK).scan(tensor, scanned)
+        ChunkMeasure(CHUNK).scan(tensor, scanned)
         assert (scanned.nan, scanned.positive_inf, scanned.negative_inf) == (
             found.nan, found.positive_inf, found.negative_inf
         )  # fmt: skip

@@ -93,7 +93,7 @@ def _figures(template: str, stack: _Stack) -> Iterator[str]:
         chosen = sorted(chosen, key=lambda each: -sum([tensor.numel for _, tensor, _ in each[1].values()]))
         for measure, title in (("norm", "norm"), ("std", "standard deviation")):
             drawn = [
-                Line(kind, _points(tensors, places, measure), number)
+                ChartLine(kind, _points(tensors, places, measure), number)
                 for number, (kind, tensors) in enumerate(chosen[:_LINES])
             ]
             drawing = line_chart(drawn, labels, f"{title} of {told} by block")
@@ -114,7 +114,7 @@ def _labels(blocks: Sequence[str]) -> list[str]:
     return [".".join(_DIGITS.findall(block)) for block in blocks]
 
 
-def _figure(title: str, template: str, drawing: str, drawn: Sequence[Line], more: int) -> str:
+def _figure(title: str, template: str, drawing: str, drawn: Sequence[ChartLine], more: int) -> str:
     seen = [line for line in drawn if any(point.value > 0 for point in line.points)]
     zero = [line.name for line in drawn if line not in seen]
     key = [
@@ -148,7 +148,7 @@ class Point:
 
 
 @noun
-class Line:
+class ChartLine:
     """One kind of tensor through all blocks. ``colour`` is its number among those of the style sheet."""
 
     name: str
@@ -156,7 +156,7 @@ class Line:
     colour: int = 0
 
 
-def line_chart(lines: Sequence[Line], blocks: Sequence[str], label: str) -> str:
+def line_chart(lines: Sequence[ChartLine], blocks: Sequence[str], label: str) -> str:
     """The drawing; "" where no number is above zero."""
     values = [point.value for line in lines for point in line.points if point.value > 0]
     if not values:
@@ -213,7 +213,7 @@ def _depths(scale: _Scale, blocks: Sequence[str]) -> Iterator[str]:
         yield element("text", text(shown), x=coordinate(scale.x(at)), y=coordinate(HEIGHT - 7), class_="middle")
 
 
-def _drawn(line: Line, scale: _Scale) -> Iterator[str]:
+def _drawn(line: ChartLine, scale: _Scale) -> Iterator[str]:
     runs: list[list[Point]] = [[]]
     for point in line.points:
         if point.value > 0:
@@ -323,7 +323,7 @@ def _powers(dtype: str, found: _Sizes) -> Iterator[str]:
 
 
 def _limits(low: int, high: int, wide: float) -> Iterator[str]:
-    """Where float16 ends."""
+    """Lines where float16 ends."""
     for power, told in _LIMITS:
         if low < power <= high:
             x = (power - low) * wide

@@ -242,7 +242,7 @@ def bounded(number: int) -> int:
 
 
 def kinds(examined: Examined) -> list[str]:
-    """What each tensor belongs to: a model, an optimizer, …; "other" outside of all state dicts."""
+    """The role of each tensor: of a model, an optimizer, …; "other" outside of all state dicts."""
     roles: dict[KeyPath, str] = {}
     for each in examined.checkpoint.state_dicts if examined.checkpoint is not None else ():
         for tensor in each.tensors:
@@ -309,7 +309,7 @@ def bars(histogram: Histogram | None) -> str:
 def _changes(
     tensors: Sequence[Tensor], difference: Difference
 ) -> tuple[list[str], list[int], list[float | int | None]]:
-    """What became of each tensor in the other file: in a word, and how far its values are away."""
+    """The fate of each tensor in the other file: in a word, and how far its values are away."""
     pairs = {pair.a.path: pair for pair in difference.pairs}
     gone = {single.tensor.path for single in difference.removed}
     words, far = [], []

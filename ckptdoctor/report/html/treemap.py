@@ -73,7 +73,7 @@ class _Drawing:
                 yield from self._areas(self._cells(cell.level), room, None if fills else own, depth + 1)
 
     def _cells(self, level: int) -> list[_Cell]:
-        """What lies directly in a level, largest first; the smallest as one."""
+        """The contents of a level, largest first; the smallest as one."""
         levels, tensors = self.below[level]
         found = [self._folded(each) for each in levels if self.totals[each]]
         found += [_Cell(self.made.pieces[self.made.leaves[each]], self.nbytes[each], None) for each in tensors]
@@ -131,7 +131,7 @@ class Box:
     height: float
 
     def within(self, margin: float, top: float) -> Box:
-        """What is left of it inside of a margin, and below a title."""
+        """The rest of it inside of a margin, and below a title."""
         width, height = max(0.0, self.width - 2 * margin), max(0.0, self.height - top - margin)
         return Box(self.x + margin, self.y + top, width, height)
 

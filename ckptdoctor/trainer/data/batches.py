@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.data.dataset import Dataset, Split, generator, prepared
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, generator, prepared
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Sampler:
 
     @property
     def steps(self) -> int:
-        """How many whole batches an epoch has. Raises UsageError when there is none."""
+        """The number of whole batches in an epoch. Raises UsageError when there is none."""
         if self.batch_size < 1:
             raise UsageError(f"a batch of {self.batch_size} images is none: --batch-size must be at least 1")
         if self.size < self.batch_size:
@@ -60,7 +60,7 @@ class Sampler:
         return iter(order.split(self.batch_size)[start:])
 
 
-def share(size: int, rank: int, world_size: int) -> slice:
+def rank_share(size: int, rank: int, world_size: int) -> slice:
     """The contiguous part of ``size`` images that falls to a rank; parts differ by at most one, and may be empty."""
     return slice(size * rank // world_size, size * (rank + 1) // world_size)
 
@@ -79,7 +79,7 @@ class Batches:
     """
 
     def __init__(
-        self, split: Split, dataset: Dataset, sampler: Sampler, config: Config, rank: int = 0, world_size: int = 1
+        self, split: DataSplit, dataset: Dataset, sampler: Sampler, config: Config, rank: int = 0, world_size: int = 1
     ) -> None:
         if sampler.batch_size % world_size:
             raise UsageError(
@@ -89,7 +89,7 @@ class Batches:
         # page-locked memory is a matter of CUDA: torch warns where there is none
         self._pinned = config.pin_memory and torch.cuda.is_available()
         self._images = Images(split, dataset, getattr(torch, config.dtype))
-        self._order = Order(sampler, share(sampler.batch_size, rank, world_size))
+        self._order = RankOrder(sampler, rank_share(sampler.batch_size, rank, world_size))
         self._loader: DataLoader[Batch] | None = None
         if config.workers:
             self._loader = loader(self._images, self._order, config.workers, self._pinned)
@@ -112,7 +112,7 @@ class Batches:
 class Images:
     """A split from which whole batches are taken."""
 
-    def __init__(self, split: Split, dataset: Dataset, dtype: torch.dtype) -> None:
+    def __init__(self, split: DataSplit, dataset: Dataset, dtype: torch.dtype) -> None:
         self.split = split
         self.dataset = dataset
         self.dtype = dtype
@@ -135,8 +135,8 @@ class Images:
         return self.choose(torch.tensor(indices))
 
 
-class Order:
-    """Which images this rank gets in each step; also a DataLoader's batch sampler, which it asks for lists of indices.
+class RankOrder:
+    """The images of this rank in each step; also a DataLoader's batch sampler, which it asks for lists of indices.
 
     A DataLoader iterates over it in this process, not in its workers, so the next epoch is simply set. It must not know
     the Batches that hold it: in a cycle, garbage collection takes the workers' queues away before they are told to end,
@@ -157,7 +157,7 @@ class Order:
         return (chosen.tolist() for chosen in self.chunks(self.epoch, self.start))
 
 
-def loader(images: Images, order: Order, workers: int, pinned: bool) -> DataLoader[Batch]:
+def loader(images: Images, order: RankOrder, workers: int, pinned: bool) -> DataLoader[Batch]:
     """A DataLoader whose workers live from epoch to epoch and prepare whole batches."""
     return DataLoader(
         images,  # type: ignore[arg-type]  # it has what DataLoader calls, and needs no base class for it
@@ -172,12 +172,12 @@ def loader(images: Images, order: Order, workers: int, pinned: bool) -> DataLoad
 
 
 def as_it_is(batch: Batch) -> Batch:
-    """What ``__getitems__`` gave is a batch already. A named function, because workers may have to unpickle it."""
+    """Pass on the batch that ``__getitems__`` gave. A named function, because workers may have to unpickle it."""
     return batch
 
 
 def from_workers(source: DataLoader[Batch]) -> Iterator[Batch]:
-    """What the workers prepare, in order. Raises TrainingError when one of them dies.
+    """The batches that workers prepare, in order. Raises TrainingError when one of them dies.
 
     A death is noticed where a batch is waited for: from a broken connection, or within the five seconds after which
     DataLoader looks whether its workers live.
@@ -220,7 +220,7 @@ def sigchld_as_it_was() -> Iterator[None]:
 
 
 def test_batches(
-    split: Split, dataset: Dataset, *, rank: int = 0, world_size: int = 1, batch_size: int, dtype: torch.dtype
+    split: DataSplit, dataset: Dataset, *, rank: int = 0, world_size: int = 1, batch_size: int, dtype: torch.dtype
 ) -> Iterator[Batch]:
     """This rank's part of every batch of a whole split, in order: each image exactly once over all ranks.
 
@@ -229,5 +229,5 @@ def test_batches(
     """
     for first in range(0, len(split), batch_size):
         inputs, labels = split.inputs[first : first + batch_size], split.labels[first : first + batch_size]
-        mine = share(len(labels), rank, world_size)
+        mine = rank_share(len(labels), rank, world_size)
         yield prepared(inputs[mine], dataset, dtype), labels[mine]

@@ -9,7 +9,7 @@ import torch
 
 
 @dataclass(frozen=True)
-class Split:
+class DataSplit:
     """Images and their labels, in the order of their source.
 
     ``inputs`` are bytes (N, channels, height, width), four times smaller than the floats they become, or, for points,
@@ -20,21 +20,21 @@ class Split:
     labels: torch.Tensor
 
     def __len__(self) -> int:
-        """How many images there are."""
+        """The number of images."""
         return self.labels.shape[0]
 
-    def first(self, count: int) -> Split:
+    def first(self, count: int) -> DataSplit:
         """The first ``count`` images; all, where there are no more. A copy, so that the rest can be let go."""
-        return self if count >= len(self) else Split(self.inputs[:count].clone(), self.labels[:count].clone())
+        return self if count >= len(self) else DataSplit(self.inputs[:count].clone(), self.labels[:count].clone())
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """What a network learns from, and what it is tested with."""
+    """The images that a network learns from, and those it is tested with."""
 
     name: str
-    train: Split
-    test: Split
+    train: DataSplit
+    test: DataSplit
     classes: tuple[str, ...]
     mean: tuple[float, ...]
     """Of each channel, for values in [0, 1]."""

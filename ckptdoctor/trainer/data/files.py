@@ -21,7 +21,7 @@ from ckptdoctor.errors import DamagedError, TruncatedError, UnreadableError, Usa
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedData:
     """A data set as its makers publish it."""
 
     title: str
@@ -33,15 +33,15 @@ class Published:
 
 IDX_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
-PUBLISHED = {
-    "mnist": Published("MNIST", "http://yann.lecun.com/exdb/mnist/", IDX_FILES, ("MNIST/raw", "mnist")),
-    "fashion-mnist": Published(
+PUBLISHED_DATA = {
+    "mnist": PublishedData("MNIST", "http://yann.lecun.com/exdb/mnist/", IDX_FILES, ("MNIST/raw", "mnist")),
+    "fashion-mnist": PublishedData(
         "Fashion-MNIST",
         "https://github.com/zalandoresearch/fashion-mnist",
         IDX_FILES,
         ("FashionMNIST/raw", "fashion-mnist", "data/fashion"),
     ),
-    "cifar10": Published(
+    "cifar10": PublishedData(
         "CIFAR-10 (binary version)",
         "https://www.cs.toronto.edu/~kriz/cifar.html",
         (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"),
@@ -52,7 +52,7 @@ PUBLISHED = {
 
 def folder(data: str, data_dir: str | None) -> Path:
     """The directory of --data-dir. Raises UsageError when none was given, UnreadableError when it is not there."""
-    published = PUBLISHED[data]
+    published = PUBLISHED_DATA[data]
     if data_dir is None:
         raise UsageError(
             f"{published.title} is not part of ckptdoctor: download it from {published.homepage} "
@@ -69,11 +69,11 @@ def folder(data: str, data_dir: str | None) -> Path:
 
 
 def locate(data: str, directory: Path) -> dict[str, Path]:
-    """Where each file of a set lies. Raises UnreadableError that names those that are missing.
+    """The place of each file of a set. Raises UnreadableError that names those that are missing.
 
     All must be in one place: the directory itself or one of the usual folders below it.
     """
-    published = PUBLISHED[data]
+    published = PUBLISHED_DATA[data]
     places = [directory, *(directory / name for name in published.subfolders)]
     found = [{name: path for name in published.files if (path := spelled(place, name))} for place in places]
     best = max(found, key=len)
@@ -101,13 +101,13 @@ CHUNK = 2**20
 
 
 class Readable(Protocol):
-    """What has bytes to read: a file, what gzip unpacks, a file in an archive."""
+    """Anything with bytes to read: a file, what gzip unpacks, a file in an archive."""
 
     def read(self, count: int, /) -> bytes:
         """Some of the next ``count`` bytes; none at the end."""
 
 
-class Source:
+class ImageSource:
     """A stream that is read from its beginning to its end. ``name`` is what messages call it."""
 
     def __init__(self, stream: Readable, name: str) -> None:
@@ -169,7 +169,7 @@ class Source:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Source]:
+def opened(path: Path) -> Iterator[ImageSource]:
     """A file as a Source. Its first bytes say whether it is gzip: a browser may have unpacked it and kept the name."""
     try:
         file = path.open("rb")
@@ -179,9 +179,9 @@ def opened(path: Path) -> Iterator[Source]:
     with file:
         if start == GZIP:
             with gzip.GzipFile(fileobj=file) as unpacked:
-                yield Source(unpacked, str(path))
+                yield ImageSource(unpacked, str(path))
         else:
-            yield Source(file, str(path))
+            yield ImageSource(file, str(path))
 
 
 def as_tensor(contents: bytearray) -> torch.Tensor:

@@ -11,7 +11,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.data import shapes
 from ckptdoctor.trainer.data.cifar import cifar10
-from ckptdoctor.trainer.data.dataset import Dataset, Split, generator
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, generator
 from ckptdoctor.trainer.data.files import folder
 from ckptdoctor.trainer.data.mnist import fashion_mnist, mnist, mnist5k
 
@@ -28,7 +28,7 @@ def load(config: Config) -> Dataset:
 
 
 def counts(config: Config) -> tuple[int | None, int | None]:
-    """How many images to train and to test with; None for all there are."""
+    """The number of images to train and to test with; None for all there are."""
     if config.images is None:
         return None, None
     if config.images < 1:
@@ -59,7 +59,7 @@ def points() -> Dataset:
     return Dataset("points", draw_points("train", 1024), draw_points("test", 256), ("x", "y", "z"), (0.0,), (1.0,))
 
 
-def draw_points(name: str, count: int) -> Split:
+def draw_points(name: str, count: int) -> DataSplit:
     """Points of a normal distribution, each labelled with the index of its largest coordinate."""
     inputs = torch.randn(count, 3, generator=generator("points", name))
-    return Split(inputs, inputs.argmax(dim=1))
+    return DataSplit(inputs, inputs.argmax(dim=1))

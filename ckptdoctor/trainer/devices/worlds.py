@@ -1,4 +1,4 @@
-"""How many replicas a run has, and on which device each of them lives."""
+"""The replicas of a run: their number, and the device of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALONE = frozenset({"mps", "xla"})
 
 
 def default_world_size(strategy: str, kind: str) -> int:
-    """How many replicas a run has when nobody says: every accelerator there is; two virtual replicas on the CPU.
+    """The number of replicas when nobody says: every accelerator there is; two virtual replicas on the CPU.
 
     On a machine with one GPU that is one replica: a second would need a GPU of its own. ``single`` is always one;
     ``exact`` takes as many as its micro-shards can be dealt to evenly, so 4 of 6 GPUs.

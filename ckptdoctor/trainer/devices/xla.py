@@ -27,12 +27,12 @@ def missing() -> str | None:
 
 
 def count() -> int:
-    """How many devices this process can address."""
+    """The number of devices that this process can address."""
     return int(import_module("torch_xla.runtime").addressable_device_count())
 
 
 def hardware() -> str:
-    """What is behind the devices, such as "TPU", "NEURON" or "CPU"."""
+    """The hardware behind the devices, such as "TPU", "NEURON" or "CPU"."""
     return str(import_module("torch_xla.runtime").device_type() or "XLA")
 
 
@@ -71,7 +71,7 @@ def memory(place: torch.device) -> tuple[int | None, int | None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, without the pages that may follow."""
+    """The message of a library's error, without the pages that may follow."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 

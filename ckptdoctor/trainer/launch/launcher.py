@@ -20,8 +20,8 @@ from ckptdoctor.errors import CkptDoctorError, TrainingError, UsageError, WriteE
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.launch.contact import says_lost_contact
 from ckptdoctor.trainer.launch.positions import PositionBoard, RankPosition
-from ckptdoctor.trainer.launch.ranks import Rank, Ranks, Start
-from ckptdoctor.trainer.launch.reports import GOES_ON, Report, Status, patience, ranks, seconds, signal_name
+from ckptdoctor.trainer.launch.ranks import RankProcess, RankProcesses, Start
+from ckptdoctor.trainer.launch.reports import GOES_ON, RankReport, Status, patience, ranks, seconds, signal_name
 from ckptdoctor.trainer.launch.stopping import StopRequest
 from ckptdoctor.trainer.launch.variables import Environ
 from ckptdoctor.wording import listed
@@ -44,7 +44,7 @@ def launch(config: Config, *, target: str = "ckptdoctor.trainer.run:work", envir
     sys.stdout.flush()  # rank 0 writes to the same place
     with _private_folder(config) as folder, StopRequest().installed() as stop:
         start = Start(config, target, folder, os.environ if environ is None else environ)
-        with Ranks(start) as all_ranks:
+        with RankProcesses(start) as all_ranks:
             error = _Watch(all_ranks, stop).until_the_end()
     if error is not None:
         raise error
@@ -69,7 +69,7 @@ def _private_folder(config: Config) -> Iterator[Path]:
 class _Watch:
     """Looks at the ranks until none is left, or until those that are left have had their time."""
 
-    def __init__(self, all_ranks: Ranks, stop: StopRequest) -> None:
+    def __init__(self, all_ranks: RankProcesses, stop: StopRequest) -> None:
         self.ranks = all_ranks
         self.config = all_ranks.start.config
         self.stop = stop
@@ -80,7 +80,7 @@ class _Watch:
         """When the ranks have to have ended, once one of them has failed."""
 
     def until_the_end(self) -> CkptDoctorError | None:
-        """What went wrong, or None."""
+        """Watch until all have ended; returns the error of the run, or None."""
         running = list(self.ranks.all)
         while running and not self._time_is_up():
             time.sleep(_POLL)
@@ -95,7 +95,7 @@ class _Watch:
         deadline = self.end_by or self.stop_by
         return deadline is not None and time.monotonic() > deadline
 
-    def _look(self, running: list[Rank]) -> list[Rank]:
+    def _look(self, running: list[RankProcess]) -> list[RankProcess]:
         """Take note of those that have ended; returns the others."""
         ended = [rank for rank in running if not rank.is_running()]
         self.endings += by_weight([ending(rank, self.ranks.board.read(rank.number)) for rank in ended])
@@ -103,7 +103,7 @@ class _Watch:
             self.end_by = time.monotonic() + _GRACE
         return [rank for rank in running if rank not in ended]
 
-    def _pass_on(self, running: list[Rank]) -> None:
+    def _pass_on(self, running: list[RankProcess]) -> None:
         """Ask the ranks to stop, as they expect it; to each once, and to them alone, not to what they started."""
         for rank in running:
             rank.process.send_signal(signal.SIGINT)
@@ -122,14 +122,14 @@ class _Watch:
 
 @dataclass(frozen=True)
 class Ending:
-    """How one rank ended."""
+    """The way in which one rank ended."""
 
     rank: int
     pid: int
     code: int
     """The exit status, or the negative number of a signal, as subprocess has it."""
     position: RankPosition
-    report: Report | None
+    report: RankReport | None
     log: str
     """The path of the log."""
     lost_contact: bool
@@ -141,12 +141,12 @@ class Ending:
         return self.code != Status.OK and not self.lost_contact
 
 
-def ending(rank: Rank, position: RankPosition) -> Ending:
-    """How a process that is over ended."""
+def ending(rank: RankProcess, position: RankPosition) -> Ending:
+    """The ending of a process that is over."""
     code = rank.process.returncode
     # NCCL finds out in a thread of its own, which aborts the process: by the signal alone that looks like a crash
     aborted = code == -signal.SIGABRT and says_lost_contact(rank.log())
-    report = Report.read(rank.start.report(rank.number))
+    report = RankReport.read(rank.start.report(rank.number))
     lost = aborted or code == Status.LOST_CONTACT
     return Ending(rank.number, rank.process.pid, code, position, report, str(rank.start.log(rank.number)), lost)
 

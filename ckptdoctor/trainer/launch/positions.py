@@ -1,4 +1,4 @@
-"""How far a rank has come, so that a sentence about its end can say where it was.
+"""A rank shows how far it has come, so that a sentence about its end can say where it was.
 
 The loop reports every step. The report must cost nothing, and the last one must survive ``kill -9``: so it is sixteen
 bytes written into memory that the launcher shares (a mapped file, a slot per rank), not a message on its way.
@@ -43,7 +43,7 @@ class PositionBoard:
         _SLOT.pack_into(self._memory, rank * _SLOT.size, epoch, step)
 
     def read(self, rank: int) -> RankPosition:
-        """Where a rank was last."""
+        """The last position of a rank."""
         return RankPosition(*_SLOT.unpack_from(self._memory, rank * _SLOT.size))
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class PositionBoard:
 
 
 class _Reporter:
-    """Where this process is, and the board that shows it to the launcher, when there is one."""
+    """The step of this process, and the board that shows it to the launcher, when there is one."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -73,7 +73,7 @@ def report_position(epoch: int, step: int) -> None:
 
 
 def current_position() -> RankPosition:
-    """What was reported last in this process."""
+    """The position that this process reported last."""
     return RankPosition(_REPORTER.epoch, _REPORTER.step)
 
 

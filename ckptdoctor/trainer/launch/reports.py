@@ -22,7 +22,7 @@ JOINING = 60.0
 
 
 def patience(config: Config, position: RankPosition) -> float:
-    """How many seconds the others waited for a rank that is there, before they gave it up."""
+    """The seconds that others wait for a rank that is there, before they give it up."""
     return config.timeout if position.epoch else max(config.timeout, JOINING)
 
 
@@ -45,14 +45,14 @@ def ranks(numbers: Sequence[int]) -> str:
 
 
 def first_line(error: BaseException, limit: int = 300) -> str:
-    """What went wrong in one line, with the name of its class: "RuntimeError: …"."""
+    """The error in one line, with the name of its class: "RuntimeError: …"."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 class Status(IntEnum):
-    """How a rank ends. 1 is also what Python itself ends with when something is wrong before the rank can report."""
+    """The exit status of a rank. 1 is also Python's own, when something is wrong before the rank can report."""
 
     OK = 0
     """The run is over, or was stopped in good order."""
@@ -65,7 +65,7 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True)
-class Report:
+class RankReport:
     """The error that a rank ended with."""
 
     kind: str
@@ -73,7 +73,7 @@ class Report:
     sentence: str
 
     @classmethod
-    def of(cls, error: BaseException) -> Report:
+    def of(cls, error: BaseException) -> RankReport:
         """Of an exception: the whole sentence of an error for users, the first line of any other."""
         return cls(type(error).__name__, error.message if isinstance(error, CkptDoctorError) else first_line(error))
 
@@ -82,8 +82,8 @@ class Report:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
-    def read(cls, path: Path) -> Report | None:
-        """What a rank left; None when it could not."""
+    def read(cls, path: Path) -> RankReport | None:
+        """The report that a rank left; None when it could not."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             return cls(values["kind"], values["sentence"])

@@ -23,9 +23,9 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.launch.contact import LostContactError
 from ckptdoctor.trainer.launch.positions import PositionBoard, show_on
-from ckptdoctor.trainer.launch.reports import Report, Status
+from ckptdoctor.trainer.launch.reports import RankReport, Status
 from ckptdoctor.trainer.launch.stopping import SIGNALS, StopRequest
-from ckptdoctor.trainer.launch.variables import Place, place
+from ckptdoctor.trainer.launch.variables import RankPlace, place
 
 
 def main() -> None:
@@ -56,7 +56,7 @@ def run(environ: Mapping[str, str]) -> Status:
     return Status.OK
 
 
-def _work(own: Place, folder: Path, target: str, stop: StopRequest) -> None:
+def _work(own: RankPlace, folder: Path, target: str, stop: StopRequest) -> None:
     from ckptdoctor.trainer.launch.world import join  # here, so that a failing import of torch is reported, too
 
     show_on(PositionBoard(folder / "positions"), own.rank)
@@ -75,7 +75,7 @@ def resolve(target: str) -> Callable[..., Any]:
 
 def _report(error: BaseException, path: Path) -> Status:
     traceback.print_exception(error)
-    Report.of(error).write(path)
+    RankReport.of(error).write(path)
     if isinstance(error, LostContactError):
         return Status.LOST_CONTACT
     return Status.REFUSED if isinstance(error, CkptDoctorError) else Status.FAILED

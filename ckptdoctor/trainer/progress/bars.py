@@ -19,11 +19,11 @@ from ckptdoctor.trainer.progress import phrases
 from ckptdoctor.trainer.progress.curve import draw
 from ckptdoctor.trainer.progress.phrases import Rows
 from ckptdoctor.trainer.progress.story import Story
-from ckptdoctor.trainer.progress.text import duration, fitted, percent
+from ckptdoctor.trainer.progress.text import duration, fitted, percent_of
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """One figure of an epoch."""
 
     title: str
@@ -33,7 +33,7 @@ class Column:
     text: Callable[[EpochDone], str]
 
 
-def table_columns(config: Config, width: int) -> tuple[Sequence[Column], int]:
+def table_columns(config: Config, width: int) -> tuple[Sequence[TableColumn], int]:
     """The columns that fit into ``width``, and the spaces between them (2, or 1 where that makes room for all)."""
     chosen = _all(config)
     gap = 2
@@ -46,33 +46,33 @@ def table_columns(config: Config, width: int) -> tuple[Sequence[Column], int]:
     return chosen, gap
 
 
-def table_heading(chosen: Sequence[Column], gap: int) -> str:
+def table_heading(chosen: Sequence[TableColumn], gap: int) -> str:
     """The titles over the figures."""
     return (" " * gap).join(f"{column.title:>{column.width}}" for column in chosen)
 
 
-def table_row(event: EpochDone, chosen: Sequence[Column], gap: int) -> str:
+def table_row(event: EpochDone, chosen: Sequence[TableColumn], gap: int) -> str:
     """The figures of one epoch."""
     return (" " * gap).join(f"{column.text(event):>{column.width}}" for column in chosen)
 
 
-def _all(config: Config) -> list[Column]:
+def _all(config: Config) -> list[TableColumn]:
     number = len(f"{config.epochs}")
-    ema = [Column("EMA", 7, 2, lambda event: "" if event.ema_accuracy is None else percent(event.ema_accuracy))]
+    ema = [TableColumn("EMA", 7, 2, lambda event: "" if event.ema_accuracy is None else percent_of(event.ema_accuracy))]
     return [
-        Column("epoch", max(5, 2 * number + 1), 0, lambda event: f"{event.epoch:>{number}}/{config.epochs}"),
-        Column("train loss", 10, 7, lambda event: f"{event.train_loss:.4f}"),
-        Column("train acc", 9, 4, lambda event: percent(event.train_accuracy)),
-        Column("test loss", 9, 6, lambda event: f"{event.test_loss:.4f}"),
-        Column("test acc", 8, 1, lambda event: percent(event.test_accuracy)),
+        TableColumn("epoch", max(5, 2 * number + 1), 0, lambda event: f"{event.epoch:>{number}}/{config.epochs}"),
+        TableColumn("train loss", 10, 7, lambda event: f"{event.train_loss:.4f}"),
+        TableColumn("train acc", 9, 4, lambda event: percent_of(event.train_accuracy)),
+        TableColumn("test loss", 9, 6, lambda event: f"{event.test_loss:.4f}"),
+        TableColumn("test acc", 8, 1, lambda event: percent_of(event.test_accuracy)),
         *(ema if config.ema else []),
-        Column("images/s", 8, 3, lambda event: f"{event.images_per_second:,.0f}"),
-        Column("time", 7, 5, lambda event: f"{event.seconds:.1f} s"),
-        Column("lr", 7, 8, lambda event: f"{event.learning_rate:.3g}"),
+        TableColumn("images/s", 8, 3, lambda event: f"{event.images_per_second:,.0f}"),
+        TableColumn("time", 7, 5, lambda event: f"{event.seconds:.1f} s"),
+        TableColumn("lr", 7, 8, lambda event: f"{event.learning_rate:.3g}"),
     ]
 
 
-def _needed(chosen: Sequence[Column], gap: int) -> int:
+def _needed(chosen: Sequence[TableColumn], gap: int) -> int:
     return sum(column.width for column in chosen) + gap * (len(chosen) - 1)
 
 
@@ -103,7 +103,7 @@ def curve(story: Story, width: int, height: int, encoding: str) -> list[str]:
 
 
 def _bars(story: Story, now: float) -> Table:
-    """How far the run is, and how far its epoch."""
+    """Two bars: the progress of the run, and that of its epoch."""
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True)
     grid.add_column(ratio=1)
@@ -135,7 +135,7 @@ def _figures(story: Story, width: int) -> Iterator[str]:
     """The last step and the last checkpoint, each in the longest form that fits."""
     step = story.latest
     if step is not None:
-        loss, accuracy, speed = f"loss {step.loss:.4f}", percent(step.accuracy), f"{step.images_per_second:,.0f}"
+        loss, accuracy, speed = f"loss {step.loss:.4f}", percent_of(step.accuracy), f"{step.images_per_second:,.0f}"
         full = f"{loss} · accuracy {accuracy} · {speed} images/s"
         yield full if len(full) <= width else f"{loss} · {accuracy} · {speed}/s"
         full = phrases.batches(step.replica_batches, story.started.devices)
@@ -242,7 +242,7 @@ class Bars:
         self._due = self._console.get_time() + _PAUSE
 
     def _write(self) -> None:
-        """What waits, without line breaks of our own: a command must be copied from the terminal in one piece."""
+        """Print what waits, without line breaks of our own: a command must be copied from the terminal in one piece."""
         for text in self._waiting:
             self._console.print(text, soft_wrap=True)
         self._waiting.clear()

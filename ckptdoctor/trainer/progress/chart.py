@@ -71,7 +71,7 @@ def svg(chart: Chart, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where an epoch and a value are in the picture."""
+    """Places in the picture for epochs and values."""
 
     first: int
     last: int
@@ -100,7 +100,7 @@ class _Scale:
 
 
 def _description(chart: Chart) -> str:
-    """What someone hears who does not see the picture: how each line ends."""
+    """A description for those who do not see the picture: how each line ends."""
     ends = [
         f"{series.name} {chart.text(series.points[-1][1])} after epoch {series.points[-1][0]}"
         for series in chart.series

@@ -12,25 +12,25 @@ from typing import Any
 
 from ckptdoctor.report.escape import escape as visible
 from ckptdoctor.trainer.progress.chart import Chart, Series, svg
-from ckptdoctor.trainer.progress.metrics import Record, number, replace
-from ckptdoctor.trainer.progress.text import duration, percent
+from ckptdoctor.trainer.progress.metrics import MetricsRecord, figure, replace_file
+from ckptdoctor.trainer.progress.text import duration, percent_of
 
 # What a browser is told it may fetch: nothing (https://www.w3.org/TR/CSP3/)
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 _COLUMNS = (
     ("train loss", "train_loss", "{:.4f}".format),
-    ("train accuracy", "train_accuracy", percent),
+    ("train accuracy", "train_accuracy", percent_of),
     ("test loss", "test_loss", "{:.4f}".format),
-    ("test accuracy", "test_accuracy", percent),
-    ("EMA accuracy", "ema_accuracy", percent),
+    ("test accuracy", "test_accuracy", percent_of),
+    ("EMA accuracy", "ema_accuracy", percent_of),
     ("images/s", "images_per_second", "{:,.0f}".format),
     ("seconds", "seconds", "{:,.1f}".format),
     ("learning rate", "learning_rate", "{:.4g}".format),
 )
 
 
-def page(metrics: Sequence[Record], title: str) -> str:
+def page(metrics: Sequence[MetricsRecord], title: str) -> str:
     """The page as text. Every word of it that is not ours, such as a path, is escaped."""
     epochs = [record for record in metrics if record["event"] == "EpochDone"]
     starts = [record for record in metrics if record["event"] == "Started"]
@@ -65,10 +65,10 @@ def _head(title: str) -> Iterator[str]:
     yield "<body>"
 
 
-def _header(title: str, started: Record, metrics: Sequence[Record]) -> Iterator[str]:
+def _header(title: str, started: MetricsRecord, metrics: Sequence[MetricsRecord]) -> Iterator[str]:
     config = _config(started)
     devices = list(dict.fromkeys(map(str, _list(started.get("devices")))))
-    parameters = number(started, "parameters")
+    parameters = figure(started, "parameters")
     facts = [
         config.get("network"),
         f"{parameters:,.0f} parameters" if parameters is not None else None,
@@ -83,15 +83,15 @@ def _header(title: str, started: Record, metrics: Sequence[Record]) -> Iterator[
     yield "</header>"
 
 
-def _state(last: Record) -> str:
-    """How the run stands, as far as its last record tells."""
+def _state(last: MetricsRecord) -> str:
+    """The state of the run, as far as its last record tells."""
     time = str(last.get("time", ""))[:16].replace("T", " ")
     if last["event"] != "Ended":
         return f"In progress at {time} UTC"
     return f"Stopped at {time} UTC: {last['interrupted']}" if last.get("interrupted") else f"Done at {time} UTC"
 
 
-def _tiles(started: Record, epochs: Sequence[Record]) -> Iterator[str]:
+def _tiles(started: MetricsRecord, epochs: Sequence[MetricsRecord]) -> Iterator[str]:
     """The figures to see first."""
     accuracies = _points(epochs, "test_accuracy")
     speeds = _points(epochs, "images_per_second")
@@ -100,8 +100,8 @@ def _tiles(started: Record, epochs: Sequence[Record]) -> Iterator[str]:
     yield '<dl class="tiles">'
     if accuracies:
         epoch, best = _best(accuracies)
-        yield _tile("Best test accuracy", percent(best), f"after epoch {epoch}")
-        yield _tile("Last test accuracy", percent(accuracies[-1][1]), f"after epoch {accuracies[-1][0]}")
+        yield _tile("Best test accuracy", percent_of(best), f"after epoch {epoch}")
+        yield _tile("Last test accuracy", percent_of(accuracies[-1][1]), f"after epoch {accuracies[-1][0]}")
     yield _tile("Epochs", f"{epochs[-1]['epoch'] if epochs else 0} of {planned}", "complete")
     if speeds:
         yield _tile("Images a second", f"{speeds[-1][1]:,.0f}", "in the last epoch")
@@ -113,7 +113,7 @@ def _tile(label: str, value: str, about: str) -> str:
     return f"<div><dt>{_text(label)}</dt><dd>{_text(value)}<small>{_text(about)}</small></dd></div>"
 
 
-def _charts(epochs: Sequence[Record], resumed: Sequence[int]) -> Iterator[str]:
+def _charts(epochs: Sequence[MetricsRecord], resumed: Sequence[int]) -> Iterator[str]:
     def series(name: str, style: str, key: str) -> Series:
         return Series(name, style, _points(epochs, key))
 
@@ -125,7 +125,9 @@ def _charts(epochs: Sequence[Record], resumed: Sequence[int]) -> Iterator[str]:
     loss = [series("train", "train", "train_loss"), series("test", "test", "test_loss")]
     speed = [series("training", "speed", "images_per_second")]
     yield '<section class="charts" aria-label="Curves">'
-    yield from _figure(Chart("Accuracy", accuracy, percent, lambda value: f"{100 * value:g} %", resumed=resumed), "acc")
+    yield from _figure(
+        Chart("Accuracy", accuracy, percent_of, lambda value: f"{100 * value:g} %", resumed=resumed), "acc"
+    )
     yield from _figure(Chart("Loss", loss, "{:.4f}".format, "{:g}".format, resumed=resumed), "loss")
     yield from _figure(Chart("Images a second", speed, "{:,.0f}".format, "{:,.0f}".format, 0.0, resumed), "speed")
     yield "</section>"
@@ -141,7 +143,7 @@ def _figure(chart: Chart, name: str) -> Iterator[str]:
     yield "</figure>"
 
 
-def _table(epochs: Sequence[Record], checkpoints: dict[int, str]) -> Iterator[str]:
+def _table(epochs: Sequence[MetricsRecord], checkpoints: dict[int, str]) -> Iterator[str]:
     columns = [column for column in _COLUMNS if _points(epochs, column[1])]
     best = _best(_points(epochs, "test_accuracy"))[0]
     yield '<section><h2 id="epochs">All epochs</h2>'
@@ -150,7 +152,7 @@ def _table(epochs: Sequence[Record], checkpoints: dict[int, str]) -> Iterator[st
     yield f'<thead><tr><th scope="col">epoch</th>{titles}<th scope="col" class="left">checkpoint</th></tr></thead>'
     yield "<tbody>"
     for record in epochs:
-        values = ((number(record, key), write) for _, key, write in columns)
+        values = ((figure(record, key), write) for _, key, write in columns)
         cells = "".join(f"<td>{'–' if value is None else _text(write(value))}</td>" for value, write in values)
         row = '<tr class="best">' if record["epoch"] == best else "<tr>"
         saved = f'<td class="left">{_text(checkpoints.get(record["epoch"], ""))}</td>'
@@ -158,7 +160,7 @@ def _table(epochs: Sequence[Record], checkpoints: dict[int, str]) -> Iterator[st
     yield "</tbody></table></div></section>"
 
 
-def _settings(started: Record) -> Iterator[str]:
+def _settings(started: MetricsRecord) -> Iterator[str]:
     yield '<section><h2>The run</h2><dl class="config">'
     for name, value in _config(started).items():
         yield f"<div><dt>{_text(name.replace('_', ' '))}</dt><dd>{_text(_value(value))}</dd></div>"
@@ -173,8 +175,8 @@ def _value(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
 
 
-def _points(epochs: Sequence[Record], key: str) -> list[tuple[int, float]]:
-    values = ((record["epoch"], number(record, key)) for record in epochs)
+def _points(epochs: Sequence[MetricsRecord], key: str) -> list[tuple[int, float]]:
+    values = ((record["epoch"], figure(record, key)) for record in epochs)
     return [(epoch, value) for epoch, value in values if value is not None]
 
 
@@ -183,7 +185,7 @@ def _best(points: Sequence[tuple[int, float]]) -> tuple[int, float]:
     return max(points, key=lambda point: (point[1], -point[0]), default=(0, 0.0))
 
 
-def _checkpoints(metrics: Sequence[Record]) -> dict[int, str]:
+def _checkpoints(metrics: Sequence[MetricsRecord]) -> dict[int, str]:
     """After which epoch which checkpoints were written: their names without the folder of the run."""
     found: dict[int, str] = {}
     epoch = 0
@@ -196,7 +198,7 @@ def _checkpoints(metrics: Sequence[Record]) -> dict[int, str]:
     return found
 
 
-def _config(started: Record) -> dict[str, Any]:
+def _config(started: MetricsRecord) -> dict[str, Any]:
     config = started.get("config")
     return config if isinstance(config, dict) else {}
 
@@ -271,6 +273,6 @@ tr.best td, tr.best th { font-weight: 700; }
 """
 
 
-def write(path: str, metrics: Sequence[Record], title: str) -> None:
+def write(path: str, metrics: Sequence[MetricsRecord], title: str) -> None:
     """Write the page of these records to ``path``, which at every moment is a whole page. Raises WriteError."""
-    replace(path, page(metrics, title).encode())
+    replace_file(path, page(metrics, title).encode())

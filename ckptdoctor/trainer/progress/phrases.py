@@ -1,4 +1,4 @@
-"""What is said of a run, as plain text: the same words for a terminal and for a log."""
+"""A run in plain words, the same for a terminal and for a log."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ckptdoctor.report.shell import quote
 from ckptdoctor.trainer.config import PROCESSES, Config
 from ckptdoctor.trainer.events import Ended, EpochDone, Saved, Started, StepDone
 from ckptdoctor.trainer.progress.story import Story
-from ckptdoctor.trainer.progress.text import percent
+from ckptdoctor.trainer.progress.text import percent_of
 from ckptdoctor.wording import plural
 
 _HANDFUL = 4
@@ -21,7 +21,7 @@ Rows = list[tuple[str, str]]
 
 
 def header(started: Started) -> Rows:
-    """What runs: network, strategy, devices, data, batch, epochs."""
+    """The choices of the run: network, strategy, devices, data, batch, epochs."""
     config = started.config
     images = f"{config.data}: {plural(started.train_images, 'image')} to train, {started.test_images:,} to test"
     rows = [
@@ -64,9 +64,9 @@ def replicas(step: StepDone, names: Sequence[str]) -> list[str]:
 def epoch(event: EpochDone, config: Config) -> str:
     """All that is known of an epoch, in one line that can be found with grep."""
     parts = [
-        f"train loss {event.train_loss:.4f}, accuracy {percent(event.train_accuracy)}",
-        f"test loss {event.test_loss:.4f}, accuracy {percent(event.test_accuracy)}",
-        *([f"EMA accuracy {percent(event.ema_accuracy)}"] if event.ema_accuracy is not None else []),
+        f"train loss {event.train_loss:.4f}, accuracy {percent_of(event.train_accuracy)}",
+        f"test loss {event.test_loss:.4f}, accuracy {percent_of(event.test_accuracy)}",
+        *([f"EMA accuracy {percent_of(event.ema_accuracy)}"] if event.ema_accuracy is not None else []),
         f"{event.images_per_second:,.0f} images/s",
         f"{event.seconds:.1f} s",
         f"lr {event.learning_rate:.4g}",
@@ -80,7 +80,7 @@ def checkpoint(event: Saved) -> str:
 
 
 def end(event: Ended, story: Story) -> tuple[str, Rows]:
-    """What was reached, and what to do next."""
+    """The result that was reached, and what to do next."""
     config = story.started.config
     if event.interrupted is None:
         headline = f"Done: {plural(event.epochs, 'epoch')}"
@@ -91,10 +91,10 @@ def end(event: Ended, story: Story) -> tuple[str, Rows]:
 
 def _ending(event: Ended, story: Story) -> Iterator[tuple[str, str]]:
     config = story.started.config
-    accuracy = [] if event.test_accuracy is None else [percent(event.test_accuracy)]
+    accuracy = [] if event.test_accuracy is None else [percent_of(event.test_accuracy)]
     if story.best is not None:
         number, best = story.best
-        accuracy.append(f"best {percent(best)} after epoch {number:,}")
+        accuracy.append(f"best {percent_of(best)} after epoch {number:,}")
     if accuracy:
         yield "accuracy", ", ".join(accuracy)
     if not story.saved:

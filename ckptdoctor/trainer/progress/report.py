@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TextIO
 
 from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.events import EpochDone, Event, Listener, Started, StepDone
+from ckptdoctor.trainer.events import EpochDone, EventListener, RunEvent, Started, StepDone
 from ckptdoctor.trainer.progress.metrics import MetricsLog, refused
 from ckptdoctor.trainer.progress.page import write
 
@@ -19,8 +19,8 @@ _SHARE = 20
 
 
 @contextmanager
-def listener(config: Config, team_is_first: bool, stream: TextIO | None = None) -> Iterator[Listener]:
-    """What a run is to tell its events: the terminal (``stream``; None: stdout), metrics.jsonl and curves.html.
+def listener(config: Config, team_is_first: bool, stream: TextIO | None = None) -> Iterator[EventListener]:
+    """The listener of a run: the terminal (``stream``; None: stdout), metrics.jsonl and curves.html.
 
     Only the first rank speaks and writes; for the others the listener is deaf. Whatever ends the block, the terminal
     is left clean and the files are whole.
@@ -34,7 +34,7 @@ def listener(config: Config, team_is_first: bool, stream: TextIO | None = None) 
         yield _Report(config, stream, open_things)
 
 
-def _deaf(event: Event) -> None:
+def _deaf(event: RunEvent) -> None:
     """Hears nothing."""
 
 
@@ -47,7 +47,7 @@ class _Report:
         self._open_things = open_things
         self._next_page = 0.0
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunEvent) -> None:
         if isinstance(event, StepDone):
             self._terminal(event)
             return

@@ -10,10 +10,10 @@ from typing import TextIO
 from rich.console import Console
 from rich.text import Text
 
-from ckptdoctor.trainer.events import EpochDone, Event, Saved, Started, StepDone
+from ckptdoctor.trainer.events import EpochDone, RunEvent, Saved, Started, StepDone
 from ckptdoctor.trainer.progress import phrases
 from ckptdoctor.trainer.progress.bars import Bars
-from ckptdoctor.trainer.progress.metrics import Record
+from ckptdoctor.trainer.progress.metrics import MetricsRecord
 from ckptdoctor.trainer.progress.phrases import Rows
 from ckptdoctor.trainer.progress.story import Story
 from ckptdoctor.trainer.progress.text import fitted
@@ -78,14 +78,14 @@ class Lines:
 class Terminal:
     """A listener. ``past`` are the records of metrics.jsonl before a resume. Call ``close`` whatever happens."""
 
-    def __init__(self, console: Console, past: Iterable[Record] = ()) -> None:
+    def __init__(self, console: Console, past: Iterable[MetricsRecord] = ()) -> None:
         self._past = past
         self._clock = console.get_time
         on_screen = console.is_interactive and not console.is_dumb_terminal
         self._view = Bars(console) if on_screen else Lines(console)
         self._story: Story  # begins with the first event
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunEvent) -> None:
         """Take note of one event, and show what is new."""
         if isinstance(event, StepDone):  # first, because there may be thousands in a second
             self._step(event)

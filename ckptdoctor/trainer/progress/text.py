@@ -29,7 +29,7 @@ def _has(encoding: str, text: str) -> bool:
     return True
 
 
-def percent(fraction: float) -> str:
+def percent_of(fraction: float) -> str:
     """``87.5 %`` of 0.875."""
     return f"{100 * fraction:.1f} %"
 

@@ -14,13 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ckptdoctor.trainer.strategies.strategy import State, Strategy
+from ckptdoctor.trainer.strategies.strategy import StateTensors, Strategy
 from ckptdoctor.trainer.team import Team
 
 FOLDER = "dcp"
 
 
-def write(path: Path, weights: State, strategy: Strategy, team: Team) -> None:
+def write(path: Path, weights: StateTensors, strategy: Strategy, team: Team) -> None:
     """Write the folder. Collective. Sharded parameters (DTensors) stay as they are: nobody holds a whole tensor."""
     from torch.distributed.checkpoint.state_dict import get_model_state_dict  # half a second, which few runs need
     from torch.distributed.checkpoint.state_dict_saver import save
@@ -33,7 +33,7 @@ def write(path: Path, weights: State, strategy: Strategy, team: Team) -> None:
             save(state, checkpoint_id=path, process_group=team.control)
 
 
-def read(path: Path, like: State) -> State:
+def read(path: Path, like: StateTensors) -> StateTensors:
     """The tensors of the folder under the keys of ``like``, in this process alone. What is missing is an error."""
     from torch.distributed.checkpoint.state_dict_loader import load
 

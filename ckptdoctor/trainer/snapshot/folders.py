@@ -63,7 +63,7 @@ def begin(out: Path, position: Position) -> Path:
 
 
 def partial_of(out: Path, position: Position) -> Path:
-    """What the folder of this position is called while it is being filled."""
+    """The name of the folder of this position while it is being filled."""
     return out / (position.name + _PARTIAL)
 
 

@@ -24,7 +24,7 @@ _SAME = ("network", "width", "dtype", "data", "images", "batch_size", "seed", "o
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What ``training.pt`` of a checkpoint folder holds. Nothing in it is run, and it is on the CPU wherever it was.
+    """The contents of ``training.pt`` in a checkpoint folder. Nothing in it is run, and it is on the CPU.
 
     Raises UnreadableError, and DamagedError when it is not, to the byte, what was written. An older checkpoint is not
     taken in its place unasked: the run would silently lose what came after.

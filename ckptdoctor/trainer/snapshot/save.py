@@ -15,7 +15,7 @@ from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.seeding import RandomState
 from ckptdoctor.trainer.snapshot.styles import styles_of
 from ckptdoctor.trainer.snapshot.training import saving_with_tag, tag_of
-from ckptdoctor.trainer.snapshot.truth import Making
+from ckptdoctor.trainer.snapshot.truth import CheckpointMaking
 from ckptdoctor.trainer.strategies.strategy import Strategy
 from ckptdoctor.trainer.team import Team
 
@@ -32,7 +32,9 @@ def save(config: Config, strategy: Strategy, team: Team, position: Position, rng
     out = Path(config.out)
     partial = folders.partial_of(out, position)
     collected = collect(strategy, team, rng)
-    making = Making(partial, config, strategy, position, collected, config.tag_device or tag_of(strategy.devices[0]))
+    making = CheckpointMaking(
+        partial, config, strategy, position, collected, config.tag_device or tag_of(strategy.devices[0])
+    )
     _together(team, partial, lambda: team.is_first and folders.begin(out, position))
     if dcp.FOLDER in config.save:
         _together(team, partial, lambda: dcp.write(partial / dcp.FOLDER, collected.weights, strategy, team))
@@ -40,8 +42,8 @@ def save(config: Config, strategy: Strategy, team: Team, position: Position, rng
     return partial.with_name(position.name)
 
 
-def _finish(making: Making) -> Path:
-    """What the first rank does alone: its files, the truth about them, and the name."""
+def _finish(making: CheckpointMaking) -> Path:
+    """Write the files of the first rank, the truth about them, and give the folder its name."""
     saved = training.contents(making.config, making.position, making.collected)
     training.write(making.folder / folders.TRAINING, saved, making.tag)
     for style in styles_of(making.config):
@@ -82,7 +84,7 @@ def _as_write_error(partial: Path) -> Iterator[None]:
 
 
 def _reason(error: OSError | RuntimeError) -> str | None:
-    """What went wrong with the writing; None for an error that has nothing to do with it."""
+    """The reason why writing failed; None for an error that has nothing to do with it."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return "the file could not be written to its end" if any(word in str(error) for word in _WRITER) else None

@@ -18,7 +18,7 @@ from ckptdoctor.trainer.checks import WITHOUT_STORAGE
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.snapshot.collect import Collected
 from ckptdoctor.trainer.snapshot.folders import Position
-from ckptdoctor.trainer.strategies.strategy import State
+from ckptdoctor.trainer.strategies.strategy import StateTensors
 
 KEYS = (
     "epoch",
@@ -41,7 +41,7 @@ _ABOUT_THE_PLACE = ("out", "data_dir", "resume")
 
 
 def contents(config: Config, position: Position, collected: Collected) -> dict[str, Any]:
-    """What goes into the file, under KEYS."""
+    """The contents of the file, under KEYS."""
     return {
         "epoch": position.epoch,
         "step": position.step,
@@ -73,7 +73,7 @@ def config_as_data(config: Config) -> dict[str, Any]:
 
 
 def _on_the_cpu(saved: dict[str, Any]) -> Iterator[torch.Tensor]:
-    """What lies on the CPU in a run on a GPU as well: states of generators, and the optimizer's step counters."""
+    """Tensors that stay on the CPU in a run on a GPU: states of generators, and the optimizer's step counters."""
     for state in saved["rng"]:
         yield from (state["cpu"], *(state["cuda"] or ()), *(() if state["mps"] is None else (state["mps"],)))
     for slots in saved["optimizer"]["state"].values():
@@ -87,7 +87,7 @@ WRAPPER = "module."
 """What AveragedModel puts before the keys of the model that it holds."""
 
 
-def bared(ema: State) -> dict[str, Any]:
+def bared(ema: StateTensors) -> dict[str, Any]:
     """``{"n_averaged": 7, "state_dict": {…}}`` from the state dict of an AveragedModel.
 
     Under bare keys, so that the file holds weights and not a wrapper.
@@ -96,7 +96,7 @@ def bared(ema: State) -> dict[str, Any]:
     return {COUNTER: int(ema[COUNTER]), "state_dict": weights}
 
 
-def as_averaged_model(saved: Mapping[str, Any]) -> State:
+def as_averaged_model(saved: Mapping[str, Any]) -> StateTensors:
     """The state dict of an AveragedModel from what ``bared`` gave."""
     counter = torch.tensor(saved[COUNTER], dtype=torch.long)
     return {COUNTER: counter, **{WRAPPER + key: value for key, value in saved["state_dict"].items()}}
@@ -106,7 +106,7 @@ _Reduced = tuple[Any, ...]
 
 
 def tag_of(device: torch.device) -> str:
-    """What torch.save writes for tensors on this device: ``cpu``, ``mps``, ``cuda:0`` or ``xla:0``."""
+    """The tag that torch.save writes for tensors on this device: ``cpu``, ``mps``, ``cuda:0`` or ``xla:0``."""
     if device.type in ("cpu", "mps"):
         return device.type
     return f"{device.type}:{device.index or 0}"

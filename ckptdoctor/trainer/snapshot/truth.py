@@ -25,15 +25,15 @@ from ckptdoctor.trainer.snapshot.collect import Collected
 from ckptdoctor.trainer.snapshot.folders import TRAINING, TRUTH, Position
 from ckptdoctor.trainer.snapshot.styles import Style, styles_of
 from ckptdoctor.trainer.snapshot.training import WRAPPER
-from ckptdoctor.trainer.strategies.strategy import State, Strategy
+from ckptdoctor.trainer.strategies.strategy import StateTensors, Strategy
 
 # not part of what was asked of the network: where it happened, and what only tests choose
 _NOT_IN_COMMAND = ("network", "out", "data_dir", "resume", "timeout", "dtype", "width", "images")
 
 
 @dataclass(frozen=True)
-class Making:
-    """What the files of one checkpoint were made from."""
+class CheckpointMaking:
+    """Everything that the files of one checkpoint were made from."""
 
     folder: Path
     config: Config
@@ -44,12 +44,12 @@ class Making:
     """The device tag in the files that have tags."""
 
     @property
-    def bare(self) -> nn.Module | State:
+    def bare(self) -> nn.Module | StateTensors:
         """A bare model to try a file on, or the weights where there is no module."""
         return self.collected.weights if self.strategy.blank is None else self.strategy.blank
 
 
-def write(making: Making) -> None:
+def write(making: CheckpointMaking) -> None:
     """Write the truth about a folder into it, last of all its files."""
     text = json.dumps({"made": _made(making), "files": _files(making)}, indent=2, ensure_ascii=False)
     (making.folder / TRUTH).write_text(text + "\n", encoding="utf-8")
@@ -78,7 +78,7 @@ def digest(path: Path) -> str:
     return summed.hexdigest()
 
 
-def _made(making: Making) -> dict[str, Any]:
+def _made(making: CheckpointMaking) -> dict[str, Any]:
     config, position = making.config, making.position
     return {
         "command": command(config),
@@ -100,7 +100,7 @@ def _made(making: Making) -> dict[str, Any]:
     }
 
 
-def _files(making: Making) -> dict[str, Any]:
+def _files(making: CheckpointMaking) -> dict[str, Any]:
     files = {TRAINING: _training(making)}
     for style in styles_of(making.config):
         files[style.file] = _of_style(making, style)
@@ -109,7 +109,7 @@ def _files(making: Making) -> dict[str, Any]:
     return files
 
 
-def _training(making: Making) -> dict[str, Any]:
+def _training(making: CheckpointMaking) -> dict[str, Any]:
     path = making.folder / TRAINING
     return {
         "style": "training",
@@ -124,7 +124,7 @@ def _training(making: Making) -> dict[str, Any]:
     }
 
 
-def _of_style(making: Making, style: Style) -> dict[str, Any]:
+def _of_style(making: CheckpointMaking, style: Style) -> dict[str, Any]:
     path = making.folder / style.file
     prefix = making.strategy.prefix if style.wrapped else WRAPPER if style.name == "ema" else ""
     tag = making.tag if style.tagged else "cpu"
@@ -140,7 +140,7 @@ def _of_style(making: Making, style: Style) -> dict[str, Any]:
     }
 
 
-def _loading(path: Path, bare: nn.Module | State, style: Style) -> dict[str, str]:
+def _loading(path: Path, bare: nn.Module | StateTensors, style: Style) -> dict[str, str]:
     if not style.tagged:
         from safetensors.torch import load_file
 
@@ -149,7 +149,7 @@ def _loading(path: Path, bare: nn.Module | State, style: Style) -> dict[str, str
     return {"loads": attempt(path, bare), "loads_on_cpu": attempt(path, bare, on_cpu=True)}
 
 
-def _dcp(making: Making) -> dict[str, Any]:
+def _dcp(making: CheckpointMaking) -> dict[str, Any]:
     folder = making.folder / dcp.FOLDER
     said = fits(dcp.read(folder, making.collected.weights), making.bare)
     return {
@@ -165,7 +165,7 @@ def _dcp(making: Making) -> dict[str, Any]:
     }
 
 
-def _contents(weights: State, prefix: str) -> dict[str, Any]:
+def _contents(weights: StateTensors, prefix: str) -> dict[str, Any]:
     """The bare keys, what stands before each of them in the file, and the shape and dtype of each."""
     return {
         "keys": list(weights),
@@ -178,7 +178,7 @@ def _contents(weights: State, prefix: str) -> dict[str, Any]:
 YES = "yes"
 
 
-def attempt(path: Path, bare: nn.Module | State, *, inside: str | None = None, on_cpu: bool = False) -> str:
+def attempt(path: Path, bare: nn.Module | StateTensors, *, inside: str | None = None, on_cpu: bool = False) -> str:
     """``"yes"``, or the message of ``torch.load(path)`` or ``load_state_dict`` on a machine without a GPU.
 
     ``bare`` is an empty model, or the weights themselves where there is no module. ``inside`` is the key of the
@@ -192,7 +192,7 @@ def attempt(path: Path, bare: nn.Module | State, *, inside: str | None = None, o
         return _said(error)
 
 
-def fits(weights: Any, bare: nn.Module | State) -> str:
+def fits(weights: Any, bare: nn.Module | StateTensors) -> str:
     """``"yes"``, or what ``load_state_dict`` of the bare model says of these weights."""
     if not isinstance(bare, nn.Module):
         return YES if isinstance(weights, Mapping) and weights.keys() == bare.keys() else "other keys"

@@ -7,17 +7,17 @@ from torch import nn
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.strategies.data_parallel import DataParallel, Functional
 from ckptdoctor.trainer.strategies.manual import Manual
-from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy, Single
-from ckptdoctor.trainer.strategies.processes import Distributed, Exact, Sharded
+from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy, SingleDevice
+from ckptdoctor.trainer.strategies.processes import Distributed, Exact, FullySharded
 from ckptdoctor.trainer.team import Team
 
 BY_NAME: dict[str, type[ModuleStrategy] | type[Manual]] = {
-    "single": Single,
+    "single": SingleDevice,
     "dp": DataParallel,
     "functional": Functional,
     "manual": Manual,
     "ddp": Distributed,
-    "fsdp": Sharded,
+    "fsdp": FullySharded,
     "exact": Exact,
 }
 

@@ -20,7 +20,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from ckptdoctor.trainer.config import MICRO_SHARDS, Config
 from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy, compiled, on_cpu
-from ckptdoctor.trainer.strategies.strategy import State, Tally, precise
+from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, precise
 from ckptdoctor.trainer.team import Team
 
 
@@ -44,7 +44,7 @@ class Distributed(ModuleStrategy):
         return compiled(wrapped)
 
 
-class Sharded(ModuleStrategy):
+class FullySharded(ModuleStrategy):
     """``fully_shard`` on each part of the model and on the whole: parameters become DTensors, keys stay bare.
 
     A DTensor holds this rank's shard and knows the mesh of ranks that hold the others. ``full_tensor`` gathers it
@@ -71,15 +71,15 @@ class Sharded(ModuleStrategy):
             distributed.broadcast(buffer, src=0)
         return super().predict(inputs, ema)
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateTensors:
         """Whole tensors, gathered from all ranks."""
         return on_cpu(_gathered(self.model.state_dict()))
 
-    def wrapped_state_dict(self) -> State:
+    def wrapped_state_dict(self) -> StateTensors:
         """The same; FSDP2 puts nothing before the keys."""
         return on_cpu(_gathered(self.wrapped.state_dict()))
 
-    def ema_state_dict(self) -> State | None:
+    def ema_state_dict(self) -> StateTensors | None:
         """The averaged model's, gathered."""
         return None if self.ema is None else on_cpu(_gathered(self.ema.state_dict()))
 
@@ -88,7 +88,7 @@ class Sharded(ModuleStrategy):
         state: dict[str, Any] = self.optimizer.state_dict()
         return {**state, "state": {index: on_cpu(_gathered(slots)) for index, slots in state["state"].items()}}
 
-    def load(self, weights: State, optimizer: dict[str, Any], ema: State | None = None) -> None:
+    def load(self, weights: StateTensors, optimizer: dict[str, Any], ema: StateTensors | None = None) -> None:
         """Each rank takes its shard of every tensor."""
         self.model.load_state_dict(_sharded(weights, self.model.state_dict()))
         parameters = list(self.model.parameters())
@@ -133,7 +133,7 @@ class Exact(ModuleStrategy):
         """Dropout is seeded by place in the run, not by what a process drew before."""
         self._epoch, self._step = epoch, step
 
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> Tally:
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
         """Gradients of each micro-shard apart, all of them from everybody, one sum, one update."""
         inputs, labels = self._moved(inputs), self._moved(labels)
         self.wrapped.train()
@@ -149,7 +149,7 @@ class Exact(ModuleStrategy):
         everybody = self._from_all_ranks(torch.stack(gradients))
         self._update(pairwise_sum(list(everybody)) / (len(labels) * self.team.world_size))
         self._step += 1
-        return Tally(torch.stack(losses).sum(), torch.stack(correct).sum(), len(labels), (len(labels),))
+        return StepTally(torch.stack(losses).sum(), torch.stack(correct).sum(), len(labels), (len(labels),))
 
     def _seed(self, shard: int) -> None:
         place = (self._epoch << 24) + (self._step << 4) + shard

@@ -1,4 +1,4 @@
-"""What the headers say of a tensor, a level or a value, as labelled lines. Text from the file is escaped here."""
+"""The facts that headers tell of a tensor, a level or a value, as labelled lines. Text from the file is escaped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import Branch, Item
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
 from ckptdoctor.wording import and_more
 
 _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
@@ -19,20 +19,20 @@ _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is 
 Fact = tuple[str, str]
 
 
-def title(opened: OpenedCheckpoint, item: Item) -> str:
-    """What the thing is called in full."""
-    if isinstance(item, Branch) and item.is_module:
+def title(opened: OpenedCheckpoint, item: TreeItem) -> str:
+    """The full name of the thing."""
+    if isinstance(item, TreeBranch) and item.is_module:
         lead = place(item.path) + "/" if item.path else ""
         return f"{lead}{abridged(escape(item.prefix[:-1]))}"
     return place(opened.lines.tree.path(item))
 
 
-def facts(opened: OpenedCheckpoint, item: Item) -> Iterator[Fact]:
-    """What there is to say of it, most important first."""
+def facts(opened: OpenedCheckpoint, item: TreeItem) -> Iterator[Fact]:
+    """The facts about it, most important first."""
     if isinstance(item, int):
         yield from _tensor(opened.table.tensors[item])
         yield from _tied(opened, item)
-    elif isinstance(item, Branch):
+    elif isinstance(item, TreeBranch):
         yield from _branch(opened, item)
     elif item.more:
         yield "", f"{plural(item.more, 'more value')} that are not shown"
@@ -85,7 +85,7 @@ def _tied(opened: OpenedCheckpoint, row: int) -> Iterator[Fact]:
         yield "tied to", and_more(others, _NAMED, say=lambda row: abridged(escape(name(row)), 80), spelt=str)
 
 
-def _branch(opened: OpenedCheckpoint, branch: Branch) -> Iterator[Fact]:
+def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
     figures = opened.lines.tree.figures(branch)
     kind = " · ".join(filter(None, (branch.role, abridged(escape(branch.kind)))))
     if kind:

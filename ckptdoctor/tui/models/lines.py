@@ -15,15 +15,15 @@ from typing import Any
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.filters.table import Rows, Table
-from ckptdoctor.tui.models.tree import Branch, Item, Order, Tree
+from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem, TreeOrder
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TreeLine:
     """One line: what is on it, the level it belongs to, its place there, and how many levels are above."""
 
-    item: Item
-    parent: Branch
+    item: TreeItem
+    parent: TreeBranch
     index: int
     depth: int
 
@@ -38,8 +38,8 @@ class Visible:
     def __len__(self) -> int:
         return self.tree.root.height
 
-    def at(self, number: int) -> Line:
-        """What is on a line, counted from 0. Raises IndexError when there are fewer."""
+    def at(self, number: int) -> TreeLine:
+        """The content of a line, counted from 0. Raises IndexError when there are fewer."""
         if not 0 <= number < len(self):
             raise IndexError(number)
         branch, depth = self.tree.root, 0
@@ -47,22 +47,22 @@ class Visible:
             assert branch.children is not None
             nearest = bisect_right(branch.tops, number) - 1
             if nearest < 0:
-                return Line(branch.children[number], branch, number, depth)
+                return TreeLine(branch.children[number], branch, number, depth)
             index = branch.open_at[nearest]
             child = branch.children[index]
-            assert isinstance(child, Branch)
+            assert isinstance(child, TreeBranch)
             below = number - branch.tops[nearest]
             if below == 0 or below > child.height:
                 index += max(0, below - child.height)
-                return Line(branch.children[index], branch, index, depth)
+                return TreeLine(branch.children[index], branch, index, depth)
             branch, number, depth = child, below - 1, depth + 1
 
-    def window(self, first: int, count: int) -> Iterator[Line]:
+    def window(self, first: int, count: int) -> Iterator[TreeLine]:
         """So many lines from the first on, as far as there are any."""
         for number in range(first, min(first + count, len(self))):
             yield self.at(number)
 
-    def number(self, branch: Branch, index: int) -> int:
+    def number(self, branch: TreeBranch, index: int) -> int:
         """The line of a child of an open level."""
         line = _top(branch, index)
         while branch.parent is not None:
@@ -70,7 +70,7 @@ class Visible:
             branch = branch.parent
         return line
 
-    def open(self, branch: Branch) -> None:
+    def open(self, branch: TreeBranch) -> None:
         """Show the children of a level."""
         if not branch.is_open:
             branch.is_open = True
@@ -78,14 +78,14 @@ class Visible:
                 insort(branch.parent.open_at, branch.index)
             self._settle(branch)
 
-    def close(self, branch: Branch) -> None:
+    def close(self, branch: TreeBranch) -> None:
         """Hide the children of a level; those of its children that are open stay so for the next time."""
         if branch.is_open and branch.parent is not None:
             branch.is_open = False
             branch.parent.open_at.pop(bisect_left(branch.parent.open_at, branch.index))
             self._settle(branch.parent)
 
-    def open_all(self, branch: Branch, most: int) -> None:
+    def open_all(self, branch: TreeBranch, most: int) -> None:
         """Open a level and those below it, nearest ones first, until there are ``most`` lines of them."""
         for each in self.tree.grow_below(branch, most):
             self.open(each)
@@ -97,40 +97,40 @@ class Visible:
             self.open(branch)
         return self.number(*way[-1]) if way else None
 
-    def again(self, order: Order, rows: Rows | None) -> Visible:
+    def again(self, order: TreeOrder, rows: Rows | None) -> Visible:
         """The lines in another order, or of some rows only, with the same levels open. This one stays as it is."""
         made = Visible(Tree(self.tree.checkpoint, self.tree.table, rows, order))
         pairs = [(self.tree.root, made.tree.root)]
         for old, new in pairs:
             opened = {(each.path, each.prefix): each for each in old.opened}
             for child in made.tree.grow(new):
-                if isinstance(child, Branch) and (child.path, child.prefix) in opened:
+                if isinstance(child, TreeBranch) and (child.path, child.prefix) in opened:
                     made.open(child)
                     pairs.append((opened[child.path, child.prefix], child))
         return made
 
-    def _settle(self, branch: Branch) -> None:
+    def _settle(self, branch: TreeBranch) -> None:
         """Count the lines of a level and of those above it."""
         self.tree.grow(branch)
-        above: Branch | None = branch
+        above: TreeBranch | None = branch
         while above is not None:
             _measure(above)
             above = above.parent
 
 
-def _measure(branch: Branch) -> None:
+def _measure(branch: TreeBranch) -> None:
     if branch.children is None:
         return
     extra, branch.tops = 0, []
     for index in branch.open_at:
         child = branch.children[index]
-        assert isinstance(child, Branch)
+        assert isinstance(child, TreeBranch)
         branch.tops.append(index + extra)
         extra += child.height
     branch.height = len(branch.children) + extra
 
 
-def _top(branch: Branch, index: int) -> int:
+def _top(branch: TreeBranch, index: int) -> int:
     """The line of a child, counted within its level."""
     before = bisect_left(branch.open_at, index)
     if not before:
@@ -138,12 +138,12 @@ def _top(branch: Branch, index: int) -> int:
     nearest = branch.open_at[before - 1]
     assert branch.children is not None
     child = branch.children[nearest]
-    assert isinstance(child, Branch)
+    assert isinstance(child, TreeBranch)
     return branch.tops[before - 1] + child.height + index - nearest
 
 
-class Column(Enum):
-    """What the list can be sorted by; the value is the column's heading."""
+class SortColumn(Enum):
+    """A column that the list can be sorted by; the value is its heading."""
 
     PLACE = "file order"
     NAME = "name"
@@ -155,18 +155,18 @@ class Column(Enum):
 
 
 # sorted by these, the largest comes first
-_DESCENDING = frozenset({Column.ELEMENTS, Column.BYTES, Column.SHAPE})
+_DESCENDING = frozenset({SortColumn.ELEMENTS, SortColumn.BYTES, SortColumn.SHAPE})
 
 
-def ordered(table: Table, rows: Rows, column: Column, backwards: bool = False) -> Rows:
+def ordered(table: Table, rows: Rows, column: SortColumn, backwards: bool = False) -> Rows:
     """The rows as a column orders them (sizes: largest first), or the other way round; equal ones as in the file."""
-    if column is Column.PLACE:
+    if column is SortColumn.PLACE:
         if backwards:
             return list(reversed(rows))
         return rows
     falling = (column in _DESCENDING) is not backwards
     key = _key(table, column)
-    if column is Column.NAME:  # of which there is one for each row
+    if column is SortColumn.NAME:  # of which there is one for each row
         return sorted(rows, key=key, reverse=falling)
     # by value first: few of them are different, and a loop in Python lets the screen have its turn, which sorting all
     # of them at once does not
@@ -176,23 +176,23 @@ def ordered(table: Table, rows: Rows, column: Column, backwards: bool = False) -
     return [row for value in sorted(alike, reverse=falling) for row in alike[value]]
 
 
-def following(column: Column) -> Column:
+def following(column: SortColumn) -> SortColumn:
     """The column after this one, the first after the last."""
-    columns = list(Column)
+    columns = list(SortColumn)
     return columns[(columns.index(column) + 1) % len(columns)]
 
 
-def _key(table: Table, column: Column) -> Callable[[int], Any]:
-    if column is Column.NAME:
+def _key(table: Table, column: SortColumn) -> Callable[[int], Any]:
+    if column is SortColumn.NAME:
         return table.names.__getitem__
-    if column is Column.ELEMENTS:
+    if column is SortColumn.ELEMENTS:
         return table.elements.__getitem__
-    if column is Column.BYTES:
+    if column is SortColumn.BYTES:
         return table.nbytes.__getitem__
-    if column is Column.SHAPE:
+    if column is SortColumn.SHAPE:
         tensors = table.tensors
         return lambda row: tensors[row].shape
     kinds, names = table.kinds, table.kind_names
-    part = 0 if column is Column.DTYPE else 1
+    part = 0 if column is SortColumn.DTYPE else 1
     places = [sorted({name[part] for name in names}).index(name[part]) for name in names]
     return lambda row: places[kinds[row]]

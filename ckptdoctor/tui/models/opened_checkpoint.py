@@ -11,9 +11,9 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at
 from ckptdoctor.filters import found
 from ckptdoctor.filters.table import Rows, Table
 from ckptdoctor.findings import Finding, Severity
-from ckptdoctor.look.inspector import Peek
+from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.tui.models.lines import Visible
-from ckptdoctor.tui.models.tree import Branch, Item, Tree
+from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem
 
 _WEIGHTS = (Role.MODEL.value, Role.EMA.value)
 _SCREEN = 200  # lines that are open to begin with
@@ -28,7 +28,7 @@ class OpenedCheckpoint:
     table: Table
     badges: Badges
     lines: Visible
-    peek: Peek
+    inspector: Inspector
 
     def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
         """The first of these key paths at which a tensor lies, or else the first one if anything does."""
@@ -47,14 +47,14 @@ def opened_checkpoint(path: str, checkpoint: Checkpoint) -> OpenedCheckpoint:
     table = Table(checkpoint.tensors)
     lines = Visible(Tree(checkpoint, table))
     _unfold(lines)
-    return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, Peek(path, checkpoint))
+    return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, Inspector(path, checkpoint))
 
 
 def _unfold(lines: Visible) -> None:
     """Open what people come to see, the weights, and then what is the only level there is; as far as a screen goes."""
     branch = lines.tree.root
     while True:
-        below = [item for item in lines.tree.grow(branch) if isinstance(item, Branch)]
+        below = [item for item in lines.tree.grow(branch) if isinstance(item, TreeBranch)]
         weights = [each for each in below if each.role in _WEIGHTS]
         levels = [each for each in below if each.rows]
         chosen = weights[0] if weights else levels[0] if len(levels) == 1 else None
@@ -103,7 +103,7 @@ class Badges:
         for depth in range(1, len(path) + 1):
             self._places[path[:depth]] = max(rank, self._places.get(path[:depth], 0))
 
-    def worst(self, item: Item) -> Severity | None:
+    def worst(self, item: TreeItem) -> Severity | None:
         """The severity of the worst finding about a tensor, or about anything at or below a level."""
         if isinstance(item, int):
             return _SEVERITIES.get(self._ranks[item])

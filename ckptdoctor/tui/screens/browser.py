@@ -26,7 +26,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.report.shell import with_path
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import OPENS, Filling
+from ckptdoctor.tui.background import OPENS, StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.fitted import fits
@@ -44,7 +44,7 @@ from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.findings import FindingsView
 from ckptdoctor.tui.widgets.list_view import ListView
 from ckptdoctor.tui.widgets.tree_view import TreeView
-from ckptdoctor.tui.workers import Examination, Target
+from ckptdoctor.tui.workers import Examination, SharedTarget
 
 if TYPE_CHECKING:
     from ckptdoctor.examine.offers import Offer
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _NEVER_READ = ("--model, --like", "there are none")
 
 
-class BrowserScreen(Screen[None], Filling):
+class BrowserScreen(Screen[None], StillReading):
     """One file, from the first byte read to the last finding."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -71,11 +71,11 @@ class BrowserScreen(Screen[None], Filling):
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
 
-    def __init__(self, path: str, settings: Settings, target: Target | None = None) -> None:
+    def __init__(self, path: str, settings: Settings, target: SharedTarget | None = None) -> None:
         super().__init__()
         self.path = path
         self.settings = settings
-        self.target = target or Target(settings, path)
+        self.target = target or SharedTarget(settings, path)
         self.opened: OpenedCheckpoint | None = None
         self.examination: Examination | None = None
         self.findings: list[Finding] = []
@@ -274,7 +274,7 @@ class BrowserScreen(Screen[None], Filling):
             self.query_one(TitleBar).say(state="stopping…")
 
     def _tell_unread(self, report: FileReport) -> None:
-        """What was not examined, and what would do it; after a deep examination what could not be read, and why."""
+        """Say what was not examined, and what would do it; after a deep examination what could not be read, and why."""
         view = self.query_one(FindingsView)
         early = "Stopped early: nothing was found so far."
         view.say_nothing(early if report.interrupted else "Nothing was found in what was examined.")

@@ -19,17 +19,26 @@ from ckptdoctor.checkpoint import addresses
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Side
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.look.inspector import Peek
+from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.report.contents import heading
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import Filling
+from ckptdoctor.tui.background import StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.comparison import Comparison, Flag
+from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
 from ckptdoctor.tui.models.pace import Pace
-from ckptdoctor.tui.models.side_by_side import Entry, Line, Order, Show, Wanted, arranged, check, following
+from ckptdoctor.tui.models.side_by_side import (
+    ComparisonLine,
+    EntryLine,
+    LineOrder,
+    Show,
+    WantedLines,
+    arranged,
+    check,
+    following,
+)
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.difference import DifferenceScreen
@@ -39,7 +48,7 @@ from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.compare_view import CompareDetail, CompareView
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.line_view import fit_middle
-from ckptdoctor.tui.workers import Comparing, Target
+from ckptdoctor.tui.workers import Comparing, SharedTarget
 
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
 HINT = "name, *.weight, is:changed, is:renamed, is:only-a, dtype:bf16, shape:64x*, >1MB, !not"
@@ -52,7 +61,7 @@ _WORDS = {
 }
 
 
-class CompareScreen(Screen[None], Filling):
+class CompareScreen(Screen[None], StillReading):
     """A difference that fills in: headers at once, values when they are asked for."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -73,20 +82,20 @@ class CompareScreen(Screen[None], Filling):
         self.path = path
         self.other = other
         self.settings = settings
-        named = Target(settings, path)
-        self.target = named if named.is_named else Target(replace(settings, like=other))
+        named = SharedTarget(settings, path)
+        self.target = named if named.is_named else SharedTarget(replace(settings, like=other))
         self.request = DiffRequest(path, other, settings.root)
         self.comparing = Comparing(self, self.request)
-        self.comparison: Comparison | None = None
-        self.wanted = Wanted()
+        self.comparison: ComparedEntries | None = None
+        self.wanted = WantedLines()
         self._measuring: Worker[None] | None = None
         self._pause: Timer | None = None
         self._pace = Pace()
-        self._opened: tuple[Peek, Peek] | None = None
+        self._opened: tuple[Inspector, Inspector] | None = None
         self._counts: dict[Flag, int] = {}
 
     def compose(self) -> ComposeResult:
-        """What both are and how they differ; the lines; what the cursor is on."""
+        """Both files and how they differ; the lines; the facts about the cursor's line."""
         yield TitleBar([" ↔ ".join([escape(addresses.shown(each)) for each in (self.path, self.other)])], id="title")
         yield Static(id="sides", markup=False)
         yield FilterBar(id="filter", check=check, hint=HINT)
@@ -163,7 +172,7 @@ class CompareScreen(Screen[None], Filling):
                 len(comparison),
             )
 
-    def _arranged(self, made: tuple[Comparison, list[Line], dict[Flag, int]]) -> None:
+    def _arranged(self, made: tuple[ComparedEntries, list[ComparisonLine], dict[Flag, int]]) -> None:
         comparison, lines, self._counts = made
         view = self.query_one(CompareView)
         view.show(comparison, lines)
@@ -172,7 +181,7 @@ class CompareScreen(Screen[None], Filling):
         show = "" if self.wanted.show is Show.ALL else f"only {self.wanted.show.value.removeprefix('only ')} · "
         far = "relative L2 on the right · " if comparison.measuring else ""
         view.border_subtitle = Content(f"{show}{far}{self.wanted.order.value}")
-        entries = sum([isinstance(line, Entry) for line in lines]) if self.wanted.text else 0
+        entries = sum([isinstance(line, EntryLine) for line in lines]) if self.wanted.text else 0
         self.query_one(FilterBar).say(
             f"{count(entries)} of {plural(len(comparison), 'tensor')}" if self.wanted.text else ""
         )
@@ -205,7 +214,7 @@ class CompareScreen(Screen[None], Filling):
     def on_line_activated(self, message: messages.LineActivated) -> None:
         """Show how the values of a tensor differ."""
         comparison, line = self.comparison, message.line
-        if comparison is None or not isinstance(line, Entry):
+        if comparison is None or not isinstance(line, EntryLine):
             return
         pair = comparison.pair(line.entry)
         if pair is None:
@@ -214,13 +223,13 @@ class CompareScreen(Screen[None], Filling):
         elif pair.reshaped and not pair.transposed:
             self.app.notify("They have other shapes: there is nothing to subtract.", markup=False)
         else:
-            self.app.push_screen(DifferenceScreen(comparison, line, self.request, self._peeks(comparison)))
+            self.app.push_screen(DifferenceScreen(comparison, line, self.request, self._inspectors(comparison)))
 
-    def _peeks(self, comparison: Comparison) -> tuple[Peek, Peek]:
-        """What looks into both files; they stay open."""
+    def _inspectors(self, comparison: ComparedEntries) -> tuple[Inspector, Inspector]:
+        """Inspectors of both files; they stay open."""
         if self._opened is None:
             a, b = comparison.found.a.checkpoint, comparison.found.b.checkpoint
-            self._opened = Peek(self.path, a), Peek(self.other, b)
+            self._opened = Inspector(self.path, a), Inspector(self.other, b)
         return self._opened
 
     def on_filter_changed(self, message: messages.FilterChanged) -> None:
@@ -266,8 +275,8 @@ class CompareScreen(Screen[None], Filling):
 
     def action_order(self) -> None:
         """By module, or the largest change first."""
-        by_module = self.wanted.order is Order.MODULES
-        self.wanted = replace(self.wanted, order=Order.MAGNITUDE if by_module else Order.MODULES)
+        by_module = self.wanted.order is LineOrder.MODULES
+        self.wanted = replace(self.wanted, order=LineOrder.MAGNITUDE if by_module else LineOrder.MODULES)
         self._put_in_lines()
 
     def action_fit(self) -> None:

@@ -47,7 +47,7 @@ _Prospect = tuple[Salvage, list[Fate]] | str
 
 
 class DamagedScreen(Screen[None], Background):
-    """What ``check`` says where there is nothing to browse, and what ``salvage`` would save."""
+    """The report of ``check`` where there is nothing to browse, and what ``salvage`` would save."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
@@ -196,7 +196,7 @@ class DamagedScreen(Screen[None], Background):
 
 
 def _outside(report: FileReport) -> Text:
-    """What can be said of any file: what to do with its format, and its first bytes."""
+    """Facts about any file: what to do with its format, and its first bytes."""
     container = report.container
     assert container is not None
     told = container.guidance in (report.error or "")

@@ -48,7 +48,7 @@ class Question(ModalScreen[bool]):
         self.dismiss(answer)
 
     def text(self) -> Text:
-        """What is asked."""
+        """The text of the question."""
         raise NotImplementedError  # abc.ABC and Textual's screens have metaclasses that do not go together
 
 

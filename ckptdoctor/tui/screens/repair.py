@@ -26,7 +26,7 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.planned import Row, amount, dropped, rows, summary
+from ckptdoctor.tui.models.planned import PlanRow, changed_bytes, dropped, rows, summary
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.questions import ConfirmScreen
@@ -34,7 +34,7 @@ from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.fix_list import CureList, OutputName
 from ckptdoctor.tui.widgets.plan import PlanView
-from ckptdoctor.tui.workers import Target
+from ckptdoctor.tui.workers import SharedTarget
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan
@@ -44,12 +44,12 @@ _PAUSE = 0.06  # seconds without another change before the plan is made
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """What came of a request: a plan, or why there is none; and what speaks against the name of the output."""
+    """The outcome of a request: a plan, or why there is none; and what speaks against the name of the output."""
 
     request: FixRequest
     plan: Plan | None = None
     report: RepairReport | None = None
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PlanRow, ...] = ()
     refusal: str = ""
     dropped: tuple[str, ...] = ()
     usual: str = ""
@@ -77,13 +77,13 @@ class RepairScreen(Screen[str], Background):
         offered: Sequence[Offer],
         settings: Settings | None = None,
         at: str | None = None,
-        target: Target | None = None,
+        target: SharedTarget | None = None,
     ) -> None:
         super().__init__()
         self.path = path
         self.offered = offered
         self.settings = settings or Settings()
-        self.target = target or Target(self.settings, path)
+        self.target = target or SharedTarget(self.settings, path)
         self._at = at
         self._sight: _Sight | None = None
         self._waiting: Timer | None = None
@@ -162,7 +162,7 @@ class RepairScreen(Screen[str], Background):
         self.compute(lambda: _seen(request, self.target), self._show, "plan")
 
     def _request(self) -> FixRequest | None:
-        """What is chosen, as a request; None where that is nothing."""
+        """The choice as a request; None where nothing is chosen."""
         chosen = self.query_one(CureList).chosen
         if not chosen:
             return None
@@ -172,7 +172,7 @@ class RepairScreen(Screen[str], Background):
     def _show_nothing(self) -> None:
         any_at_all = any(offer.safety is not None for offer in self.offered)
         text = "Choose a repair with the space bar." if any_at_all else "There is no repair for what was found."
-        self.query_one(PlanView).show([Row("note", text)])
+        self.query_one(PlanView).show([PlanRow("note", text)])
         self.query_one("#plan").border_subtitle = ""
         self._say("")
 
@@ -191,7 +191,7 @@ class RepairScreen(Screen[str], Background):
         report = sight.report
         if report is None:
             first, *more = [escape(line) for line in sight.refusal.split("\n")]
-            self.query_one(PlanView).show([Row("error", first), *[Row("plain", line) for line in more]])
+            self.query_one(PlanView).show([PlanRow("error", first), *[PlanRow("plain", line) for line in more]])
             pane.border_subtitle = "refused"
             self._say("")
             return
@@ -199,7 +199,7 @@ class RepairScreen(Screen[str], Background):
         pane.border_subtitle = summary(report) if report.steps else ""
         if not self._named:
             self._give(report.output if sight.plan is not None and sight.plan.recipe else "")
-        said = [sight.remark, amount(report)] if sight.plan is not None and sight.plan.recipe is not None else []
+        said = [sight.remark, changed_bytes(report)] if sight.plan is not None and sight.plan.recipe is not None else []
         self._say(sight.objection or " · ".join(filter(None, said)), wrong=bool(sight.objection))
 
     def _give(self, usual: str) -> None:
@@ -269,7 +269,7 @@ class RepairScreen(Screen[str], Background):
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 
-def _seen(request: FixRequest, target: Target) -> _Sight:
+def _seen(request: FixRequest, target: SharedTarget) -> _Sight:
     """Make the plan, and look whether its output may be written; for a thread."""
     from ckptdoctor.repair.repair import preview
 
@@ -286,7 +286,7 @@ def _seen(request: FixRequest, target: Target) -> _Sight:
         request,
         plan,
         report,
-        rows=tuple(rows(report, tree)) if report.steps else (Row("note", "Nothing changes: all of it is well."),),
+        rows=tuple(rows(report, tree)) if report.steps else (PlanRow("note", "Nothing changes: all of it is well."),),
         dropped=tuple(dropped(report, tree)),
         usual=own if request.output is None else "",
         objection=objection(plan.output, request.path, report.format) if plan.recipe is not None else "",

@@ -23,7 +23,7 @@ from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted
 from ckptdoctor.tui.models.facts import title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.slices import Index, Slice, first, parse_index
+from ckptdoctor.tui.models.slices import ElementIndex, Slice, first, parse_index
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.tensor.distribution import Distribution, ExtremesView
@@ -70,7 +70,7 @@ class TensorScreen(Screen[None], Background):
         super().__init__()
         self.opened, self.row = opened, row
         self.tensor = opened.table.tensors[row]
-        found = opened.peek.seen_as(self.tensor)
+        found = opened.inspector.seen_as(self.tensor)
         self.shown = found if isinstance(found, Tensor) else self.tensor
         self.slice = first(self.shown.shape)
         self.seen: Look | Refused | None = None
@@ -103,7 +103,7 @@ class TensorScreen(Screen[None], Background):
 
     def _look(self) -> Look | Refused:
         worker = get_current_worker()
-        return self.opened.peek.look(self.tensor, lambda: not worker.is_cancelled)
+        return self.opened.inspector.look(self.tensor, lambda: not worker.is_cancelled)
 
     def _show(self, seen: Look | Refused) -> None:
         self.seen = seen
@@ -111,7 +111,7 @@ class TensorScreen(Screen[None], Background):
         self.query_one(Distribution).show(seen)
         self.query_one(ExtremesView).show(seen, self.slice, self.shown.dtype)
 
-    def _go(self, slice_: Slice, index: Index | None = None) -> None:
+    def _go(self, slice_: Slice, index: ElementIndex | None = None) -> None:
         """Show another slice, in every view of it."""
         turned = (slice_.rows, slice_.columns) != (self.slice.rows, self.slice.columns)
         here = index or (self.query_one(ValueGrid).index if turned else None)
@@ -120,13 +120,13 @@ class TensorScreen(Screen[None], Background):
         if turned and self.seen is not None:
             self.query_one(ExtremesView).show(self.seen, self.slice, self.shown.dtype)
 
-    def _turned(self, index: Index | None = None) -> None:
+    def _turned(self, index: ElementIndex | None = None) -> None:
         self.query_one(ValueGrid).show(self.slice, index)
         self.query_one(Heatmap).show(self.slice)
         self._tell()
 
     def _tell(self) -> None:
-        """Which dimension is where, and the views where only one is to be seen."""
+        """Say which dimension is where, and name the views where only one is to be seen."""
         text = Text(no_wrap=True, overflow="ellipsis")
         if self._alone:
             text.append(" ")
@@ -195,7 +195,7 @@ class TensorScreen(Screen[None], Background):
         if self.slice.shape and 0 not in self.slice.shape:
             self.app.push_screen(IndexScreen(self.slice.shape), self._jump)
 
-    def _jump(self, index: Index | None) -> None:
+    def _jump(self, index: ElementIndex | None) -> None:
         if index is not None:
             self.on_element_wanted(ElementWanted(index))
 
@@ -226,12 +226,12 @@ class TensorScreen(Screen[None], Background):
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 
-class IndexScreen(ModalScreen[Index]):
+class IndexScreen(ModalScreen[ElementIndex]):
     """A line to type in; what is wrong with it stands below."""
 
     BINDINGS: ClassVar[list[BindingType]] = [key("escape", "leave", "leave", "Stay where you are")]
 
-    def __init__(self, sizes: Index) -> None:
+    def __init__(self, sizes: ElementIndex) -> None:
         super().__init__()
         self.sizes = sizes
 

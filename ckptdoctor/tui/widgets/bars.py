@@ -85,7 +85,7 @@ class TitleBar(Widget):
 
 
 def counted(findings: Iterable[Finding]) -> dict[Severity, int]:
-    """How many findings there are of each severity, worst first."""
+    """The number of findings of each severity, worst first."""
     found = Counter([finding.severity for finding in findings])
     return {severity: found[severity] for severity in reversed(Severity) if found[severity]}
 

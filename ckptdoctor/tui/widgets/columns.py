@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import Branch
+from ckptdoctor.tui.models.tree import TreeBranch
 from ckptdoctor.tui.widgets.line_view import fit, of_severity
 
 _BADGE = 2
@@ -47,7 +47,7 @@ def of_tensor(opened: OpenedCheckpoint, row: int, columns: dict[str, int]) -> Pi
     yield of_severity(opened.badges.worst(row))
 
 
-def of_branch(opened: OpenedCheckpoint, branch: Branch, columns: dict[str, int]) -> Pieces:
+def of_branch(opened: OpenedCheckpoint, branch: TreeBranch, columns: dict[str, int]) -> Pieces:
     """The columns of a level: sums, and the dtypes and devices that all its tensors have."""
     figures = opened.lines.tree.figures(branch)
     texts = {}
@@ -68,7 +68,7 @@ def of_branch(opened: OpenedCheckpoint, branch: Branch, columns: dict[str, int])
 
 
 def lent(pieces: Pieces, wanted: int) -> tuple[int, list[tuple[str, str]]]:
-    """How many of the ``wanted`` cells a long name may have of the blanks in front of the columns, and those then."""
+    """The cells that a long name may have of the blanks in front of the columns, and those that are left then."""
     (text, look), *others = pieces
     spare = max(0, min(wanted, len(text) - len(text.lstrip(" ")) - 2))
     return spare, [(text[spare:], look), *others]

@@ -1,4 +1,4 @@
-"""What is known of the thing under the cursor: a tensor, a level, a value or a finding.
+"""The facts about the thing under the cursor: a tensor, a level, a value or a finding.
 
 Here the view of a tensor's values will stand; what the headers say comes first, at once, without reading anything.
 """
@@ -28,7 +28,7 @@ from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import Item
+from ckptdoctor.tui.models.tree import TreeItem
 from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
 from ckptdoctor.wording import beyond
 
@@ -44,7 +44,7 @@ class Detail(VerticalScroll):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._opened_on: Item | None = None
+        self._opened_on: TreeItem | None = None
         self._has_moved = False
 
     def compose(self) -> Iterator[Widget]:
@@ -57,7 +57,7 @@ class Detail(VerticalScroll):
         self.border_title = Content("")
         self._say(Text())
 
-    def show_item(self, opened: OpenedCheckpoint, item: Item) -> None:
+    def show_item(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """Say what the headers say of it, and which findings name it."""
         self.border_title = Content(title(opened, item))
         text = Text()
@@ -71,7 +71,7 @@ class Detail(VerticalScroll):
         self._say(text)
         self._glance(opened, item)
 
-    def _glance(self, opened: OpenedCheckpoint, item: Item) -> None:
+    def _glance(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """The values of a tensor as well, once somebody has moved: opening a file reads no values."""
         if self._opened_on is None:
             self._opened_on = item
@@ -151,7 +151,7 @@ class Glance(Background):
         """Look at a tensor, once the cursor has come to rest."""
         self.forget()
         if opened.table.elements[row]:
-            rest = REST if opened.peek.is_quick else _FIRST_REST
+            rest = REST if opened.inspector.is_quick else _FIRST_REST
             self._timer = self.set_timer(rest, lambda: self._read(opened, row))
 
     def _read(self, opened: OpenedCheckpoint, row: int) -> None:
@@ -159,7 +159,7 @@ class Glance(Background):
 
         def work() -> Look | Refused:
             worker = get_current_worker()
-            return opened.peek.look(tensor, lambda: not worker.is_cancelled)
+            return opened.inspector.look(tensor, lambda: not worker.is_cancelled)
 
         self.compute(work, self._show, "values")
 
@@ -174,7 +174,7 @@ class Glance(Background):
         self.refresh()
 
     def render(self) -> RenderResult:
-        """What was seen."""
+        """The text that was worked out."""
         pane = self.parent
         width = pane.scrollable_content_region.width - 2 if isinstance(pane, Widget) else 40
         styles = {name: self.get_component_rich_style(f"values--{name}") for name in _STYLES}

@@ -1,4 +1,4 @@
-"""What is wrong, filling in while the examination runs."""
+"""The findings, a list that fills in while the examination runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class FindingsView(LineView):
             self.cursor = findings.index(before)
 
     def count(self) -> int:
-        """How many there are so far."""
+        """The number of findings so far."""
         return len(self.findings)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:

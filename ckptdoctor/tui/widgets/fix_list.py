@@ -156,7 +156,7 @@ def _name(offer: Offer) -> str:
 
 
 def _says(offer: Offer) -> str:
-    """What it does, or why it does nothing."""
+    """The effect of the fix, or why it has none."""
     text = (offer.title or offer.message) if offer.safety is not None else (offer.why or offer.message)
     return abridged(escape(text), _TEXT)
 

@@ -56,11 +56,11 @@ class LineView(ScrollView, Background, can_focus=True):
         self._nothing = ""
 
     def count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         raise NotImplementedError  # abc.ABC and Textual's widgets have metaclasses that do not go together
 
     def draw(self, number: int, width: int) -> Pieces:
-        """What is on a line, in ``width`` cells."""
+        """The content of a line, in ``width`` cells."""
         raise NotImplementedError  # abc.ABC and Textual's widgets have metaclasses that do not go together
 
     def selected(self, number: int) -> None:
@@ -70,7 +70,7 @@ class LineView(ScrollView, Background, can_focus=True):
         """Enter was pressed on this line, or it was clicked twice."""
 
     def say_nothing(self, nothing: str) -> None:
-        """What is said where there are no lines."""
+        """The text where there are no lines."""
         self._nothing = nothing
         self.refresh()
 

@@ -13,7 +13,7 @@ from ckptdoctor.filters.table import Rows
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
-from ckptdoctor.tui.models.lines import Column, following, ordered
+from ckptdoctor.tui.models.lines import SortColumn, following, ordered
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.widgets import columns
 from ckptdoctor.tui.widgets.line_view import LineView, marked
@@ -34,7 +34,7 @@ class ListView(LineView):
         super().__init__(id=id)
         self.opened: OpenedCheckpoint | None = None
         self.rows: Rows = range(0)
-        self.column = Column.PLACE
+        self.column = SortColumn.PLACE
         self.turned = False
         self._chosen: Rows = range(0)
 
@@ -44,13 +44,13 @@ class ListView(LineView):
         self.narrow(None)
 
     def count(self) -> int:
-        """How many tensors there are, as far as the filter lets them through."""
+        """The number of tensors that the filter lets through."""
         return len(self.rows)
 
     @property
     def order_in_words(self) -> str:
-        """How the lines follow each other."""
-        if self.column is Column.PLACE:
+        """The order of the lines, in words."""
+        if self.column is SortColumn.PLACE:
             return "last of the file first" if self.turned else self.column.value
         return f"by {self.column.value}{', backwards' if self.turned else ''}"
 

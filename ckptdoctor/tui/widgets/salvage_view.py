@@ -1,4 +1,4 @@
-"""What can be saved of a broken file, a line for each tensor."""
+"""The tensors of a broken file, a line for each, with how much of it can be saved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SalvageView(LineView):
         self.redraw()
 
     def count(self) -> int:
-        """How many tensors there are."""
+        """The number of tensors."""
         return len(self.fates)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:

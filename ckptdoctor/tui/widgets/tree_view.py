@@ -15,9 +15,9 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
-from ckptdoctor.tui.models.lines import Line, Visible
+from ckptdoctor.tui.models.lines import TreeLine, Visible
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
-from ckptdoctor.tui.models.tree import Branch, Order, Value
+from ckptdoctor.tui.models.tree import TreeBranch, TreeOrder, TreeValue
 from ckptdoctor.tui.widgets import columns
 from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle, marked
 
@@ -52,17 +52,17 @@ class TreeView(LineView):
             self.selected(self.cursor)
 
     def count(self) -> int:
-        """How many lines the open levels have."""
+        """The number of lines of the open levels."""
         return len(self.lines) if self.lines is not None else 0
 
     @property
-    def order(self) -> Order:
-        """How the lines follow each other."""
-        return self.lines.tree.order if self.lines is not None else Order.FILE
+    def order(self) -> TreeOrder:
+        """The order of the lines."""
+        return self.lines.tree.order if self.lines is not None else TreeOrder.FILE
 
     @property
     def order_in_words(self) -> str:
-        """How the lines follow each other."""
+        """The order of the lines, in words."""
         return self.order.value
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
@@ -71,7 +71,7 @@ class TreeView(LineView):
         line = self.lines.at(number)
         indent = " " * min(line.depth * _INDENT, _DEEPEST, width // 3)
         shown, left = columns.chosen(width, _NAME)
-        if isinstance(line.item, Value):
+        if isinstance(line.item, TreeValue):
             yield from _value(line.item, indent + "  ", width)
             return
         name = escape(self.lines.tree.name(line.parent, line.item)) or '""'
@@ -91,8 +91,8 @@ class TreeView(LineView):
         yield from _level(line.item, name, room + lent)
         yield from pieces
 
-    def line(self) -> Line | None:
-        """What the cursor is on."""
+    def line(self) -> TreeLine | None:
+        """The line that the cursor is on."""
         return self.lines.at(self.cursor) if self.lines is not None and self.count() else None
 
     def selected(self, number: int) -> None:
@@ -104,7 +104,7 @@ class TreeView(LineView):
         """Open or close a level; show more of anything else."""
         assert self.lines is not None
         item = self.lines.at(number).item
-        if isinstance(item, Branch):
+        if isinstance(item, TreeBranch):
             self.action_toggle_level()
         else:
             self.post_message(ItemActivated(item))
@@ -112,13 +112,13 @@ class TreeView(LineView):
     def clicked(self, number: int, x: int) -> None:
         """A click on the marker, or left of it, opens or closes."""
         line = self.line()
-        if line is not None and isinstance(line.item, Branch) and x < line.depth * _INDENT + 2:
+        if line is not None and isinstance(line.item, TreeBranch) and x < line.depth * _INDENT + 2:
             self.action_toggle_level()
 
     def action_toggle_level(self) -> None:
         """Open a closed level, close an open one."""
         line = self.line()
-        if line is None or not isinstance(line.item, Branch):
+        if line is None or not isinstance(line.item, TreeBranch):
             return
         if line.item.is_open:
             self._close(line.item)
@@ -128,7 +128,7 @@ class TreeView(LineView):
     def action_open(self) -> None:
         """Open the level, or go to its first line."""
         line = self.line()
-        if line is None or not isinstance(line.item, Branch):
+        if line is None or not isinstance(line.item, TreeBranch):
             return
         if line.item.is_open:
             self.cursor += 1 if line.item.height else 0
@@ -140,7 +140,7 @@ class TreeView(LineView):
         line = self.line()
         if line is None or self.lines is None:
             return
-        if isinstance(line.item, Branch) and line.item.is_open:
+        if isinstance(line.item, TreeBranch) and line.item.is_open:
             self._close(line.item)
         elif line.parent.parent is not None:
             self.cursor = self.lines.number(line.parent.parent, line.parent.index)
@@ -148,12 +148,12 @@ class TreeView(LineView):
     def action_open_all(self) -> None:
         """Open everything below, nearest levels first."""
         line, lines = self.line(), self.lines
-        if line is None or lines is None or not isinstance(line.item, Branch):
+        if line is None or lines is None or not isinstance(line.item, TreeBranch):
             return
         branch = line.item
         self.compute(lambda: lines.tree.grow_below(branch, _OPENED), self._opened_all, "tree", len(branch.rows))
 
-    def _opened_all(self, branches: list[Branch]) -> None:
+    def _opened_all(self, branches: list[TreeBranch]) -> None:
         assert self.lines is not None
         for branch in branches:
             self.lines.open(branch)
@@ -161,7 +161,7 @@ class TreeView(LineView):
 
     def action_order(self) -> None:
         """Largest first, or as in the file."""
-        order = Order.FILE if self.order is Order.LARGEST else Order.LARGEST
+        order = TreeOrder.FILE if self.order is TreeOrder.LARGEST else TreeOrder.LARGEST
         self._again(order, self._rows())
 
     def narrow(self, rows: Rows | None) -> None:
@@ -185,22 +185,22 @@ class TreeView(LineView):
     def _rows(self) -> Rows | None:
         return self.lines.tree.root.rows if self.lines is not None and self.lines.tree.filtered else None
 
-    def _open(self, branch: Branch) -> None:
+    def _open(self, branch: TreeBranch) -> None:
         lines = self.lines
         assert lines is not None
         self.compute(lambda: lines.tree.grow(branch), lambda _: self._grown(branch), "tree", len(branch.rows))
 
-    def _grown(self, branch: Branch) -> None:
+    def _grown(self, branch: TreeBranch) -> None:
         assert self.lines is not None
         self.lines.open(branch)
         self.redraw()
 
-    def _close(self, branch: Branch) -> None:
+    def _close(self, branch: TreeBranch) -> None:
         assert self.lines is not None
         self.lines.close(branch)
         self.redraw()
 
-    def _again(self, order: Order, rows: Rows | None) -> None:
+    def _again(self, order: TreeOrder, rows: Rows | None) -> None:
         if self.opened is None:
             return
         whole = self.opened.lines
@@ -226,14 +226,14 @@ class TreeView(LineView):
             self._revealed(place)
 
 
-def _made(lines: Visible, order: Order, rows: Rows | None) -> Visible:
+def _made(lines: Visible, order: TreeOrder, rows: Rows | None) -> Visible:
     made = lines.again(order, rows)
     if rows is not None:
         made.open_all(made.tree.root, _OPENED)
     return made
 
 
-def _level(branch: Branch, name: str, left: int) -> Iterator[tuple[str, str]]:
+def _level(branch: TreeBranch, name: str, left: int) -> Iterator[tuple[str, str]]:
     """The name of a level, and dim behind it what it is for, or its class."""
     remark = escape(branch.role if branch.role not in ("", "model") and branch.role not in name else branch.kind)
     if not remark or cell_len(name) + 2 + cell_len(remark) > left:
@@ -243,7 +243,7 @@ def _level(branch: Branch, name: str, left: int) -> Iterator[tuple[str, str]]:
     yield fit(remark, left - cell_len(name) - 2), "dim"
 
 
-def _value(item: Value, indent: str, width: int) -> Iterator[tuple[str, str]]:
+def _value(item: TreeValue, indent: str, width: int) -> Iterator[tuple[str, str]]:
     if item.more:
         yield fit(f"{indent}… {plural(item.more, 'more value')}", width), "dim"
         return

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import Histogram
-from ckptdoctor.report.html.charts import Line, Point, block_of, line_chart
+from ckptdoctor.report.html.charts import ChartLine, Point, block_of, line_chart
 from ckptdoctor.report.html.markup import attributes, name, section, text
 from ckptdoctor.report.html.table import LEVELS, bars, bounded, rounded
 from ckptdoctor.report.html.treemap import Box, squarified
@@ -70,7 +70,7 @@ def test_lines_stay_inside_their_drawing(values):
     import re
 
     points = tuple([Point(at, value, f"p{at}") for at, value in enumerate(values)])
-    drawing = line_chart([Line("kind", points)], list(map(str, range(len(values)))), "label")
+    drawing = line_chart([ChartLine("kind", points)], list(map(str, range(len(values)))), "label")
     for x, y in re.findall(r'cx="(.*?)" cy="(.*?)"', drawing):
         assert 0 <= float(x) <= 560 and 0 <= float(y) <= 260
 
@@ -78,8 +78,8 @@ def test_lines_stay_inside_their_drawing(values):
 def test_zero_is_a_gap():
     """A logarithmic scale has no place for it; a line of nothing else has no drawing at all."""
     points = tuple([Point(at, value, "p") for at, value in enumerate([1.0, 2.0, 0.0, 3.0])])
-    assert line_chart([Line("kind", points)], list("0123"), "label").count("<polyline") == 2
-    assert line_chart([Line("kind", (Point(0, 0.0, "p"),))], ["0"], "label") == ""
+    assert line_chart([ChartLine("kind", points)], list("0123"), "label").count("<polyline") == 2
+    assert line_chart([ChartLine("kind", (Point(0, 0.0, "p"),))], ["0"], "label") == ""
 
 
 def test_figures_are_short_and_json():

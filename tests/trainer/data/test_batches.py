@@ -16,8 +16,8 @@ from torch.utils.data import DistributedSampler
 from ckptdoctor.errors import UsageError
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.data import batches as module
-from ckptdoctor.trainer.data.batches import Batches, Images, Sampler, share
-from ckptdoctor.trainer.data.dataset import Dataset, Split, prepared
+from ckptdoctor.trainer.data.batches import Batches, Images, Sampler, rank_share
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, prepared
 from ckptdoctor.trainer.data.shapes import shapes
 
 
@@ -62,7 +62,7 @@ def test_no_whole_batch_is_an_error_that_says_what_to_choose(size, batch_size):
 @given(st.integers(0, 200), st.integers(1, 17))
 def test_shares_are_contiguous_fair_and_complete(size, world_size):
     """The parts of all ranks follow each other without gap or overlap, and differ by one at most."""
-    parts = [range(size)[share(size, rank, world_size)] for rank in range(world_size)]
+    parts = [range(size)[rank_share(size, rank, world_size)] for rank in range(world_size)]
     assert [index for part in parts for index in part] == list(range(size))
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
@@ -79,7 +79,7 @@ def test_ranks_together_see_what_a_distributed_sampler_gives_them(world_size, si
         dealt = order[list(torchs)].split(16 // world_size)
         theirs.append([set(chunk.tolist()) for chunk in dealt[: sampler.steps]])
     for step, batch in enumerate(sampler.batches(1)):
-        chunks = [set(batch[share(16, rank, world_size)].tolist()) for rank in range(world_size)]
+        chunks = [set(batch[rank_share(16, rank, world_size)].tolist()) for rank in range(world_size)]
         assert sum(map(len, chunks)) == len(set.union(*chunks)) == 16  # no image is dealt twice
         assert set.union(*chunks) == set.union(*(rank[step] for rank in theirs))
 
@@ -245,7 +245,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_sentence(when):
 @pytest.mark.parametrize("kind", [RuntimeError, ConnectionResetError, EOFError])
 def test_what_a_worker_raises_is_not_taken_for_its_death(kind):
     """An error that a worker itself had, also one of a connection, comes as it is."""
-    split = Split(torch.zeros(8, 1, 1, 1, dtype=torch.uint8), torch.zeros(8))
+    split = DataSplit(torch.zeros(8, 1, 1, 1, dtype=torch.uint8), torch.zeros(8))
     helped = batches(Dataset("made", split, split, ("a",), (0.0,), (1.0,)), batch_size=4, workers=1)
     helped._images.__class__ = type("Failing", (Images,), {"choose": raising(kind)})
     with pytest.raises(kind, match=r"Caught .* in DataLoader worker process 0"):
@@ -267,7 +267,7 @@ def raising(kind):
 def test_every_test_image_is_seen_once_and_all_ranks_have_as_many_batches(size, world_size, batch_size):
     """Whatever the sizes, the ranks' parts of each batch make up the test set in its order."""
     images = torch.arange(size, dtype=torch.uint8).view(size, 1, 1, 1)
-    split = Split(images, torch.arange(size))
+    split = DataSplit(images, torch.arange(size))
     data = Dataset("made", split, split, ("a",), (0.0,), (1 / 255,))
     ranks = [
         list(

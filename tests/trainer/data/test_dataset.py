@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ckptdoctor.trainer.data.dataset import Dataset, Split, generator, prepared
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, generator, prepared
 
 
 def dataset(channels=3, count=40):
     random = torch.Generator().manual_seed(3)
     images = torch.randint(0, 256, (count, channels, 5, 7), generator=random, dtype=torch.uint8)
-    split = Split(images, torch.arange(count) % 10)
+    split = DataSplit(images, torch.arange(count) % 10)
     mean, std = (0.4914, 0.4822, 0.4465)[:channels], (0.2470, 0.2435, 0.2616)[:channels]
     return Dataset("made", split, split, tuple("0123456789"), mean, std)
 
@@ -50,7 +50,12 @@ def test_points_only_change_their_dtype():
     """Inputs that are numbers already keep their values."""
     points = torch.randn(6, 3)
     data = Dataset(
-        "points", Split(points, torch.zeros(6).long()), Split(points, torch.zeros(6).long()), ("x",), (5.0,), (9.0,)
+        "points",
+        DataSplit(points, torch.zeros(6).long()),
+        DataSplit(points, torch.zeros(6).long()),
+        ("x",),
+        (5.0,),
+        (9.0,),
     )
     assert torch.equal(prepared(points, data, torch.float64), points.double())
     assert data.shape == (3,)

@@ -9,16 +9,16 @@ import tracemalloc
 import pytest
 
 from ckptdoctor.errors import TruncatedError, UnreadableError, UsageError
-from ckptdoctor.trainer.data.files import PUBLISHED, Source, folder, locate, opened
+from ckptdoctor.trainer.data.files import PUBLISHED_DATA, ImageSource, folder, locate, opened
 from tests.trainer.data.makers import write_idx_set
 
 
-@pytest.mark.parametrize("data", PUBLISHED)
+@pytest.mark.parametrize("data", PUBLISHED_DATA)
 def test_without_data_dir_the_sentence_says_where_to_download(data):
     """No --data-dir: where the set is published, and which option to give."""
     with pytest.raises(UsageError, match=r"--data-dir") as caught:
         folder(data, None)
-    assert PUBLISHED[data].homepage in caught.value.message and PUBLISHED[data].title in caught.value.message
+    assert PUBLISHED_DATA[data].homepage in caught.value.message and PUBLISHED_DATA[data].title in caught.value.message
 
 
 def test_a_directory_that_is_not_there_is_named(tmp_path):
@@ -31,12 +31,12 @@ def test_a_directory_that_is_not_there_is_named(tmp_path):
     assert folder("mnist", str(tmp_path)) == tmp_path
 
 
-@pytest.mark.parametrize("data", PUBLISHED)
+@pytest.mark.parametrize("data", PUBLISHED_DATA)
 def test_all_missing_files_are_named(tmp_path, data):
     """In an empty directory every file is missing, and each is named."""
     with pytest.raises(UnreadableError, match="are missing") as caught:
         locate(data, tmp_path)
-    for word in (*PUBLISHED[data].files, str(tmp_path), PUBLISHED[data].homepage):
+    for word in (*PUBLISHED_DATA[data].files, str(tmp_path), PUBLISHED_DATA[data].homepage):
         assert word in caught.value.message
 
 
@@ -99,4 +99,4 @@ def test_a_disk_that_fails_is_a_sentence():
             raise OSError(5, "Input/output error")
 
     with pytest.raises(UnreadableError, match=r"images\.bin cannot be read: Input/output error"):
-        Source(Failing(), "images.bin").take(1, "anything")
+        ImageSource(Failing(), "images.bin").take(1, "anything")

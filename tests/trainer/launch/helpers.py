@@ -15,7 +15,7 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.launch import contact, launcher, ranks
 from ckptdoctor.trainer.launch.launcher import launch
-from ckptdoctor.trainer.launch.reports import Report
+from ckptdoctor.trainer.launch.reports import RankReport
 from tests.trainer.forks import Forked, fork_ranks
 from tests.trainer.launch import targets
 
@@ -47,7 +47,7 @@ def main(target, path):
     except KeyboardInterrupt:
         sys.exit(130)
     except CkptDoctorError as error:
-        Report.of(error).write(Path(config.out, SAID))
+        RankReport.of(error).write(Path(config.out, SAID))
         sys.exit(2)
 
 
@@ -74,7 +74,7 @@ def run_forked(target, config):
 def ended(process, config):
     """Nothing when a forked launcher ends well; the error that it ended with otherwise."""
     _, said = process.communicate(timeout=30)
-    if report := Report.read(Path(config.out, SAID)):
+    if report := RankReport.read(Path(config.out, SAID)):
         raise report.error()
     assert process.returncode == 0, said
 

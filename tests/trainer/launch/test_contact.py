@@ -17,7 +17,7 @@ from ckptdoctor.trainer.launch.contact import (
     says_lost_contact,
 )
 from ckptdoctor.trainer.launch.positions import RankPosition
-from ckptdoctor.trainer.launch.variables import Place
+from ckptdoctor.trainer.launch.variables import RankPlace
 from tests.trainer.launch.helpers import GOES_ON
 
 CLOSED = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:20376. This is typically caused by"
@@ -42,7 +42,7 @@ SAID = [
 
 
 def a_place(rank, size=4, rendezvous="env://"):
-    return Place(rank, rank, size, size, rendezvous)
+    return RankPlace(rank, rank, size, size, rendezvous)
 
 
 @pytest.mark.parametrize("text", SAID)

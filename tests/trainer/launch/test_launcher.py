@@ -18,7 +18,7 @@ from ckptdoctor.errors import TrainingError, UnreadableError, WriteError
 from ckptdoctor.trainer.config import Config
 from ckptdoctor.trainer.launch.launcher import Ending, Silent, by_weight, ending, verdict
 from ckptdoctor.trainer.launch.positions import RankPosition
-from ckptdoctor.trainer.launch.reports import Report, Status
+from ckptdoctor.trainer.launch.reports import RankReport, Status
 from tests.trainer.forks import begin_importing
 from tests.trainer.launch.helpers import (
     GOES_ON,
@@ -241,7 +241,7 @@ def test_of_those_seen_together():
 
 def test_an_error_for_users_keeps_its_class():
     """A sentence that a rank has for the user goes up as it is."""
-    report = Report("WriteError", "run/epoch-0001 cannot be written: the disk is full.")
+    report = RankReport("WriteError", "run/epoch-0001 cannot be written: the disk is full.")
     error = verdict([an_ending(1, Status.REFUSED, report=report)], [], CONFIG)
     assert type(error) is WriteError and error.message == report.sentence
 
@@ -286,10 +286,10 @@ def test_an_abort_of_nccl_is_no_crash(tmp_path, said, lost):
 def test_reports_survive_a_bad_file(tmp_path):
     """A report that was not written, or not to its end, is none; a class that is unknown is a TrainingError."""
     path = tmp_path / "rank-1.json"
-    assert Report.read(path) is None
+    assert RankReport.read(path) is None
     path.write_text('{"kind": "Wri')
-    assert Report.read(path) is None
-    Report.of(RuntimeError("\n  first\nsecond")).write(path)
-    assert Report.read(path) == Report("RuntimeError", "RuntimeError: first")
-    assert type(Report("Nothing", "x").error()) is TrainingError
-    assert type(Report("annotations", "x").error()) is TrainingError
+    assert RankReport.read(path) is None
+    RankReport.of(RuntimeError("\n  first\nsecond")).write(path)
+    assert RankReport.read(path) == RankReport("RuntimeError", "RuntimeError: first")
+    assert type(RankReport("Nothing", "x").error()) is TrainingError
+    assert type(RankReport("annotations", "x").error()) is TrainingError

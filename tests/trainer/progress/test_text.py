@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptdoctor.trainer.progress.text import duration, encodable, fitted, percent
+from ckptdoctor.trainer.progress.text import duration, encodable, fitted, percent_of
 
 
 @given(st.text(), st.sampled_from(["ascii", "latin-1", "cp1252", "utf-8"]))
@@ -33,5 +33,5 @@ def test_durations_read_like_a_clock(seconds, text):
 
 def test_percent_for_people():
     """Percent with one digit, and what is not a number as well."""
-    assert percent(0.875) == "87.5 %"
-    assert percent(float("nan")) == "nan %"
+    assert percent_of(0.875) == "87.5 %"
+    assert percent_of(float("nan")) == "nan %"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.filters.table import Table
-from ckptdoctor.tui.models.lines import Column, following, ordered
+from ckptdoctor.tui.models.lines import SortColumn, following, ordered
 from tests.report.samples import tensor
 
 TABLE = Table(
@@ -20,13 +20,13 @@ TABLE = Table(
 @pytest.mark.parametrize(
     ("column", "rows"),
     [
-        (Column.PLACE, [0, 1, 2]),
-        (Column.NAME, [2, 0, 1]),
-        (Column.SHAPE, [1, 0, 2]),
-        (Column.DTYPE, [2, 0, 1]),
-        (Column.ELEMENTS, [0, 2, 1]),
-        (Column.BYTES, [1, 0, 2]),
-        (Column.DEVICE, [1, 2, 0]),
+        (SortColumn.PLACE, [0, 1, 2]),
+        (SortColumn.NAME, [2, 0, 1]),
+        (SortColumn.SHAPE, [1, 0, 2]),
+        (SortColumn.DTYPE, [2, 0, 1]),
+        (SortColumn.ELEMENTS, [0, 2, 1]),
+        (SortColumn.BYTES, [1, 0, 2]),
+        (SortColumn.DEVICE, [1, 2, 0]),
     ],
 )
 def test_order(column, rows):
@@ -36,12 +36,12 @@ def test_order(column, rows):
 
 def test_backwards():
     """The other way round."""
-    assert list(ordered(TABLE, range(3), Column.NAME, True)) == [1, 0, 2]
-    assert list(ordered(TABLE, range(3), Column.PLACE, True)) == [2, 1, 0]
+    assert list(ordered(TABLE, range(3), SortColumn.NAME, True)) == [1, 0, 2]
+    assert list(ordered(TABLE, range(3), SortColumn.PLACE, True)) == [2, 1, 0]
 
 
 def test_all_columns_in_turn():
     """The key that sorts comes to every column and back."""
-    column = Column.PLACE
-    seen = [column := following(column) for _ in Column]
-    assert set(seen) == set(Column) and column is Column.PLACE
+    column = SortColumn.PLACE
+    seen = [column := following(column) for _ in SortColumn]
+    assert set(seen) == set(SortColumn) and column is SortColumn.PLACE

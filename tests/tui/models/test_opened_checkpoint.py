@@ -9,7 +9,7 @@ from ckptdoctor.checkpoint import Mapping
 from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import Finding, Severity
 from ckptdoctor.tui.models.opened_checkpoint import Badges
-from ckptdoctor.tui.models.tree import Branch
+from ckptdoctor.tui.models.tree import TreeBranch
 from tests.report.samples import tensor
 
 TENSORS = tuple(tensor("m", f"a.{name}") for name in "xyz")
@@ -32,16 +32,16 @@ def test_the_worst_counts():
     """A tensor shows the worst that is said of it, a level the worst below it."""
     badges = marked(finding(Severity.INFO, ("m", "a.x")), finding(Severity.ERROR, ("m", "a.x"), ("m", "a.y")))
     assert [badges.worst(row) for row in range(3)] == [Severity.ERROR, Severity.ERROR, None]
-    assert badges.worst(Branch("a", ("m",), range(3), prefix="a.")) is Severity.ERROR
-    assert badges.worst(Branch("a", ("m",), [2], prefix="a.")) is None
+    assert badges.worst(TreeBranch("a", ("m",), range(3), prefix="a.")) is Severity.ERROR
+    assert badges.worst(TreeBranch("a", ("m",), [2], prefix="a.")) is None
     assert [each.severity for each in badges.about(0)] == [Severity.ERROR, Severity.INFO]
 
 
 def test_places_without_tensors():
     """What is no tensor is marked with all levels above it."""
     badges = marked(finding(Severity.WARNING, ("args", "lr")))
-    assert badges.worst(Branch("args", ("args",), range(0), Mapping("dict", ()))) is Severity.WARNING
-    assert badges.worst(Branch("m", ("m",), range(3), Mapping("dict", ()))) is None
+    assert badges.worst(TreeBranch("args", ("args",), range(0), Mapping("dict", ()))) is Severity.WARNING
+    assert badges.worst(TreeBranch("m", ("m",), range(3), Mapping("dict", ()))) is None
 
 
 def test_models_do_not_know_textual():

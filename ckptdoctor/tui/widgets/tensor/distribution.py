@@ -1,4 +1,4 @@
-"""How the values of a tensor are distributed: statistics and a histogram, as large as there is room for."""
+"""The distribution of the values of a tensor: statistics, a histogram as large as there is room for, and extremes."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class ExtremesView(LineView):
             self.redraw()
 
     def count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return len(self._lines)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from textual.strip import Strip
 from textual.worker import get_current_worker
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.look.inspector import Going, Peek, Picture, Refused
+from ckptdoctor.look.inspector import Going, Inspector, Picture, Refused
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.value_numbers import number
 from ckptdoctor.tui.background import Background
@@ -34,7 +34,7 @@ _LEGEND = 11  # cells of the legend
 
 
 class Heatmap(Background, can_focus=True):
-    """What is small is drawn large; what is large is put together, and the border says how."""
+    """A picture of a slice: a small one is drawn large; of a large one cells are put together, as the border says."""
 
     TITLE: ClassVar = "heatmap"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -89,7 +89,7 @@ class Heatmap(Background, can_focus=True):
         """Read what is drawn; for a thread. Subclasses draw something else than the values of one tensor."""
         assert self._book is not None
         tensor = self._book.table.tensors[self._row]
-        return self._book.peek.picture(tensor, slice_.whole(), slice_.rows, room, how, going)
+        return self._book.inspector.picture(tensor, slice_.whole(), slice_.rows, room, how, going)
 
     def _show(self, picture: Picture | Refused) -> None:
         self._picture = picture
@@ -197,7 +197,7 @@ def _half_block(upper: RGB | None, lower: RGB | None, background: RGB) -> Segmen
 
 
 class Seen(Enum):
-    """What is drawn."""
+    """The values that are drawn."""
 
     DIFFERENCE = "A − B"
     A = "A"
@@ -215,9 +215,11 @@ class DifferenceMap(Heatmap):
 
     TITLE: ClassVar = Seen.DIFFERENCE.value
 
-    def __init__(self, peeks: tuple[Peek, Peek], tensors: tuple[Tensor, Tensor], transposed: bool, id: str) -> None:
+    def __init__(
+        self, inspectors: tuple[Inspector, Inspector], tensors: tuple[Tensor, Tensor], transposed: bool, id: str
+    ) -> None:
         super().__init__(None, 0, id=id)
-        self._peeks = peeks
+        self._inspectors = inspectors
         a, b = tensors
         if transposed:  # read as if it lay the other way
             b = replace(b, shape=b.shape[::-1], stride=b.stride[::-1])
@@ -235,12 +237,12 @@ class DifferenceMap(Heatmap):
 
     def picture(self, slice_: Slice, room: tuple[int, int], how: str, going: Going) -> Picture | Refused:
         """Read a slice of one, or of both."""
-        (one, other), (a, b) = self._peeks, self._pair
+        (one, other), (a, b) = self._inspectors, self._pair
         box, rows = slice_.whole(), slice_.rows
         if self.seen is Seen.DIFFERENCE:
             return one.difference(a, other, b, box, rows, room, how, going)
-        peek, tensor = (one, a) if self.seen is Seen.A else (other, b)
-        return peek.picture(tensor, box, rows, room, how, going)
+        inspector, tensor = (one, a) if self.seen is Seen.A else (other, b)
+        return inspector.picture(tensor, box, rows, room, how, going)
 
     def _tell(self, picture: Picture) -> None:
         super()._tell(picture)

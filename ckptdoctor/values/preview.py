@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.looks import Look, Picture, Window
-from ckptdoctor.values.chunks import Measure
+from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.extremes import along, largest, sample
 from ckptdoctor.values.flat_chunks import CHUNK, UnreadError
 from ckptdoctor.values.partial import Partial
@@ -73,7 +73,7 @@ def picture(
     return _pictured(values, box, rows, shape, how)
 
 
-def difference(
+def difference_picture(
     a: Tensor,
     b: Tensor,
     box: Sequence[range],
@@ -104,7 +104,7 @@ def _wide(values: torch.Tensor) -> torch.Tensor:
 
 
 def _drawn(box: Sequence[range], tensor: Tensor) -> Picks:
-    """What of a box is read to draw it."""
+    """The part of a box that is read to draw it."""
     return _inside(box, tensor, EXACT if prod([len(each) for each in box]) <= EXACT else _SAMPLE)
 
 
@@ -134,7 +134,7 @@ def _inside(box: Sequence[range], tensor: Tensor, most: int) -> Picks:
 
 
 def _stride(tensor: Tensor) -> tuple[int, ...]:
-    """How far apart elements lie; of a tensor in pieces, as if it were in one."""
+    """The distance of elements in memory; of a tensor in pieces, as if it were in one."""
     return tensor.stride if len(tensor.stride) == len(tensor.shape) else contiguous_stride(tensor.shape)
 
 
@@ -168,7 +168,7 @@ class _Statistics:
 
     def __init__(self, narrowed: str, going: Going) -> None:
         self.partial = Partial()
-        self._measure = Measure(CHUNK)
+        self._measure = ChunkMeasure(CHUNK)
         self._narrowing = Narrowing(narrowed)
         self._going = going
 
@@ -186,7 +186,7 @@ class _Statistics:
         return self._narrowing.result(self.partial)
 
     def bins(self, real: torch.Tensor) -> tuple[tuple[int, ...], tuple[tuple[int, int, int], ...]]:
-        """How many values lie in equal parts of their range; and how many have each exponent, by sign."""
+        """The number of values in equal parts of their range; and the number with each exponent, by sign."""
         import torch
 
         if not self.partial.finite:
@@ -209,7 +209,7 @@ class _Statistics:
 
 
 def _counted(numbers: torch.Tensor, low: float, high: float, count: int) -> torch.Tensor:
-    """How many lie in each part of the range; neither NaN nor infinities."""
+    """The number in each part of the range; neither NaN nor infinities."""
     import torch
 
     if low == high:
@@ -220,7 +220,7 @@ def _counted(numbers: torch.Tensor, low: float, high: float, count: int) -> torc
 
 
 def _fields(numbers: torch.Tensor) -> dict[int, int]:
-    """How often the bits of sign and exponent occur, as one number."""
+    """The number of times that the bits of sign and exponent occur, as one number."""
     import torch
 
     if numbers.dtype is torch.float32:

@@ -16,7 +16,7 @@ import torch
 from reproducible import train, train_own
 from tags import by_tensor, saving_with_tags
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data.dataset import Dataset, DataSplit
 from ckptdoctor.trainer.data.load import load
 from ckptdoctor.trainer.events import RunEvent, StepDone
@@ -104,18 +104,18 @@ def working_in(folder: str) -> Iterator[None]:
         os.chdir(before)
 
 
-def resnet(out: str, **choices: Any) -> Config:
+def resnet(out: str, **choices: Any) -> RunConfig:
     """A run of four steps with a ResNet of 1,384 parameters, unless the choices say otherwise."""
     tiny = {"network": "resnet", "width": 2, "images": 64, "batch_size": 16, "epochs": 1, "lr": 0.005}
-    return Config(**{**tiny, "out": out, **choices})
+    return RunConfig(**{**tiny, "out": out, **choices})
 
 
-def foonet(out: str, **choices: Any) -> Config:
+def foonet(out: str, **choices: Any) -> RunConfig:
     """The same with FooNet, 27 parameters."""
     return resnet(out, network="foonet", data="points", width=None, **choices)
 
 
-def network(config: Config, dataset: Dataset) -> torch.nn.Module:
+def network(config: RunConfig, dataset: Dataset) -> torch.nn.Module:
     """The network that the run begins with."""
     return build(config, dataset.shape, len(dataset.classes))
 
@@ -278,7 +278,7 @@ def _(out: str) -> Path:
     return normed(resnet(out, network="normed"), track=False)
 
 
-def normed(config: Config, track: bool) -> Path:
+def normed(config: RunConfig, track: bool) -> Path:
     """Train the network with instance norms."""
     torch.manual_seed(config.seed)
     return train_own(config, load(config), lambda *given: BY_NAME[config.strategy](*given, nets.Normed(track)))
@@ -296,6 +296,6 @@ def _(out: str) -> Path:
 class LastFirst(SingleDevice):
     """One device, with the parameters given to the optimizer in the opposite order."""
 
-    def __init__(self, config: Config, team: Team, model: torch.nn.Module) -> None:
+    def __init__(self, config: RunConfig, team: Team, model: torch.nn.Module) -> None:
         super().__init__(config, team, model)
         self.optimizer = torch.optim.AdamW(reversed(list(self.model.parameters())), lr=config.lr)

@@ -50,7 +50,9 @@ def render(report: Report, version: str, rules: Iterable[RulePage], statistics: 
         "invocations": [_invocation(report)],
         "artifacts": [_artifact(file) for file in report.files],
         "results": [
-            each for number, file in enumerate(report.files) for each in _results(file, Places(file, number), numbers)
+            each
+            for number, file in enumerate(report.files)
+            for each in _results(file, ArtifactPlaces(file, number), numbers)
         ],
     }
     if statistics:
@@ -88,7 +90,7 @@ def _notifications(files: Sequence[FileReport]) -> Iterator[_Object]:
             yield {"level": "note", "message": _message(text), "locations": place}
 
 
-def _results(file: FileReport, places: Places, numbers: dict[str, int]) -> Iterator[_Object]:
+def _results(file: FileReport, places: ArtifactPlaces, numbers: dict[str, int]) -> Iterator[_Object]:
     seen: dict[str, int] = {}
     for finding in file.findings:
         identity = _identity(finding, file.path)
@@ -189,7 +191,7 @@ def uri(path: str) -> str:
     return f"file:///{named}" if os.path.isabs(path) else named.removeprefix("./") or "."
 
 
-class Places:
+class ArtifactPlaces:
     """The locations of findings in one file. ``index`` is its number among the artifacts."""
 
     def __init__(self, file: FileReport, index: int) -> None:

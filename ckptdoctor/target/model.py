@@ -16,7 +16,7 @@ from ckptdoctor.target.building import TooManyError, build, wants_values
 from ckptdoctor.target.importing import find, users_code
 from ckptdoctor.target.mapping import from_module
 from ckptdoctor.target.saved import Asked, Saved, Taken, is_lightning, missing, taken
-from ckptdoctor.target.target import Target, parse_target
+from ckptdoctor.target.target import NamedTarget, parse_target
 
 if TYPE_CHECKING:
     import torch
@@ -75,7 +75,7 @@ def _loads_itself(found: object, file: _File) -> bool:
     return saved is not None and saved.lightning
 
 
-def _module(found: object, target: Target, extra: Taken) -> torch.nn.Module:
+def _module(found: object, target: NamedTarget, extra: Taken) -> torch.nn.Module:
     import torch
 
     if isinstance(found, torch.nn.Module):
@@ -94,7 +94,7 @@ def _module(found: object, target: Target, extra: Taken) -> torch.nn.Module:
 _WANTED = "--model needs a class or function that gives a torch.nn.Module, or a module itself"
 
 
-def _failure(target: Target, found: object, error: BaseException, path: str | None, extra: Taken) -> str:
+def _failure(target: NamedTarget, found: object, error: BaseException, path: str | None, extra: Taken) -> str:
     """One sentence on a model that could not be built, one on what to do, and the user's own traceback."""
     if isinstance(error, TooManyError):
         return f"{target.name} would have more than {_MOST_TENSORS:,} tensors ({extra.told}): give the right numbers."
@@ -114,7 +114,7 @@ def _failure(target: Target, found: object, error: BaseException, path: str | No
     return f"{said} {NO_CUDA if wants_cuda(error) else MEND}{own_traceback(error)}"
 
 
-def _command(target: Target, found: object, path: str | None, extra: Taken, lacking: list[str]) -> str:
+def _command(target: NamedTarget, found: object, path: str | None, extra: Taken, lacking: list[str]) -> str:
     """The command line with everything that has to be given, by its names: ``width=…, depth=4``."""
     known = extra.target or target
     wanted = [f"{name}=…" for name in lacking] or _first(found)

@@ -24,7 +24,7 @@ MICRO_SHARDS = 8
 
 
 @dataclass(frozen=True)
-class Config:
+class RunConfig:
     """One training run. Batch sizes are global: what all replicas see together in a step."""
 
     network: str = "lenet"
@@ -69,7 +69,7 @@ class Config:
         return json.dumps(asdict(self), indent=2)
 
     @classmethod
-    def from_json(cls, text: str) -> Config:
+    def from_json(cls, text: str) -> RunConfig:
         """The configuration that ``to_json`` wrote. Raises UsageError for anything else."""
         try:
             values: dict[str, Any] = json.loads(text)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 
 
 @dataclass(frozen=True)
 class Started:
     """A run begins, or goes on after ``epoch`` complete epochs."""
 
-    config: Config
+    config: RunConfig
     parameters: int
     train_images: int
     test_images: int

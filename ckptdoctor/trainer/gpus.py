@@ -60,7 +60,7 @@ def select(choice: str, count: int | None, environ: MutableMapping[str, str]) ->
     ``choice`` is "0,4", by physical numbers, or "auto": ``count`` of them (None: all), most free memory first. Numbers
     say by themselves how many, ``count`` is not looked at. Call it before torch is imported.
     """
-    numbers = None if choice.strip() == "auto" else parse(choice)
+    numbers = None if choice.strip() == "auto" else parse_numbers(choice)
     _refuse_too_late()
     allowed = _allowed(environ)
     if numbers is None:
@@ -73,7 +73,7 @@ def select(choice: str, count: int | None, environ: MutableMapping[str, str]) ->
     return GpuSelection(numbers)
 
 
-def parse(choice: str) -> tuple[int, ...]:
+def parse_numbers(choice: str) -> tuple[int, ...]:
     """The numbers of "0,4". Raises UsageError for anything else, and for a GPU that is named twice."""
     parts = [part.strip() for part in choice.split(",")]
     if not all(re.fullmatch(r"[0-9]{1,4}", part) for part in parts):

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from ckptdoctor.trainer import devices
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data.batches import Batches, Sampler, test_batches
 from ckptdoctor.trainer.data.dataset import Dataset
 from ckptdoctor.trainer.events import Ended, EpochDone, EventListener, Saved, Started, StepDone
@@ -28,7 +28,7 @@ from ckptdoctor.trainer.team import Team
 class Run:
     """All that takes part in a run, on one rank."""
 
-    config: Config
+    config: RunConfig
     team: Team
     dataset: Dataset
     strategy: Strategy
@@ -212,7 +212,7 @@ class Meter:
         return self._clock() - self._began
 
 
-def learning_rate(config: Config, epoch: int) -> float:
+def learning_rate(config: RunConfig, epoch: int) -> float:
     """Half a cosine from ``config.lr`` down towards 0, as ``CosineAnnealingLR`` goes; ``epoch`` counts from 0.
 
     A function of the epoch and nothing else: a run that goes on needs to remember no more than where it was.

@@ -6,12 +6,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 
 _WIDTHS = {"lenet": 20, "vgg": 16, "resnet": 16}
 
 
-def build(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
+def build(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
     """The network of a run, on the CPU, with the same initial weights on every rank: they follow from the seed.
 
     ``shape`` is that of one input: (3,) for points, (channels, rows, columns) for square images.
@@ -20,7 +20,7 @@ def build(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
     return _network(config, shape, classes).to(getattr(torch, config.dtype))
 
 
-def _network(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
+def _network(config: RunConfig, shape: tuple[int, ...], classes: int) -> nn.Module:
     if config.network == "foonet":
         return FooNet()
     channels, size, _ = shape

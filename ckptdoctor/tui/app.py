@@ -26,7 +26,7 @@ from ckptdoctor.tui.models.command_line import Commanding, check
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.compare import CompareScreen
 
-DARK = Theme(
+DARK_THEME = Theme(
     name="ckptdoctor-dark",
     primary="#5fb3d4",
     secondary="#5fb3d4",
@@ -41,7 +41,7 @@ DARK = Theme(
     dark=True,
     variables={"border-blurred": "#3a424e", "footer-key-foreground": "#5fb3d4", "block-cursor-text-style": "none"},
 )
-LIGHT = Theme(
+LIGHT_THEME = Theme(
     name="ckptdoctor-light",
     primary="#0b6e99",
     secondary="#0b6e99",
@@ -61,7 +61,7 @@ LIGHT = Theme(
 def preferred() -> str:
     """The theme for this terminal, as far as it says what its background is (COLORFGBG); dark otherwise."""
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
-    return LIGHT.name if background in ("7", "15") else DARK.name
+    return LIGHT_THEME.name if background in ("7", "15") else DARK_THEME.name
 
 
 class BrowserCommands(Provider):
@@ -125,7 +125,7 @@ class BrowserApp(KeyQueue[int], inherit_bindings=False):
         self.other = other
         self.settings = settings or Settings()
         self._keys = dict(keymap or {})
-        for each in (DARK, LIGHT):
+        for each in (DARK_THEME, LIGHT_THEME):
             self.register_theme(each)
         self.theme = theme or preferred()
         if self.no_color:  # what NO_COLOR asks for: the terminal's own two colours, not shades of grey

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import torch
 
 
-BINS = 240  # parts of the range of values: a number that many widths divide
-EXACT = 1 << 24  # elements up to which a tensor is read as a whole
+RANGE_PARTS = 240  # parts of the range of values: a number that many widths divide
+READ_WHOLE = 1 << 24  # elements up to which a tensor is read as a whole
 _EXACT_BYTES = 64 << 20
 _SAMPLE = 1 << 22  # elements of a larger one that are looked at, in so many reads
 _READS = 512
@@ -105,7 +105,7 @@ def _wide(values: torch.Tensor) -> torch.Tensor:
 
 def _drawn(box: Sequence[range], tensor: Tensor) -> Picks:
     """The part of a box that is read to draw it."""
-    return _inside(box, tensor, EXACT if prod([len(each) for each in box]) <= EXACT else _SAMPLE)
+    return _inside(box, tensor, READ_WHOLE if prod([len(each) for each in box]) <= READ_WHOLE else _SAMPLE)
 
 
 def _pictured(
@@ -139,7 +139,7 @@ def _stride(tensor: Tensor) -> tuple[int, ...]:
 
 
 def _picks(tensor: Tensor, distant: bool) -> Picks:
-    exact = min(EXACT, _EXACT_BYTES * 8 // tensor.dtype.bits)
+    exact = min(READ_WHOLE, _EXACT_BYTES * 8 // tensor.dtype.bits)
     most, reads = _FAR_AWAY if distant else (_SAMPLE, _READS)
     if distant:
         exact = most
@@ -192,8 +192,8 @@ class _Statistics:
         if not self.partial.finite:
             return (), ()
         low, high = self.partial.min, self.partial.max
-        count = 1 if low == high else BINS
-        if not real.is_floating_point() and high - low < BINS:
+        count = 1 if low == high else RANGE_PARTS
+        if not real.is_floating_point() and high - low < RANGE_PARTS:
             count = int(high - low) + 1  # one for each integer
         counts = torch.zeros(count, dtype=torch.float64)
         fields: Counter[int] = Counter()

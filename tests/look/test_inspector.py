@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.look.inspector import Inspector, Look, Picture, Refused, Window
 from ckptdoctor.values.extremes import index_at, sample, spread
-from ckptdoctor.values.preview import BINS, EXACT
+from ckptdoctor.values.preview import RANGE_PARTS, READ_WHOLE
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize:UserWarning", "ignore:ComplexHalf:UserWarning")
 
@@ -175,10 +175,10 @@ def test_what_has_no_numbers_says_so(tmp_path, kind):
 
 def test_a_large_tensor_is_sampled_and_little_is_read(tmp_path):
     """Its statistics are near those of all of it, the places are those of whole rows, and a window reads a page."""
-    values = torch.randn(3 * EXACT // 1024, 1024)
+    values = torch.randn(3 * READ_WHOLE // 1024, 1024)
     inspector, tensors = saved(tmp_path, {"w": values})
     seen = inspector.look(tensors["w"], always)
-    assert seen.sampled and seen.looked < EXACT and seen.total == values.numel()
+    assert seen.sampled and seen.looked < READ_WHOLE and seen.total == values.numel()
     assert abs(seen.values.std - 1) < 0.01
     for each in (*seen.extremes, *seen.dimensions[1].worst):
         assert values[each.at].item() == each.value
@@ -241,7 +241,7 @@ def test_integers_of_few_values_have_a_bin_each(tmp_path):
     )
     assert inspector.look(tensors["w"], always).bins == (5,) * 10
     assert inspector.look(tensors["same"], always).bins == (4,)
-    assert len(inspector.look(tensors["f"], always).bins) == BINS
+    assert len(inspector.look(tensors["f"], always).bins) == RANGE_PARTS
 
 
 @settings(max_examples=100, deadline=None)

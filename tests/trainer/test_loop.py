@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.loop import PAUSE, Meter, learning_rate
 from ckptdoctor.trainer.strategies.strategy import StepTally
 from ckptdoctor.trainer.team import Team
@@ -57,7 +57,7 @@ def test_a_look_is_due_once_in_a_while():
 @pytest.mark.parametrize("epochs", [1, 2, 10])
 def test_it_is_that_of_torch(epochs):
     """Every epoch has the learning rate that CosineAnnealingLR gives it."""
-    config = Config(lr=0.3, epochs=epochs)
+    config = RunConfig(lr=0.3, epochs=epochs)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.3)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs)
     for epoch in range(epochs):

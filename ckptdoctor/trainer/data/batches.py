@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from ckptdoctor.errors import TrainingError, UsageError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, generator, prepared
 
 
@@ -79,7 +79,13 @@ class Batches:
     """
 
     def __init__(
-        self, split: DataSplit, dataset: Dataset, sampler: Sampler, config: Config, rank: int = 0, world_size: int = 1
+        self,
+        split: DataSplit,
+        dataset: Dataset,
+        sampler: Sampler,
+        config: RunConfig,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         if sampler.batch_size % world_size:
             raise UsageError(

@@ -34,7 +34,7 @@ LARGEST = 10_000
 
 def cifar10(directory: Path) -> Dataset:
     """The 60,000 small photographs, from a directory of their files or of the archive as it was downloaded."""
-    parts, classes = read_files(directory) if complete(directory) else read_archive(directory / ARCHIVE)
+    parts, classes = read_files(directory) if has_files(directory) else read_archive(directory / ARCHIVE)
     *train, test = (parts[name] for name in PUBLISHED_DATA["cifar10"].files)
     if len({len(part) for part in train}) > 1:  # a file that was cut between two images looks whole by itself
         counts = ", ".join(str(len(part)) for part in train)
@@ -46,7 +46,7 @@ def cifar10(directory: Path) -> Dataset:
     return Dataset("cifar10", DataSplit(inputs, labels), test, classes, mean, std)
 
 
-def complete(directory: Path) -> bool:
+def has_files(directory: Path) -> bool:
     """Whether the files themselves are there. When neither they nor the archive are, raises what to do about it."""
     try:
         locate("cifar10", directory)

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data import shapes
 from ckptdoctor.trainer.data.cifar import cifar10
 from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, generator
@@ -18,7 +18,7 @@ from ckptdoctor.trainer.data.mnist import fashion_mnist, mnist, mnist5k
 FROM_FILES = {"mnist": mnist, "fashion-mnist": fashion_mnist, "cifar10": cifar10}
 
 
-def load(config: Config) -> Dataset:
+def load(config: RunConfig) -> Dataset:
     """The images of ``config.data``, as many as ``config.images`` says: the same whatever the seed."""
     train, test = counts(config)
     dataset = source(config, train, test)
@@ -27,7 +27,7 @@ def load(config: Config) -> Dataset:
     return replace(dataset, train=dataset.train.first(train), test=dataset.test.first(test))
 
 
-def counts(config: Config) -> tuple[int | None, int | None]:
+def counts(config: RunConfig) -> tuple[int | None, int | None]:
     """The number of images to train and to test with; None for all there are."""
     if config.images is None:
         return None, None
@@ -36,7 +36,7 @@ def counts(config: Config) -> tuple[int | None, int | None]:
     return config.images, max(1, config.images // 5)
 
 
-def source(config: Config, train: int | None, test: int | None) -> Dataset:
+def source(config: RunConfig, train: int | None, test: int | None) -> Dataset:
     """A data set with at least that many images, if it has them."""
     if config.data == "shapes":  # drawn, so no more than are needed
         return shapes.shapes(min(train or shapes.TRAIN, shapes.TRAIN), min(test or shapes.TEST, shapes.TEST))

@@ -28,7 +28,7 @@ def settle(kind: str) -> str:
     return kind
 
 
-def require(chosen: GpuSelection) -> None:
+def require_gpus(chosen: GpuSelection) -> None:
     """Raise UsageError when this process does not see every GPU that was chosen: the message lists those there are.
 
     CUDA says nothing of a number that no GPU has: it stops reading CUDA_VISIBLE_DEVICES there, and shows fewer.
@@ -108,7 +108,7 @@ def _said_by_cuda() -> str:
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
-        said = xla.first_line(error)
+        said = xla.short_message(error)
         if "Found no NVIDIA driver" in said:
             return "this machine has no NVIDIA driver; install one if it has an NVIDIA GPU"
         if "No CUDA GPUs are available" in said:

@@ -32,7 +32,7 @@ def default_world_size(strategy: str, kind: str) -> int:
     return most
 
 
-def check_world_size(strategy: str, kind: str, world_size: int, *, nodes: int = 1) -> None:
+def require_world_size(strategy: str, kind: str, world_size: int, *, nodes: int = 1) -> None:
     """Raise UsageError when the strategy cannot run that many replicas on ``nodes`` machines like this one."""
     if world_size < 1:
         raise UsageError(f"--world-size {world_size}: a run has at least one replica")

@@ -23,7 +23,7 @@ def missing() -> str | None:
         return None if count() else "torch_xla finds no device"
     # it is a library built for one version of torch and one of the runtime: it fails to load, or to find its runtime
     except (ImportError, OSError, RuntimeError) as error:
-        return f"torch_xla does not start ({first_line(error)})"
+        return f"torch_xla does not start ({short_message(error)})"
 
 
 def count() -> int:
@@ -70,7 +70,7 @@ def memory(place: torch.device) -> tuple[int | None, int | None]:
     return None, None
 
 
-def first_line(error: BaseException) -> str:
+def short_message(error: BaseException) -> str:
     """The message of a library's error, without the pages that may follow."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__

@@ -67,14 +67,14 @@ def lost_contact(
     what = f"rank {place.rank} " + (f"waited {seconds(waited)}" if timed_out else "lost its connection")
     if place.alone_on_machine:
         return LostContactError(f"{what} {position}: another rank is gone or hangs; {GOES_ON}")
-    gone = missing(store, place)
+    gone = missing_ranks(store, place)
     if not gone:
         return LostContactError(f"the ranks lost contact with each other: {what} {position}; {GOES_ON}")
     verb = "is gone or hangs" if len(gone) == 1 else "are gone or hang"
     return LostContactError(f"{ranks(gone)} {verb}: {what} {position}; {GOES_ON}")
 
 
-def missing(store: Store, place: RankPlace, wait: float = _ASKING) -> list[int]:
+def missing_ranks(store: Store, place: RankPlace, wait: float = _ASKING) -> list[int]:
     """The ranks that did not mark themselves as survivors in ``wait`` seconds; every survivor calls this."""
     answer: list[list[int]] = []
     # the store may live in a rank that hangs, and a request to a stopped process takes as long as that process likes
@@ -107,7 +107,7 @@ def unmarked(store: Store, name: str, others: list[int], wait: float) -> list[in
         time.sleep(0.05)
 
 
-def gather(store: Store, name: str, place: RankPlace, wait: float) -> None:
+def wait_for_all(store: Store, name: str, place: RankPlace, wait: float) -> None:
     """Go on when every rank has come here. A barrier through the store, which needs no process group.
 
     Raises RuntimeError, as the store does, when one has not come after ``wait`` seconds.

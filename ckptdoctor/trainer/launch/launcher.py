@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ckptdoctor.errors import CkptDoctorError, TrainingError, UsageError, WriteError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.contact import says_lost_contact
 from ckptdoctor.trainer.launch.positions import PositionBoard, RankPosition
 from ckptdoctor.trainer.launch.ranks import RankProcess, RankProcesses, Start
@@ -33,7 +33,7 @@ _GRACE = 3.0
 """Seconds in which the others notice that a rank is gone and end by themselves."""
 
 
-def launch(config: Config, *, target: str = "ckptdoctor.trainer.run:work", environ: Environ | None = None) -> int:
+def launch(config: RunConfig, *, target: str = "ckptdoctor.trainer.run:work", environ: Environ | None = None) -> int:
     """Call ``target(config, team, stop)`` in ``config.world_size`` processes on this machine; 0 when all end well.
 
     Raises the sentence of the rank that failed, as the error it was there, or TrainingError for one that was killed or
@@ -52,7 +52,7 @@ def launch(config: Config, *, target: str = "ckptdoctor.trainer.run:work", envir
 
 
 @contextmanager
-def _private_folder(config: Config) -> Iterator[Path]:
+def _private_folder(config: RunConfig) -> Iterator[Path]:
     """A folder that only this user can enter, with what the launcher and its ranks share beside the store."""
     with ExitStack() as stack:
         try:
@@ -165,7 +165,7 @@ def by_weight(endings: Sequence[Ending]) -> list[Ending]:
     return sorted(endings, key=lambda each: (each.code >= 0, each.code != Status.REFUSED, each.rank))
 
 
-def verdict(endings: Sequence[Ending], silent: Sequence[Silent], config: Config) -> CkptDoctorError | None:
+def verdict(endings: Sequence[Ending], silent: Sequence[Silent], config: RunConfig) -> CkptDoctorError | None:
     """The error of a run: ``endings`` in the order in which they happened, ``silent`` what never ended by itself.
 
     None when every rank ended well.
@@ -192,7 +192,7 @@ def _of_cause(each: Ending) -> CkptDoctorError:
     return TrainingError(f"{_who(each)} ended with status {each.code} {each.position}; what it said is in {each.log}.")
 
 
-def _of_silence(silent: Sequence[Silent], config: Config) -> str:
+def _of_silence(silent: Sequence[Silent], config: RunConfig) -> str:
     numbers = [each.rank for each in silent]
     pids = [each.pid for each in silent]
     one = len(silent) == 1

@@ -14,7 +14,7 @@ from io import BufferedWriter
 from pathlib import Path
 
 from ckptdoctor.errors import TrainingError, WriteError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.positions import PositionBoard
 from ckptdoctor.trainer.launch.stopping import SIGNALS
 
@@ -26,7 +26,7 @@ _PATIENCE = 1.0
 class Start:
     """The settings with which all ranks of a run are started."""
 
-    config: Config
+    config: RunConfig
     target: str
     folder: Path
     environ: Mapping[str, str]

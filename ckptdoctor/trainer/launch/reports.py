@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ckptdoctor import errors
 from ckptdoctor.errors import CkptDoctorError, TrainingError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.positions import RankPosition
 from ckptdoctor.wording import listed
 
@@ -21,7 +21,7 @@ JOINING = 60.0
 """Seconds that ranks wait for each other at the start at least, however short the timeout: a cold disk is slow."""
 
 
-def patience(config: Config, position: RankPosition) -> float:
+def patience(config: RunConfig, position: RankPosition) -> float:
     """The seconds that others wait for a rank that is there, before they give it up."""
     return config.timeout if position.epoch else max(config.timeout, JOINING)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.contact import LostContactError
 from ckptdoctor.trainer.launch.positions import PositionBoard, show_on
 from ckptdoctor.trainer.launch.reports import RankReport, Status
@@ -60,7 +60,7 @@ def _work(own: RankPlace, folder: Path, target: str, stop: StopRequest) -> None:
     from ckptdoctor.trainer.launch.world import join  # here, so that a failing import of torch is reported, too
 
     show_on(PositionBoard(folder / "positions"), own.rank)
-    config = Config.from_json((folder / "config.json").read_text(encoding="utf-8"))
+    config = RunConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
     work = resolve(target)
     with join(own, config) as team:
         work(config, team, stop)

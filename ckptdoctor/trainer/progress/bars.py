@@ -13,11 +13,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.events import EpochDone, Saved
 from ckptdoctor.trainer.progress import phrases
 from ckptdoctor.trainer.progress.curve import draw
-from ckptdoctor.trainer.progress.phrases import Rows
+from ckptdoctor.trainer.progress.phrases import LabelledRows
 from ckptdoctor.trainer.progress.story import Story
 from ckptdoctor.trainer.progress.text import duration, fitted, percent_of
 
@@ -33,7 +33,7 @@ class TableColumn:
     text: Callable[[EpochDone], str]
 
 
-def table_columns(config: Config, width: int) -> tuple[Sequence[TableColumn], int]:
+def table_columns(config: RunConfig, width: int) -> tuple[Sequence[TableColumn], int]:
     """The columns that fit into ``width``, and the spaces between them (2, or 1 where that makes room for all)."""
     chosen = _all(config)
     gap = 2
@@ -56,7 +56,7 @@ def table_row(event: EpochDone, chosen: Sequence[TableColumn], gap: int) -> str:
     return (" " * gap).join(f"{column.text(event):>{column.width}}" for column in chosen)
 
 
-def _all(config: Config) -> list[TableColumn]:
+def _all(config: RunConfig) -> list[TableColumn]:
     number = len(f"{config.epochs}")
     ema = [TableColumn("EMA", 7, 2, lambda event: "" if event.ema_accuracy is None else percent_of(event.ema_accuracy))]
     return [
@@ -204,7 +204,7 @@ class Bars:
     def save(self, event: Saved) -> None:
         """The screen names the last checkpoint by itself."""
 
-    def end(self, headline: str, rows: Rows, story: Story) -> None:
+    def end(self, headline: str, rows: LabelledRows, story: Story) -> None:
         """Replace what was drawn by what stays: the whole curve, and what to do next."""
         self.close()
         lines = curve(story, *self._console.size, self._console.encoding) if len(story.epochs) > 1 else []
@@ -227,7 +227,7 @@ class Bars:
             finally:  # even when there is nobody left to read it
                 live.stop()
 
-    def _ending(self, rows: Rows) -> Iterator[Text]:
+    def _ending(self, rows: LabelledRows) -> Iterator[Text]:
         """Labels beside what they say or, where that does not fit, above it: a wrapped command is no longer one."""
         margin = max(len(label) for label, _ in rows) + 2
         for label, text in rows:

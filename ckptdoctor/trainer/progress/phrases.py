@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ckptdoctor.report.shell import quote
-from ckptdoctor.trainer.config import PROCESSES, Config
+from ckptdoctor.trainer.config import PROCESSES, RunConfig
 from ckptdoctor.trainer.events import Ended, EpochDone, Saved, Started, StepDone
 from ckptdoctor.trainer.progress.story import Story
 from ckptdoctor.trainer.progress.text import percent_of
@@ -16,11 +16,11 @@ from ckptdoctor.wording import plural
 _HANDFUL = 4
 """So many replicas are named one by one."""
 
-Rows = list[tuple[str, str]]
+LabelledRows = list[tuple[str, str]]
 """Labels, and what they say."""
 
 
-def header(started: Started) -> Rows:
+def header(started: Started) -> LabelledRows:
     """The choices of the run: network, strategy, devices, data, batch, epochs."""
     config = started.config
     images = f"{config.data}: {plural(started.train_images, 'image')} to train, {started.test_images:,} to test"
@@ -61,7 +61,7 @@ def replicas(step: StepDone, names: Sequence[str]) -> list[str]:
     return [f"replica {index} on {name}: batch of {size}" for index, (name, size) in enumerate(pairs)]
 
 
-def epoch(event: EpochDone, config: Config) -> str:
+def epoch(event: EpochDone, config: RunConfig) -> str:
     """All that is known of an epoch, in one line that can be found with grep."""
     parts = [
         f"train loss {event.train_loss:.4f}, accuracy {percent_of(event.train_accuracy)}",
@@ -79,7 +79,7 @@ def checkpoint(event: Saved) -> str:
     return f"checkpoint {event.path}: {', '.join(event.files)}"
 
 
-def end(event: Ended, story: Story) -> tuple[str, Rows]:
+def end(event: Ended, story: Story) -> tuple[str, LabelledRows]:
     """The result that was reached, and what to do next."""
     config = story.started.config
     if event.interrupted is None:
@@ -118,12 +118,12 @@ def _strategy(started: Started) -> str:
     return f"{config.strategy}, {config.world_size:,} replicas in one process on {where}"
 
 
-def _batch(config: Config) -> str:
+def _batch(config: RunConfig) -> str:
     images = plural(config.batch_size, "image")
     return images if config.world_size == 1 else f"{images}: {config.batch_size // config.world_size:,} a replica"
 
 
-def _extras(config: Config) -> str:
+def _extras(config: RunConfig) -> str:
     """The choices that are worth a word because they are not the usual ones."""
     words = [
         f"{config.amp} autocast" if config.amp != "no" else "",

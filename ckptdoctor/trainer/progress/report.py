@@ -9,7 +9,7 @@ from importlib import import_module
 from time import perf_counter
 from typing import TextIO
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.events import EpochDone, EventListener, RunEvent, Started, StepDone
 from ckptdoctor.trainer.progress.metrics import MetricsLog, refused
 from ckptdoctor.trainer.progress.page import write
@@ -19,7 +19,7 @@ _SHARE = 20
 
 
 @contextmanager
-def listener(config: Config, team_is_first: bool, stream: TextIO | None = None) -> Iterator[EventListener]:
+def listener(config: RunConfig, team_is_first: bool, stream: TextIO | None = None) -> Iterator[EventListener]:
     """The listener of a run: the terminal (``stream``; None: stdout), metrics.jsonl and curves.html.
 
     Only the first rank speaks and writes; for the others the listener is deaf. Whatever ends the block, the terminal
@@ -41,7 +41,7 @@ def _deaf(event: RunEvent) -> None:
 class _Report:
     """The terminal, the record and the page; the first event says from where the run goes on."""
 
-    def __init__(self, config: Config, stream: TextIO | None, open_things: ExitStack) -> None:
+    def __init__(self, config: RunConfig, stream: TextIO | None, open_things: ExitStack) -> None:
         self._config = config
         self._stream = stream
         self._open_things = open_things

@@ -14,7 +14,7 @@ from ckptdoctor.trainer.events import EpochDone, RunEvent, Saved, Started, StepD
 from ckptdoctor.trainer.progress import phrases
 from ckptdoctor.trainer.progress.bars import Bars
 from ckptdoctor.trainer.progress.metrics import MetricsRecord
-from ckptdoctor.trainer.progress.phrases import Rows
+from ckptdoctor.trainer.progress.phrases import LabelledRows
 from ckptdoctor.trainer.progress.story import Story
 from ckptdoctor.trainer.progress.text import fitted
 
@@ -62,7 +62,7 @@ class Lines:
         """Say that there is a checkpoint."""
         self.say([phrases.checkpoint(event)])
 
-    def end(self, headline: str, rows: Rows, story: Story) -> None:
+    def end(self, headline: str, rows: LabelledRows, story: Story) -> None:
         """Say what was reached, and what to do next."""
         self.say([headline, *(f"{label}: {text}" for label, text in rows)])
 

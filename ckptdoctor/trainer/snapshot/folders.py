@@ -82,7 +82,7 @@ def commit(partial: Path) -> Path:
     return final
 
 
-def complete(out: Path) -> list[Path]:
+def complete_folders(out: Path) -> list[Path]:
     """The complete checkpoint folders of a run, oldest first; none where there is no such directory."""
     if not out.is_dir():
         return []
@@ -92,7 +92,7 @@ def complete(out: Path) -> list[Path]:
 
 def newest(out: Path) -> Path | None:
     """The complete checkpoint folder that has come furthest; None when there is none."""
-    return next(reversed(complete(out)), None)
+    return next(reversed(complete_folders(out)), None)
 
 
 def sweep(out: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ckptdoctor.errors import WriteError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot import dcp, folders, training, truth
 from ckptdoctor.trainer.snapshot.collect import collect
 from ckptdoctor.trainer.snapshot.folders import Position
@@ -23,7 +23,7 @@ from ckptdoctor.trainer.team import Team
 _WRITER = ("PytorchStreamWriter", "inline_container", "write failed", "unexpected pos")
 
 
-def save(config: Config, strategy: Strategy, team: Team, position: Position, rng: RandomState | None = None) -> Path:
+def save(config: RunConfig, strategy: Strategy, team: Team, position: Position, rng: RandomState | None = None) -> Path:
     """Write the checkpoint folder of ``position`` below ``config.out`` and return its path.
 
     Collective: every rank calls it, the first one writes, and all are back only when the folder is complete. Raises

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot.collect import Collected
 from ckptdoctor.trainer.strategies.strategy import Strategy
 
@@ -114,7 +114,7 @@ BY_NAME = {
 AVERAGED = Style("ema", "ema.pt", "torch zip", _averaged)
 
 
-def styles_of(config: Config) -> list[Style]:
+def styles_of(config: RunConfig) -> list[Style]:
     """The files of a checkpoint of this run: those asked for, in the order of the table, and the average if any."""
     chosen = [style for name, style in BY_NAME.items() if name in config.save]
     return [*chosen, AVERAGED] if config.ema else chosen

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ckptdoctor.trainer.checks import WITHOUT_STORAGE
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot.collect import Collected
 from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.strategies.strategy import StateTensors
@@ -40,7 +40,7 @@ KEYS = (
 _ABOUT_THE_PLACE = ("out", "data_dir", "resume")
 
 
-def contents(config: Config, position: Position, collected: Collected) -> dict[str, Any]:
+def contents(config: RunConfig, position: Position, collected: Collected) -> dict[str, Any]:
     """The contents of the file, under KEYS."""
     return {
         "epoch": position.epoch,
@@ -66,7 +66,7 @@ def write(path: Path, saved: dict[str, Any], tag: str) -> None:
         torch.save(saved, path)
 
 
-def config_as_data(config: Config) -> dict[str, Any]:
+def config_as_data(config: RunConfig) -> dict[str, Any]:
     """The choices that make the run what it is, as plain data."""
     choices: dict[str, Any] = json.loads(config.to_json())
     return {name: value for name, value in choices.items() if name not in _ABOUT_THE_PLACE}

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from ckptdoctor.trainer.checks import WITHOUT_STORAGE
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot import dcp
 from ckptdoctor.trainer.snapshot.collect import Collected
 from ckptdoctor.trainer.snapshot.folders import TRAINING, TRUTH, Position
@@ -36,7 +36,7 @@ class CheckpointMaking:
     """Everything that the files of one checkpoint were made from."""
 
     folder: Path
-    config: Config
+    config: RunConfig
     strategy: Strategy
     position: Position
     collected: Collected
@@ -55,7 +55,7 @@ def write(making: CheckpointMaking) -> None:
     (making.folder / TRUTH).write_text(text + "\n", encoding="utf-8")
 
 
-def command(config: Config) -> str:
+def command(config: RunConfig) -> str:
     """The command line that makes such a run; options that have their default are left out."""
     words = ["ckptdoctor", "train", config.network]
     for field in fields(config):
@@ -69,7 +69,7 @@ def command(config: Config) -> str:
     return " ".join(words)
 
 
-def digest(path: Path) -> str:
+def sha256_of(path: Path) -> str:
     """The SHA-256 of a file."""
     summed = hashlib.sha256()
     with path.open("rb") as file:
@@ -116,7 +116,7 @@ def _training(making: CheckpointMaking) -> dict[str, Any]:
         "format": "torch zip",
         "tag": making.tag,
         **_contents(making.collected.weights, prefix=""),
-        "sha256": digest(path),
+        "sha256": sha256_of(path),
         "loads": attempt(path, making.bare, inside="state_dict"),
         "loads_on_cpu": attempt(path, making.bare, inside="state_dict", on_cpu=True),
         "check": expected_codes("training", "", making.tag, averaged=making.collected.ema is not None),
@@ -133,7 +133,7 @@ def _of_style(making: CheckpointMaking, style: Style) -> dict[str, Any]:
         "format": style.format,
         "tag": making.tag if style.tagged else None,
         **_contents(making.collected.weights, prefix),
-        "sha256": digest(path),
+        "sha256": sha256_of(path),
         **_loading(path, making.bare, style),
         "check": expected_codes(style.name, prefix, tag),
         "repair": repair_command(style.file, style.name, prefix, tag),
@@ -157,7 +157,7 @@ def _dcp(making: CheckpointMaking) -> dict[str, Any]:
         "format": "torch distributed checkpoint",
         "tag": None,  # each rank moves its tensors to the CPU, and the metadata names no device
         **_contents(making.collected.weights, prefix=""),
-        "sha256": {path.name: digest(path) for path in sorted(folder.iterdir())},
+        "sha256": {path.name: sha256_of(path) for path in sorted(folder.iterdir())},
         "loads": said,
         "loads_on_cpu": said,
         "check": ["X809"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.strategies.data_parallel import DataParallel, Functional
 from ckptdoctor.trainer.strategies.manual import Manual
 from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy, SingleDevice
@@ -22,6 +22,6 @@ BY_NAME: dict[str, type[ModuleStrategy] | type[Manual]] = {
 }
 
 
-def make(config: Config, team: Team, model: nn.Module) -> ModuleStrategy | Manual:
+def make(config: RunConfig, team: Team, model: nn.Module) -> ModuleStrategy | Manual:
     """The strategy of a run around its network. Raises UsageError where the two do not go together."""
     return BY_NAME[config.strategy](config, team, model)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from ckptdoctor.trainer import devices
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.networks import lenet
 from ckptdoctor.trainer.strategies.module_strategy import on_cpu
 from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, Strategy, precise
@@ -56,7 +56,7 @@ class Manual(Strategy):
     model = None
     wrapped = None
 
-    def __init__(self, config: Config, team: Team, model: nn.Module) -> None:
+    def __init__(self, config: RunConfig, team: Team, model: nn.Module) -> None:
         """Start from the weights of ``model``, so that every strategy starts from the same."""
         self.config, self.team = config, team
         self.blank = None

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, Strategy, precise
 from ckptdoctor.trainer.team import Team
 
@@ -26,7 +26,7 @@ class ModuleStrategy(Strategy):
     model: nn.Module
     wrapped: nn.Module
 
-    def __init__(self, config: Config, team: Team, model: nn.Module) -> None:
+    def __init__(self, config: RunConfig, team: Team, model: nn.Module) -> None:
         """Move the model to the device of this rank (in place: a module, unlike a tensor, keeps its identity)."""
         self.config, self.team = config, team
         self.blank = deepcopy(model)
@@ -152,7 +152,7 @@ def _tally(
     return StepTally(precise(loss) * len(labels), correct, len(labels), replica_batches)
 
 
-def _optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
     if config.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=config.lr)
     return torch.optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum)

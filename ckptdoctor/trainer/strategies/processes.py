@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
-from ckptdoctor.trainer.config import MICRO_SHARDS, Config
+from ckptdoctor.trainer.config import MICRO_SHARDS, RunConfig
 from ckptdoctor.trainer.strategies.module_strategy import ModuleStrategy, compiled, on_cpu
 from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, precise
 from ckptdoctor.trainer.team import Team
@@ -124,7 +124,7 @@ class Exact(ModuleStrategy):
     worker computes is then, bit for bit, what eight do; and a run may stop on two and go on with four.
     """
 
-    def __init__(self, config: Config, team: Team, model: nn.Module) -> None:
+    def __init__(self, config: RunConfig, team: Team, model: nn.Module) -> None:
         """Not for networks with batch norm, whose statistics depend on who sees which images."""
         super().__init__(config, team, model)
         self._epoch = self._step = 0

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.team import Team
 
 StateTensors = dict[str, torch.Tensor]
@@ -43,7 +43,7 @@ class Strategy(ABC):
     ``prefix`` is what the wrapping puts before every key, "" for none.
     """
 
-    config: Config
+    config: RunConfig
     team: Team
     model: nn.Module | None
     blank: nn.Module | None

@@ -176,7 +176,7 @@ def ordered(table: Table, rows: Rows, column: SortColumn, backwards: bool = Fals
     return [row for value in sorted(alike, reverse=falling) for row in alike[value]]
 
 
-def following(column: SortColumn) -> SortColumn:
+def next_column(column: SortColumn) -> SortColumn:
     """The column after this one, the first after the last."""
     columns = list(SortColumn)
     return columns[(columns.index(column) + 1) % len(columns)]

@@ -114,13 +114,13 @@ class WantedLines:
     turned: Mapping[LineKey, bool] = field(default_factory=dict)
 
 
-def following(show: Show) -> Show:
+def next_show(show: Show) -> Show:
     """The next choice of entries."""
     every = list(Show)
     return every[(every.index(show) + 1) % len(every)]
 
 
-def check(text: str) -> None:
+def require_filter(text: str) -> None:
     """Raises UsageError, with a sentence, for a filter that makes no sense."""
     _understood(text)
 

@@ -36,8 +36,8 @@ from ckptdoctor.tui.models.side_by_side import (
     Show,
     WantedLines,
     arranged,
-    check,
-    following,
+    next_show,
+    require_filter,
 )
 from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.browser import BrowserScreen
@@ -98,7 +98,7 @@ class CompareScreen(Screen[None], StillReading):
         """Both files and how they differ; the lines; the facts about the cursor's line."""
         yield TitleBar([" ↔ ".join([escape(addresses.shown(each)) for each in (self.path, self.other)])], id="title")
         yield Static(id="sides", markup=False)
-        yield FilterBar(id="filter", check=check, hint=HINT)
+        yield FilterBar(id="filter", check=require_filter, hint=HINT)
         yield CompareView(id="compare")
         yield CompareDetail(id="compare-detail")
         yield KeyBar()
@@ -267,9 +267,9 @@ class CompareScreen(Screen[None], StillReading):
 
     def action_show(self) -> None:
         """Show other kinds of change."""
-        show = following(self.wanted.show)
+        show = next_show(self.wanted.show)
         while show in _KINDS and not self._counts.get(_KINDS[show]):
-            show = following(show)
+            show = next_show(show)
         self.wanted = replace(self.wanted, show=show)
         self._put_in_lines()
 

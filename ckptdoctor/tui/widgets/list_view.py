@@ -13,7 +13,7 @@ from ckptdoctor.filters.table import Rows
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
-from ckptdoctor.tui.models.lines import SortColumn, following, ordered
+from ckptdoctor.tui.models.lines import SortColumn, next_column, ordered
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.widgets import columns
 from ckptdoctor.tui.widgets.line_view import LineView, marked
@@ -76,7 +76,7 @@ class ListView(LineView):
 
     def action_order(self) -> None:
         """Sort by the next column."""
-        self.column, self.turned = following(self.column), False
+        self.column, self.turned = next_column(self.column), False
         self._sort()
 
     def action_backwards(self) -> None:

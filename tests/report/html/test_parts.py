@@ -10,14 +10,14 @@ from ckptdoctor.facts.values import Histogram
 from ckptdoctor.report.html.charts import ChartLine, Point, block_of, line_chart
 from ckptdoctor.report.html.markup import attributes, name, section, text
 from ckptdoctor.report.html.table import LEVELS, bars, bounded, rounded
-from ckptdoctor.report.html.treemap import Box, squarified
+from ckptdoctor.report.html.treemap import Rectangle, squarified
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60))
 def test_areas_fill_the_box_and_do_not_leave_it(sizes):
     """Each area is as large as its share, and lies inside."""
     sizes = sorted(map(float, sizes), reverse=True)
-    boxes = list(squarified(sizes, Box(0, 0, 800, 400)))
+    boxes = list(squarified(sizes, Rectangle(0, 0, 800, 400)))
     assert len(boxes) == len(sizes)
     for size, box in zip(sizes, boxes, strict=True):
         assert box.width * box.height == pytest.approx(320_000 * size / sum(sizes), rel=1e-4, abs=1e-2)
@@ -27,9 +27,9 @@ def test_areas_fill_the_box_and_do_not_leave_it(sizes):
 
 def test_areas_are_nearly_square():
     """The example of the paper: no side is three times the other."""
-    boxes = list(squarified([6, 6, 4, 3, 2, 2, 1], Box(0, 0, 6, 4)))
+    boxes = list(squarified([6, 6, 4, 3, 2, 2, 1], Rectangle(0, 0, 6, 4)))
     assert all(max(box.width / box.height, box.height / box.width) < 3 for box in boxes)
-    assert list(squarified([], Box(0, 0, 1, 1))) == list(squarified([0.0], Box(0, 0, 1, 1))) == []
+    assert list(squarified([], Rectangle(0, 0, 1, 1))) == list(squarified([0.0], Rectangle(0, 0, 1, 1))) == []
 
 
 def test_text_is_never_markup():

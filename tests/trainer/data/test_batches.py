@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DistributedSampler
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data import batches as module
 from ckptdoctor.trainer.data.batches import Batches, Images, Sampler, rank_share
 from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, prepared
@@ -103,7 +103,7 @@ def data():
 
 def batches(data, batch_size=16, rank=0, world_size=1, **config):
     sampler = Sampler(len(data.train), batch_size, seed=1)
-    return Batches(data.train, data, sampler, Config(**config), rank, world_size)
+    return Batches(data.train, data, sampler, RunConfig(**config), rank, world_size)
 
 
 def listed(pairs):
@@ -208,13 +208,13 @@ def workers(helped):
 DYING = """
 import os, signal, sys, threading
 from ckptdoctor.errors import TrainingError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data.batches import Batches
 from ckptdoctor.trainer.data.batches import Sampler
 from ckptdoctor.trainer.data.shapes import shapes
 
 data = shapes(100, 50)
-epoch = Batches(data.train, data, Sampler(100, 4, seed=1), Config(workers=1))
+epoch = Batches(data.train, data, Sampler(100, 4, seed=1), RunConfig(workers=1))
 running = epoch.epoch(1)
 next(running)
 (pid,) = [each.pid for each in epoch._loader._iterator._workers]

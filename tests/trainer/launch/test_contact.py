@@ -10,11 +10,11 @@ from torch.distributed import HashStore
 from ckptdoctor.errors import DamagedError, TrainingError
 from ckptdoctor.trainer.launch.contact import (
     LostContactError,
-    gather,
     is_lost_contact,
     lost_contact,
-    missing,
+    missing_ranks,
     says_lost_contact,
+    wait_for_all,
 )
 from ckptdoctor.trainer.launch.positions import RankPosition
 from ckptdoctor.trainer.launch.variables import RankPlace
@@ -87,7 +87,7 @@ def survivors(store, ranks, size=4, wait=0.4):
     """What each of the survivors finds out."""
     found = {}
     threads = [
-        threading.Thread(target=lambda rank=rank: found.update({rank: missing(store, a_place(rank, size), wait)}))
+        threading.Thread(target=lambda rank=rank: found.update({rank: missing_ranks(store, a_place(rank, size), wait)}))
         for rank in ranks
     ]
     for thread in threads:
@@ -117,9 +117,9 @@ class Broken:
 
 def test_the_keeper_of_the_store_is_missing():
     """When the store itself is dead or silent it is rank 0, which keeps it, that is missing."""
-    assert missing(Broken(None), a_place(1), 0.1) == [0]
+    assert missing_ranks(Broken(None), a_place(1), 0.1) == [0]
     hang = threading.Event()
-    assert missing(Broken(hang), a_place(1), 0.1) == [0]
+    assert missing_ranks(Broken(hang), a_place(1), 0.1) == [0]
     hang.set()
 
 
@@ -130,7 +130,7 @@ def a_sentence(error, store, rank=0, size=2, **changes):
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing", lambda store, place: [1])
+    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing_ranks", lambda store, place: [1])
 
 
 def test_the_sentence_of_a_survivor(quick):
@@ -145,9 +145,9 @@ def test_the_sentence_of_a_survivor(quick):
 
 def test_several_are_missing(monkeypatch):
     """More than one missing rank makes a plural, none a sentence without a name."""
-    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing", lambda store, place: [1, 2, 3])
+    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing_ranks", lambda store, place: [1, 2, 3])
     assert a_sentence(TIMED_OUT, HashStore()).startswith("ranks 1, 2 and 3 are gone or hang: rank 0 waited 10 s")
-    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing", lambda store, place: [])
+    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing_ranks", lambda store, place: [])
     assert a_sentence(CLOSED, HashStore()) == (
         f"the ranks lost contact with each other: rank 0 lost its connection in epoch 1, step 12{GOES_ON}"
     )
@@ -172,5 +172,5 @@ def test_ranks_that_never_met():
 def test_gathering_ends():
     """Waiting for a rank that does not come is losing contact."""
     with pytest.raises(RuntimeError) as caught:
-        gather(HashStore(), "arrived", a_place(0, 2), 0.1)
+        wait_for_all(HashStore(), "arrived", a_place(0, 2), 0.1)
     assert is_lost_contact(caught.value)

@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from ckptdoctor.errors import TrainingError, UnreadableError, WriteError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.launcher import Ending, Silent, by_weight, ending, verdict
 from ckptdoctor.trainer.launch.positions import RankPosition
 from ckptdoctor.trainer.launch.reports import RankReport, Status
@@ -201,7 +201,7 @@ def test_the_launcher_does_not_load_torch():
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3]).returncode == 0
 
 
-CONFIG = Config(timeout=10.0)
+CONFIG = RunConfig(timeout=10.0)
 LATER = RankPosition(2, 31)
 
 

@@ -52,10 +52,10 @@ def test_commit_gives_the_name(tmp_path):
     """A folder is partial until it is committed, and complete from then on."""
     partial = folders.begin(tmp_path / "run", Position(3))
     assert partial.name == "epoch-0003.partial"
-    assert folders.complete(tmp_path / "run") == []
+    assert folders.complete_folders(tmp_path / "run") == []
     final = made(tmp_path / "run", Position(3))
     assert final.name == "epoch-0003"
-    assert folders.complete(tmp_path / "run") == [final]
+    assert folders.complete_folders(tmp_path / "run") == [final]
     assert not partial.exists()
 
 
@@ -63,7 +63,7 @@ def test_oldest_first(tmp_path):
     """Complete folders come in the order of the run, and the newest is the last."""
     for position in (Position(10), Position(2, 57), Position(2), Position(3)):
         made(tmp_path, position)
-    names = [path.name for path in folders.complete(tmp_path)]
+    names = [path.name for path in folders.complete_folders(tmp_path)]
     assert names == ["epoch-0002", "epoch-0002-step-0057", "epoch-0003", "epoch-0010"]
     assert folders.newest(tmp_path).name == "epoch-0010"
 
@@ -76,7 +76,7 @@ def test_only_complete_ones_count(tmp_path):
     folders.begin(tmp_path, Position(4))
     (tmp_path / "epoch-0005").write_text("a file")
     (tmp_path / "logs").mkdir()
-    assert [path.name for path in folders.complete(tmp_path)] == ["epoch-0001"]
+    assert [path.name for path in folders.complete_folders(tmp_path)] == ["epoch-0001"]
 
 
 def test_nothing_there(tmp_path):

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.checks import check_tag
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.checks import require_tag
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.save import save
 from ckptdoctor.trainer.snapshot.training import KEYS, saving_with_tag, tag_of
@@ -24,7 +24,7 @@ PLAIN = (dict, OrderedDict, list, tuple, str, int, float, bool, type(None), torc
 @pytest.fixture
 def saved(tmp_path):
     """What torch reads, with its safe reader, of a run that has everything."""
-    config = Config(out=str(tmp_path), data_dir=str(tmp_path), amp="fp16", ema=True, optimizer="adamw", lr=0.25)
+    config = RunConfig(out=str(tmp_path), data_dir=str(tmp_path), amp="fp16", ema=True, optimizer="adamw", lr=0.25)
     strategy = Toy(config)
     train(strategy, 2)
     folder = save(config, strategy, ALONE, Position(4, 2, 0.5))
@@ -72,7 +72,7 @@ def test_rng(saved):
 
 def test_what_stays_on_the_cpu(tmp_path):
     """In a run tagged for a GPU generators and step counters keep the tag of the CPU, everything else has the GPU's."""
-    config = Config(out=str(tmp_path), ema=True, optimizer="adamw", tag_device="cuda:0")
+    config = RunConfig(out=str(tmp_path), ema=True, optimizer="adamw", tag_device="cuda:0")
     strategy = Toy(config)
     train(strategy, 1)
     path = save(config, strategy, ALONE, Position(1)) / "training.pt"
@@ -85,7 +85,7 @@ def test_what_stays_on_the_cpu(tmp_path):
 
 def test_bare_tensors_have_no_metadata(tmp_path):
     """A run without a module saves a plain dict: there are no module versions to write down."""
-    config = Config(out=str(tmp_path), strategy="manual", save=("plain", "wrapped", "safetensors", "dcp"))
+    config = RunConfig(out=str(tmp_path), strategy="manual", save=("plain", "wrapped", "safetensors", "dcp"))
     strategy = Toy(config)
     strategy.model_of_the_test, strategy.model, strategy.wrapped = strategy.model, None, None
     strategy.state_dict = strategy.wrapped_state_dict = lambda: {"w": torch.ones(2)}
@@ -113,7 +113,7 @@ def strings(opcodes, text):
 )
 def test_valid_tags(tag):
     """Tags that torch and its plug-ins write are taken."""
-    check_tag(tag)
+    require_tag(tag)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_valid_tags(tag):
 def test_malformed_tags(tag):
     """A tag that nobody writes is refused with a sentence that says what there is."""
     with pytest.raises(UsageError, match=r"--tag-device .* is no device that torch\.save writes: use cpu, cuda"):
-        check_tag(tag)
+        require_tag(tag)
 
 
 @pytest.mark.parametrize(

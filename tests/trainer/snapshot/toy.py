@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, Strategy
 from ckptdoctor.trainer.team import Team
 
@@ -33,7 +33,7 @@ class Net(nn.Module):
 class Toy(Strategy):
     """``wrapper`` is what the network is wrapped in, such as ``nn.DataParallel``, which puts ``prefix`` before keys."""
 
-    def __init__(self, config: Config, team: Team = ALONE, wrapper=None, prefix: str = "", device: str = "cpu"):
+    def __init__(self, config: RunConfig, team: Team = ALONE, wrapper=None, prefix: str = "", device: str = "cpu"):
         self.config, self.team, self.prefix = config, team, prefix
         torch.manual_seed(7)
         self.model, self.blank = Net(), Net()
@@ -99,7 +99,7 @@ def train(strategy: Strategy, steps: int) -> list[float]:
     return losses
 
 
-def _momentum(config: Config) -> dict[str, float]:
+def _momentum(config: RunConfig) -> dict[str, float]:
     return {} if config.optimizer == "adamw" else {"momentum": config.momentum}
 
 

@@ -24,7 +24,7 @@ from ckptdoctor.tui.models.side_by_side import (
     Show,
     WantedLines,
     arranged,
-    check,
+    require_filter,
 )
 
 NUMBERS = Numbers(elements=4, changed=2, largest=0.5, total=0.6, square=0.26, square_a=26.0, square_b=26.0)
@@ -190,14 +190,14 @@ def test_by_magnitude():
 )
 def test_filter(text, names):
     """Names of either side, and kinds of difference."""
-    check(text)
+    require_filter(text)
     assert shown(MIXED, text=text) == names
 
 
 def test_a_filter_that_makes_no_sense():
     """The sentence names the kinds."""
     with pytest.raises(UsageError, match="is:renamed"):
-        check("is:odd")
+        require_filter("is:odd")
 
 
 def test_what_is_learnt():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.filters.table import Table
-from ckptdoctor.tui.models.lines import SortColumn, following, ordered
+from ckptdoctor.tui.models.lines import SortColumn, next_column, ordered
 from tests.report.samples import tensor
 
 TABLE = Table(
@@ -43,5 +43,5 @@ def test_backwards():
 def test_all_columns_in_turn():
     """The key that sorts comes to every column and back."""
     column = SortColumn.PLACE
-    seen = [column := following(column) for _ in SortColumn]
+    seen = [column := next_column(column) for _ in SortColumn]
     assert set(seen) == set(SortColumn) and column is SortColumn.PLACE

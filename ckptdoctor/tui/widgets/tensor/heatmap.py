@@ -196,7 +196,7 @@ def _half_block(upper: RGB | None, lower: RGB | None, background: RGB) -> Segmen
     return Segment("▀", Style(color=Color.from_rgb(*upper), bgcolor=Color.from_rgb(*(lower or background))))
 
 
-class Seen(Enum):
+class DrawnValues(Enum):
     """The values that are drawn."""
 
     DIFFERENCE = "A − B"
@@ -204,16 +204,16 @@ class Seen(Enum):
     B = "B"
 
     @property
-    def next(self) -> Seen:
+    def next(self) -> DrawnValues:
         """The one that comes after this one."""
-        every = list(Seen)
+        every = list(DrawnValues)
         return every[(every.index(self) + 1) % len(every)]
 
 
 class DifferenceMap(Heatmap):
     """A slice of both tensors, subtracted."""
 
-    TITLE: ClassVar = Seen.DIFFERENCE.value
+    TITLE: ClassVar = DrawnValues.DIFFERENCE.value
 
     def __init__(
         self, inspectors: tuple[Inspector, Inspector], tensors: tuple[Tensor, Tensor], transposed: bool, id: str
@@ -224,7 +224,7 @@ class DifferenceMap(Heatmap):
         if transposed:  # read as if it lay the other way
             b = replace(b, shape=b.shape[::-1], stride=b.stride[::-1])
         self._pair = a, b
-        self.seen = Seen.DIFFERENCE
+        self.seen = DrawnValues.DIFFERENCE
 
     def refuse(self, why: Refused) -> None:
         """Say why there is nothing to draw."""
@@ -239,9 +239,9 @@ class DifferenceMap(Heatmap):
         """Read a slice of one, or of both."""
         (one, other), (a, b) = self._inspectors, self._pair
         box, rows = slice_.whole(), slice_.rows
-        if self.seen is Seen.DIFFERENCE:
+        if self.seen is DrawnValues.DIFFERENCE:
             return one.difference(a, other, b, box, rows, room, how, going)
-        inspector, tensor = (one, a) if self.seen is Seen.A else (other, b)
+        inspector, tensor = (one, a) if self.seen is DrawnValues.A else (other, b)
         return inspector.picture(tensor, box, rows, room, how, going)
 
     def _tell(self, picture: Picture) -> None:

@@ -159,7 +159,7 @@ def _refusal(request: ConvertRequest, whole: Twins) -> RefusedError:
     )
 
 
-# the rules whose cures make an archive of a legacy file, and plain tensors of DTensors
+# the rules whose fixes make an archive of a legacy file, and plain tensors of DTensors
 _LEGACY_FORMAT, _DTENSORS = "C105", "X810"
 
 

@@ -28,5 +28,5 @@ def _lines(report: FileReport) -> Iterator[str]:
 
 
 def _line(finding: Finding) -> str:
-    cure = f" [fix: {escape(' '.join(finding.fix.options))}]" if finding.fix is not None else ""
-    return f"{finding.code} {finding.severity.value} {finding.name}: {escape(finding.message)}{cure}"
+    fix = f" [fix: {escape(' '.join(finding.fix.options))}]" if finding.fix is not None else ""
+    return f"{finding.code} {finding.severity.value} {finding.name}: {escape(finding.message)}{fix}"

@@ -99,7 +99,7 @@ def _location(location: Location) -> dict[str, object]:
 
 
 def fix_of(fix: Fix, path: str) -> dict[str, object]:
-    """A cure of the file at ``path``, with the command that applies it."""
+    """A fix of the file at ``path``, with the command that applies it."""
     return {"title": fix.title, "safety": fix.safety.value, "command": fix_command(path, fix), "option": fix.option}
 
 

@@ -1,4 +1,4 @@
-"""What is said beside the contents of a checkpoint of which files are missing."""
+"""Missing files are named next to the contents of a checkpoint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a difference is told: to people, to filters, in a pull request, and to programs."""
+"""A difference is told to people, to filters, in a pull request, and to programs."""
 
 import json
 from dataclasses import replace

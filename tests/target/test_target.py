@@ -1,4 +1,4 @@
-"""What --model names, taken apart without evaluating anything."""
+"""The name in --model is taken apart without evaluating anything."""
 
 from __future__ import annotations
 

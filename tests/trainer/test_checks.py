@@ -1,4 +1,4 @@
-"""Which choices go together, and what is said of those that do not."""
+"""Choices go together or not; those that do not are refused with a sentence."""
 
 from __future__ import annotations
 

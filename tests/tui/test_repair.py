@@ -13,7 +13,7 @@ from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.questions import ConfirmScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.screens.writing import WritingScreen
-from ckptdoctor.tui.widgets.fix_list import CureList
+from ckptdoctor.tui.widgets.fix_list import FixList
 from tests import builders
 from tests.golden import golden
 from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, text_of, walk
@@ -211,8 +211,8 @@ def test_f_on_a_finding_goes_to_its_repair():
     """The cursor is on the repair of what was selected."""
 
     def look(app):
-        cures = app.screen.query_one(CureList)
-        return cures.offered[cures.at].code
+        fixes = app.screen.query_one(FixList)
+        return fixes.offered[fixes.at].code
 
     assert browse("resnet.pt", "shift+tab", "down", "down", "f", look=look) == "D601"
 

@@ -1,4 +1,4 @@
-"""Who waits for whom while threads compute."""
+"""The screen comes before threads that compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is typed or pasted right behind the key that asks for it arrives where it belongs."""
+"""Keys typed or pasted right behind the key that asks for them arrive where they belong."""
 
 from __future__ import annotations
 

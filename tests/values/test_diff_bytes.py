@@ -1,4 +1,4 @@
-"""Which tensors have the same bytes is told without measuring anything."""
+"""Tensors with the same bytes are found without measuring anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far values of two checkpoints are apart, held against torch and float64."""
+"""The distance of values of two checkpoints, compared with torch and float64."""
 
 import struct
 import zipfile

@@ -1,4 +1,4 @@
-"""Which values are read: of every layout, each byte once, and what is said of those that are not."""
+"""Values of every layout are read, each byte once; those that are not are named."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.questions import ConfirmScreen
 from ckptdoctor.tui.screens.writing import WritingScreen
 from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
-from ckptdoctor.tui.widgets.fix_list import CureList, OutputName
+from ckptdoctor.tui.widgets.fix_list import FixList, OutputName
 from ckptdoctor.tui.widgets.plan import PlanView
 from ckptdoctor.tui.workers import SharedTarget
 
@@ -62,7 +62,7 @@ class RepairScreen(Screen[str], Background):
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
-    AUTO_FOCUS = "CureList"
+    AUTO_FOCUS = "FixList"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),
         key("n", "name", "name", "Give the new file another name", show=True),
@@ -95,7 +95,7 @@ class RepairScreen(Screen[str], Background):
         """Repairs, what they do, and the name of the new file."""
         yield TitleBar([escape(addresses.shown(self.path)), "repair"], id="title")
         with Container(id="repair"):
-            yield CureList(self.offered, id="cures")
+            yield FixList(self.offered, id="fixes")
             yield PlanView(id="plan")
         with Horizontal(id="output"):
             yield OutputName(compact=True, id="output-name")
@@ -104,11 +104,11 @@ class RepairScreen(Screen[str], Background):
 
     def on_mount(self) -> None:
         """Make the plan of what is usual."""
-        self.query_one("#cures").border_title = "repairs"
+        self.query_one("#fixes").border_title = "repairs"
         self.query_one("#plan").border_title = "plan"
         self.query_one("#output").border_title = "new file"
         if self._at is not None:
-            self.call_after_refresh(self.query_one(CureList).go_to, self._at)
+            self.call_after_refresh(self.query_one(FixList).go_to, self._at)
         self._plan_anew()
 
     def command(self) -> str:
@@ -150,9 +150,9 @@ class RepairScreen(Screen[str], Background):
         self._wanted = wanted
 
     def _plan_anew(self) -> None:
-        chosen = self.query_one(CureList).chosen
+        chosen = self.query_one(FixList).chosen
         possible = sum([offer.safety is not None for offer in self.offered])
-        self.query_one("#cures").border_subtitle = f"{len(chosen)} of {possible} chosen" if possible else ""
+        self.query_one("#fixes").border_subtitle = f"{len(chosen)} of {possible} chosen" if possible else ""
         self._sight, self._wanted, request = None, False, self._request()
         self.query_one(TitleBar).say(state="" if request is None else "planning…")
         if request is None:
@@ -163,7 +163,7 @@ class RepairScreen(Screen[str], Background):
 
     def _request(self) -> FixRequest | None:
         """The choice as a request; None where nothing is chosen."""
-        chosen = self.query_one(CureList).chosen
+        chosen = self.query_one(FixList).chosen
         if not chosen:
             return None
         name = os.path.expanduser(self.query_one(Input).value.strip()) if self._named else None
@@ -259,7 +259,7 @@ class RepairScreen(Screen[str], Background):
         if not name.has_focus:
             self.dismiss(None)
             return
-        self.query_one(CureList).focus()
+        self.query_one(FixList).focus()
         if not name.value.strip():  # nothing given: the usual name again
             self._named, self._given, name.edited = False, name.value, False
             self._plan_anew()

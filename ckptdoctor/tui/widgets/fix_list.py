@@ -33,7 +33,7 @@ _LOOKS = {Safety.SAFE: "dim", Safety.CONFIRMED: "accent", Safety.UNSAFE: "warnin
 _Line = tuple[int, list[tuple[str, str]]]
 
 
-class CureList(LineView):
+class FixList(LineView):
     """Space chooses. An offer takes one line, or several where there is little width; the cursor is on its first."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -1,4 +1,4 @@
-"""What ranks do in these tests; a script, too: what torchrun and Slurm start."""
+"""The work of ranks in these tests; a script, too: torchrun and Slurm start it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a rank has come."""
+"""A rank shows how far it has come."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is killed while it saves, by test_killing.py.
+"""A run that test_killing.py kills while it saves.
 
 A child is forked for each kill. ``boundaries``: the n-th child kills itself, with SIGKILL, at the
 n-th call that changes something on the disk. ``moments``: children save one checkpoint after the other until they are

@@ -1,4 +1,4 @@
-"""What can be saved, and what is refused before training begins."""
+"""Every style of saving, and the choices that are refused before training begins."""
 
 from __future__ import annotations
 

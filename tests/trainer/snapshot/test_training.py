@@ -1,4 +1,4 @@
-"""What is in ``training.pt``."""
+"""The contents of ``training.pt``, and the device tags: the bytes that torch writes on other devices."""
 
 from __future__ import annotations
 

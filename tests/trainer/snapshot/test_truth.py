@@ -1,4 +1,4 @@
-"""What the trainer says of its files, held against ``ckptdoctor check`` and ``fix`` and against torch."""
+"""The trainer's word about its files, compared with ``ckptdoctor check`` and ``fix`` and with torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks of these tests do: steps on given batches, each rank on its share."""
+"""The work of the ranks of these tests: steps on given batches, each rank on its share."""
 
 from __future__ import annotations
 

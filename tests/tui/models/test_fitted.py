@@ -1,4 +1,4 @@
-"""How a checkpoint fits a target, in rows."""
+"""The fit of a checkpoint to a target, in rows."""
 
 from __future__ import annotations
 

@@ -105,19 +105,16 @@ def _extras(config: RunConfig) -> Iterator[str]:
         yield "--ema"
 
 
-_NO_WHOLE = {
-    "manual": "it trains bare tensors, and there is no module to pickle",
-}
-
-
 def require_styles(config: RunConfig) -> None:
     """Raise UsageError for a style that this run cannot write, or a device tag that nobody would write."""
     for name in config.save:
         if name not in SAVES:
             raise UsageError(f"--save {name} is no way of saving; there are {', '.join(SAVES)}.")
-    if "whole" in config.save and config.strategy in _NO_WHOLE:
-        reason = _NO_WHOLE[config.strategy]
-        raise UsageError(f"--save whole goes with any strategy but {config.strategy}: {reason}; take --save plain.")
+    if "whole" in config.save and config.strategy == "manual":
+        raise UsageError(
+            "--save whole goes with any strategy but manual: it trains bare tensors, and there is no module to pickle; "
+            "take --save plain."
+        )
     if "safetensors" in config.save and importlib.util.find_spec("safetensors") is None:
         raise UsageError("--save safetensors needs the package of that name: pip install safetensors.")
     if config.tag_device is not None:

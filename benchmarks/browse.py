@@ -20,7 +20,7 @@ from pathlib import Path
 from textual import events
 
 from ckptdoctor.cli.main import _COLLECTOR
-from ckptdoctor.tui import examining, turns
+from ckptdoctor.tui import thread_priority, workers
 from ckptdoctor.tui.app import BrowserApp
 
 COUNT = 500_000
@@ -87,13 +87,13 @@ async def main(folder: Path) -> None:
     """Print the figures."""
     gc.set_threshold(*_COLLECTOR)
     begun: list[float] = []
-    bind = examining.bind
+    genuine = workers.opened_checkpoint
 
     def noted(*arguments):
         begun.append(time.perf_counter())
-        return bind(*arguments)
+        return genuine(*arguments)
 
-    examining.bind = noted
+    workers.opened_checkpoint = noted
     app = Watched(os.fspath(many_tensors(folder)))
     async with app.run_test(size=(120, 40)):
         print(f"first paint                 {await painted(app, begun):6.3f} s")
@@ -108,4 +108,4 @@ async def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    turns.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else "benchmark_files")))
+    thread_priority.run(main(Path(sys.argv[1] if len(sys.argv) > 1 else "benchmark_files")))

@@ -19,15 +19,14 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data.dataset import prepared
 from ckptdoctor.trainer.data.load import load
 from ckptdoctor.trainer.launch.launcher import launch
 from ckptdoctor.trainer.launch.stopping import StopRequest
-from ckptdoctor.trainer.loop import Run, train_epoch
-from ckptdoctor.trainer.meter import Meter
-from ckptdoctor.trainer.networks.build import build
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.loop import Meter, Run, train_epoch
+from ckptdoctor.trainer.networks import build
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.strategies.make import make
 from ckptdoctor.trainer.team import Team
 
@@ -53,7 +52,7 @@ def bare_loop(model, optimizer, inputs, labels, order, batch_size, team):
     return total, correct
 
 
-def rounds(config: Config, team: Team, stop: StopRequest) -> None:
+def rounds(config: RunConfig, team: Team, stop: StopRequest) -> None:
     """Both loops by turns; the first rank writes the seconds of each."""
     dataset = load(config)
     strategy = make(config, team, build(config, dataset.shape, 10))
@@ -79,7 +78,7 @@ def rounds(config: Config, team: Team, stop: StopRequest) -> None:
             (Path(config.out) / name).write_text(repr(values[1:]))
 
 
-def measured(config: Config) -> tuple[float, float, float]:
+def measured(config: RunConfig) -> tuple[float, float, float]:
     """Images/s of ours, of the bare loop, and the median of their ratios round by round."""
     with tempfile.TemporaryDirectory() as out:
         launch(replace(config, out=out), target="benchmarks.train:rounds")
@@ -92,7 +91,7 @@ def measured(config: Config) -> tuple[float, float, float]:
 def main() -> None:
     """Measure ``single``, and ``ddp`` on 1 and 2 ranks; every process has one thread, so that ranks are what scales."""
     os.environ["OMP_NUM_THREADS"] = "1"
-    base = Config(network="lenet", images=IMAGES, batch_size=int(sys.argv[1]) if len(sys.argv) > 1 else 256)
+    base = RunConfig(network="lenet", images=IMAGES, batch_size=int(sys.argv[1]) if len(sys.argv) > 1 else 256)
     speed = {}
     for strategy, world_size in (("single", 1), ("ddp", 1), ("ddp", 2)):
         ours, bare, ratio = measured(replace(base, strategy=strategy, world_size=world_size))

@@ -24,16 +24,15 @@ from unittest import mock
 import torch
 
 from ckptdoctor.trainer import run
-from ckptdoctor.trainer.config import PROCESSES, Config
+from ckptdoctor.trainer.config import PROCESSES, RunConfig
 from ckptdoctor.trainer.data.dataset import Dataset
-from ckptdoctor.trainer.events import Event
+from ckptdoctor.trainer.events import RunEvent
 from ckptdoctor.trainer.launch.launcher import launch
 from ckptdoctor.trainer.launch.stopping import StopRequest
 from ckptdoctor.trainer.launch.world import join
 from ckptdoctor.trainer.loop import Run
 from ckptdoctor.trainer.loop import train as train_loop
-from ckptdoctor.trainer.snapshot.folders import TRUTH, newest
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import TRUTH, Position, newest
 from ckptdoctor.trainer.snapshot.seeding import seed_everything
 from ckptdoctor.trainer.strategies.strategy import Strategy
 from ckptdoctor.trainer.team import Team
@@ -42,7 +41,7 @@ SAVE_ID = "00000000-0000-4000-8000-000000000000"
 """In place of a random UUID: ``StorageMeta.save_id`` in the ``.metadata`` of a distributed checkpoint."""
 
 
-def train(config: Config) -> Path:
+def train(config: RunConfig) -> Path:
     """What ``ckptdoctor train`` does, without a word; returns the checkpoint folder."""
     if config.strategy in PROCESSES:
         launch(config, target=f"{__name__}:work", environ=_with_this_module_in_reach())
@@ -52,17 +51,17 @@ def train(config: Config) -> Path:
     return _newest(config)
 
 
-def work(config: Config, team: Team, stop: StopRequest) -> None:
+def work(config: RunConfig, team: Team, stop: StopRequest) -> None:
     """What every process of a run does."""
     with _settled(), redirect_stdout(io.StringIO()):
         run.work(config, team, stop)
 
 
 def train_own(
-    config: Config,
+    config: RunConfig,
     dataset: Dataset,
-    strategy: Callable[[Config, Team], Strategy],
-    tell: Callable[[Event, StopRequest], None] = lambda event, stop: None,
+    strategy: Callable[[RunConfig, Team], Strategy],
+    tell: Callable[[RunEvent, StopRequest], None] = lambda event, stop: None,
 ) -> Path:
     """The trainer's loop around a strategy of our own. ``tell`` hears what happens and may ask the run to stop."""
     stop = StopRequest()
@@ -106,7 +105,7 @@ def _say_how_it_was_made(truth: Path) -> None:
     truth.write_text(json.dumps(told, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _newest(config: Config) -> Path:
+def _newest(config: RunConfig) -> Path:
     found = newest(Path(config.out))
     assert found is not None
     return found

@@ -16,15 +16,15 @@ import torch
 from reproducible import train, train_own
 from tags import by_tensor, saving_with_tags
 
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.data.dataset import Dataset, Split
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit
 from ckptdoctor.trainer.data.load import load
-from ckptdoctor.trainer.events import Event, StepDone
+from ckptdoctor.trainer.events import RunEvent, StepDone
 from ckptdoctor.trainer.launch.stopping import StopRequest
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.networks import build
 from ckptdoctor.trainer.strategies.data_parallel import DataParallel
 from ckptdoctor.trainer.strategies.make import BY_NAME
-from ckptdoctor.trainer.strategies.single import Single
+from ckptdoctor.trainer.strategies.module_strategy import SingleDevice
 from ckptdoctor.trainer.team import Team
 
 Codes = tuple[str, ...]
@@ -104,18 +104,18 @@ def working_in(folder: str) -> Iterator[None]:
         os.chdir(before)
 
 
-def resnet(out: str, **choices: Any) -> Config:
+def resnet(out: str, **choices: Any) -> RunConfig:
     """A run of four steps with a ResNet of 1,384 parameters, unless the choices say otherwise."""
     tiny = {"network": "resnet", "width": 2, "images": 64, "batch_size": 16, "epochs": 1, "lr": 0.005}
-    return Config(**{**tiny, "out": out, **choices})
+    return RunConfig(**{**tiny, "out": out, **choices})
 
 
-def foonet(out: str, **choices: Any) -> Config:
+def foonet(out: str, **choices: Any) -> RunConfig:
     """The same with FooNet, 27 parameters."""
     return resnet(out, network="foonet", data="points", width=None, **choices)
 
 
-def network(config: Config, dataset: Dataset) -> torch.nn.Module:
+def network(config: RunConfig, dataset: Dataset) -> torch.nn.Module:
     """The network that the run begins with."""
     return build(config, dataset.shape, len(dataset.classes))
 
@@ -216,7 +216,7 @@ def stopped(out: str) -> Path:
     chosen = resnet(out, strategy="dp", world_size=2)
     data = load(chosen)
 
-    def stop_it(event: Event, stop: StopRequest) -> None:
+    def stop_it(event: RunEvent, stop: StopRequest) -> None:
         stop.asked = stop.asked or isinstance(event, StepDone)
 
     return train_own(chosen, data, lambda *given: DataParallel(*given, network(chosen, data)), stop_it)
@@ -246,15 +246,15 @@ def _(out: str) -> Path:
     """A ResNet for five of the ten classes, for a model with a head for all ten."""
     chosen = resnet(out, images=128)
     data = five_classes(load(chosen))
-    return train_own(chosen, data, lambda *given: Single(*given, network(chosen, data)))
+    return train_own(chosen, data, lambda *given: SingleDevice(*given, network(chosen, data)))
 
 
 def five_classes(data: Dataset) -> Dataset:
     """The images of the first five classes."""
 
-    def those(split: Split) -> Split:
+    def those(split: DataSplit) -> DataSplit:
         chosen = split.labels < 5
-        return Split(split.inputs[chosen], split.labels[chosen])
+        return DataSplit(split.inputs[chosen], split.labels[chosen])
 
     return replace(data, train=those(data.train), test=those(data.test), classes=data.classes[:5])
 
@@ -278,7 +278,7 @@ def _(out: str) -> Path:
     return normed(resnet(out, network="normed"), track=False)
 
 
-def normed(config: Config, track: bool) -> Path:
+def normed(config: RunConfig, track: bool) -> Path:
     """Train the network with instance norms."""
     torch.manual_seed(config.seed)
     return train_own(config, load(config), lambda *given: BY_NAME[config.strategy](*given, nets.Normed(track)))
@@ -293,9 +293,9 @@ def _(out: str) -> Path:
     return train_own(chosen, data, lambda *given: LastFirst(*given, network(chosen, data)))
 
 
-class LastFirst(Single):
+class LastFirst(SingleDevice):
     """One device, with the parameters given to the optimizer in the opposite order."""
 
-    def __init__(self, config: Config, team: Team, model: torch.nn.Module) -> None:
+    def __init__(self, config: RunConfig, team: Team, model: torch.nn.Module) -> None:
         super().__init__(config, team, model)
         self.optimizer = torch.optim.AdamW(reversed(list(self.model.parameters())), lr=config.lr)

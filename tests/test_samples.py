@@ -16,11 +16,10 @@ import torch
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.rules.registry import all_rules
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.networks.foonet import FooNet
-from ckptdoctor.trainer.networks.resnet import ResNet
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.networks import FooNet, ResNet
 from ckptdoctor.trainer.run import start
-from ckptdoctor.trainer.snapshot.tagging import saving_with_tag
+from ckptdoctor.trainer.snapshot.training import saving_with_tag
 from tests.commands import run
 from tests.rounding import difference
 
@@ -269,7 +268,7 @@ def test_the_optimizer_of_another_order_loads_and_steps_wrongly(other_order):
 def test_the_optimizer_of_another_order_has_the_moments_of_other_parameters(other_order, tmp_path):
     """The same run with parameters in the usual order has the same weights, and the moments the other way round."""
     told = {key: value for key, value in other_order["config"].items() if key != "save"}
-    start(Config(**told, out=str(tmp_path / "run")), {})
+    start(RunConfig(**told, out=str(tmp_path / "run")), {})
     usual = torch.load(tmp_path / "run/epoch-0001/training.pt", weights_only=True)
     torch.testing.assert_close(dict(usual["state_dict"]), dict(other_order["state_dict"]), rtol=1e-3, atol=1e-5)
     moments, reversed_moments = (

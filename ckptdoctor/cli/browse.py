@@ -110,11 +110,12 @@ def run(path: str, theme: str | None = None, settings: Settings | None = None, o
             require_openable(each)
 
     from ckptdoctor import config  # from here on a third of a second is imports: what is not there is said before
-    from ckptdoctor.tui import keymap, turns
+    from ckptdoctor.tui import thread_priority
     from ckptdoctor.tui.app import BrowserApp
+    from ckptdoctor.tui.keys import understood
 
     names = {"dark": "ckptdoctor-dark", "light": "ckptdoctor-light"}
-    keys = keymap.understood(config.load().keys or {})
+    keys = understood(config.load().keys or {})
     app = BrowserApp(path, settings, names.get(theme or "", theme), keys, other)
 
     async def browse() -> None:
@@ -124,7 +125,7 @@ def run(path: str, theme: str | None = None, settings: Settings | None = None, o
         sys.stderr.flush()
         process.leave(app.return_code or 0)
 
-    turns.run(browse())
+    thread_priority.run(browse())
     return app.return_code or 0
 
 

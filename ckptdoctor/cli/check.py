@@ -135,7 +135,7 @@ class _Printer:
         if self.style in _DOCUMENTS:
             emit(_DOCUMENTS[self.style](report, counted))
             return
-        from ckptdoctor.report.statistics import statistics
+        from ckptdoctor.report.full import statistics
 
         endings = [self._total(report), statistics(report) if counted else ""]
         for text in filter(None, endings):

@@ -66,7 +66,7 @@ def shard_size_of(text: str | None) -> int | None:
 def carried_out(request: ConvertRequest, style: str, color: str) -> ExitStatus:
     """Convert, and say what became of it."""
     from ckptdoctor.converting.conversion import convert
-    from ckptdoctor.report import convert_json, convert_text
+    from ckptdoctor.report import conversion as shown
 
     try:
         with drawn(NOTHING_WRITTEN):
@@ -75,7 +75,7 @@ def carried_out(request: ConvertRequest, style: str, color: str) -> ExitStatus:
         if style == "json":
             from ckptdoctor import __version__
 
-            emit(convert_json.refused(request.paths, str(interrupt), __version__, "interrupted"))
+            emit(shown.refused_as_json(request.paths, str(interrupt), __version__, "interrupted"))
         raise
     except (UsageError, UnreadableError):
         raise
@@ -83,15 +83,15 @@ def carried_out(request: ConvertRequest, style: str, color: str) -> ExitStatus:
         if style == "json":
             from ckptdoctor import __version__
 
-            emit(convert_json.refused(request.paths, error.message, __version__))
+            emit(shown.refused_as_json(request.paths, error.message, __version__))
             complain(error.message.split("\n")[0])
         else:
-            emit(convert_text.refused(error.message, paint(color)))
+            emit(shown.refused(error.message, paint(color)))
         return ExitStatus.FINDINGS
     if style == "json":
         from ckptdoctor import __version__
 
-        emit(convert_json.render(report, __version__))
+        emit(shown.as_json(report, __version__))
     else:
-        emit(convert_text.render(report, paint(color), width()))
+        emit(shown.render(report, paint(color), width()))
     return ExitStatus.CLEAN

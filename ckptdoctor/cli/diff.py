@@ -61,7 +61,7 @@ def _tell_unread(found: Difference) -> None:
     """Say which files of either are missing or damaged, and what an index names in vain."""
     for name, side in (("A", found.a), ("B", found.b)):
         if side.checkpoint.notes:
-            from ckptdoctor.report.unread import left_out
+            from ckptdoctor.report.contents import left_out
 
             told = left_out(side.checkpoint, "was not compared", side.root)
             if told:
@@ -80,14 +80,10 @@ def _rendered(found: Difference, style: str, color: str, every: bool) -> str:
         from ckptdoctor.report import diff_json
 
         return diff_json.render(found, __version__, every)
-    if style == "concise":
-        from ckptdoctor.report import diff_concise
-
-        return diff_concise.render(found, every)
-    if style == "markdown":
-        from ckptdoctor.report import diff_markdown
-
-        return diff_markdown.render(found, every)
     from ckptdoctor.report import diff_text
 
+    if style == "concise":
+        return diff_text.concise(found, every)
+    if style == "markdown":
+        return diff_text.markdown(found, every)
     return diff_text.render(found, paint(color), width(), every)

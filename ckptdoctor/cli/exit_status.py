@@ -1,4 +1,4 @@
-"""What a process says when it ends."""
+"""A process says by its exit status how it ended."""
 
 from __future__ import annotations
 

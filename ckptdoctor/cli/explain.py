@@ -73,7 +73,7 @@ def _called(source: str) -> str:
 def _show(explained: Explanation, style: str, color: str, source: str) -> None:
     documented = frozenset([rule.code for rule in all_rules()])
     if style == "json":
-        from ckptdoctor.report.explain_json import as_json as rendered
+        from ckptdoctor.report.explain import as_json as rendered
 
         emit(rendered(explained, documented))
         return
@@ -86,7 +86,7 @@ def _show(explained: Explanation, style: str, color: str, source: str) -> None:
 
 
 def _verdict(explained: Explanation, raw: str, path: str) -> Verdict:
-    """What the file says to the root of the explanation."""
+    """The verdict of the file on the root of the explanation."""
     from ckptdoctor.examine.file import check
     from ckptdoctor.explain.confirm import confirm
     from ckptdoctor.explain.load_error import load_error

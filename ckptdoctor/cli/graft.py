@@ -94,7 +94,7 @@ def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
 
 
 def _refuse(request: GraftRequest, error: CkptDoctorError, style: str, color: str) -> None:
-    from ckptdoctor.report import convert_text
+    from ckptdoctor.report import conversion
     from ckptdoctor.report import graft as shown
 
     if style == "json":
@@ -103,4 +103,4 @@ def _refuse(request: GraftRequest, error: CkptDoctorError, style: str, color: st
         emit(shown.refused_json(request.path, request.donor, error.message, __version__))
         complain(error.message.split("\n")[0])
     else:
-        emit(convert_text.refused(error.message, paint(color)))
+        emit(conversion.refused(error.message, paint(color)))

@@ -109,7 +109,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _shown(error: click.ClickException, arguments: Sequence[str]) -> str:
-    """What click would print of its own error: usage, the error, what to try. It may quote a hostile file name."""
+    """The text that click prints of its own error: usage, the error, what to try. It may quote a hostile file name."""
     text = StringIO()
     error.show(file=text)
     files = [each for each in arguments if each.startswith("-") and os.path.lexists(each)]

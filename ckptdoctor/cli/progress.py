@@ -1,4 +1,4 @@
-"""How far long work is: one line on stderr that is drawn again and again, and gone when it is over."""
+"""The progress of long work: one line on stderr that is drawn again and again, and gone when it is over."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from ckptdoctor.cli.progress import ProgressBar, drawn
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.diffing.headers import Measure
-from ckptdoctor.report.gathering import Gathered, gathered, held_against, require_room, write_page
+from ckptdoctor.report.gathering import Gathered, compared, gathered, require_room, write_page
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.numbers import size
 
@@ -69,7 +69,7 @@ def _page(found: Gathered, other: str | None, root: str | None, headers_only: bo
 
     difference = None
     if other is not None:
-        difference = held_against(found.report.path, other, root, None if headers_only else _measure(), bar.watch)
+        difference = compared(found.report.path, other, root, None if headers_only else _measure(), bar.watch)
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     return render(Examined(found.report, found.values, difference, __version__, when))
 

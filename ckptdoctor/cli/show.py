@@ -14,7 +14,7 @@ from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import drawn
 from ckptdoctor.examine.paths import STANDARD_INPUT, spooled
-from ckptdoctor.look.contents import Part, read_part
+from ckptdoctor.look.contents import Excerpt, read_part
 from ckptdoctor.look.measuring import Measurement, measured
 from ckptdoctor.report.numbers import plural
 
@@ -75,7 +75,7 @@ def command(
     return _told(path, part, lambda: _rendered(part, what, style, color), style)
 
 
-def _read(path: str, root: str | None, text: str) -> Part:
+def _read(path: str, root: str | None, text: str) -> Excerpt:
     if not text:
         return read_part(path, root)
     from ckptdoctor.look.filtered import read_filtered
@@ -83,7 +83,7 @@ def _read(path: str, root: str | None, text: str) -> Part:
     return read_filtered(path, text, root)
 
 
-def _told(path: str, part: Part, render: Callable[[], str], style: str, interrupted: bool = False) -> ExitStatus:
+def _told(path: str, part: Excerpt, render: Callable[[], str], style: str, interrupted: bool = False) -> ExitStatus:
     """Print what is shown. What is missing, or that nothing matches the filter, is said on stderr.
 
     Only JSON says on stdout, too, that nothing matches.
@@ -92,7 +92,7 @@ def _told(path: str, part: Part, render: Callable[[], str], style: str, interrup
     if not missed or style == "json":
         emit(render())
     if part.checkpoint.notes:
-        from ckptdoctor.report.unread import left_out
+        from ckptdoctor.report.contents import left_out
 
         unread = left_out(part.checkpoint, "is not shown", part.root)
         if unread:
@@ -113,16 +113,16 @@ def _told(path: str, part: Part, render: Callable[[], str], style: str, interrup
 def _statistics(found: Measurement, sort: str | None, style: str, color: str) -> str:
     if style == "json":
         from ckptdoctor import __version__
-        from ckptdoctor.report import value_json
+        from ckptdoctor.report import show_json
 
-        return value_json.render(found.values, __version__, found.part.root, _asked(found.part))
+        return show_json.render_values(found.values, __version__, found.part.root, _asked(found.part))
     from ckptdoctor.report.value_numbers import BLOCKS
     from ckptdoctor.report.value_table import table
 
     return f"{_title(found.part)}\n{table(found.values, sort, width(), paint(color), plain=not can_show(BLOCKS))}"
 
 
-def _rendered(part: Part, what: str | None, style: str, color: str) -> str:
+def _rendered(part: Excerpt, what: str | None, style: str, color: str) -> str:
     if style == "json":
         from ckptdoctor import __version__
         from ckptdoctor.report import show_json
@@ -141,11 +141,11 @@ def _rendered(part: Part, what: str | None, style: str, color: str) -> str:
     return f"{_title(part)}\n{tree.tree(part.checkpoint, part.root, part.node, paint(color))}"
 
 
-def _title(part: Part) -> str:
+def _title(part: Excerpt) -> str:
     from ckptdoctor.report.contents import heading
 
     return "\n".join(heading(part.checkpoint, width(), part.asked.tensors if part.asked is not None else None))
 
 
-def _asked(part: Part) -> tuple[str, int] | None:
+def _asked(part: Excerpt) -> tuple[str, int] | None:
     return None if part.asked is None else (part.asked.text, part.asked.tensors)

@@ -11,7 +11,7 @@ from ckptdoctor.cli.console import emit, narrate
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.checks import check
+from ckptdoctor.trainer.checks import require_choices
 from ckptdoctor.trainer.config import (
     DATA,
     DEVICES,
@@ -21,7 +21,7 @@ from ckptdoctor.trainer.config import (
     PROCESSES,
     SAVES,
     STRATEGIES,
-    Config,
+    RunConfig,
 )
 from ckptdoctor.trainer.gpus import select
 from ckptdoctor.trainer.launch.variables import place as find_place
@@ -95,7 +95,7 @@ def command(slurm: bool, devices: bool, gpus: str | None, **asked: Any) -> ExitS
     return ExitStatus.CLEAN
 
 
-def _config(strategy: str, world_size: int | None, device: str, cluster: bool = False, **asked: Any) -> Config:
+def _config(strategy: str, world_size: int | None, device: str, cluster: bool = False, **asked: Any) -> RunConfig:
     """The command line with every default settled; ``cluster``: for machines elsewhere, which have GPUs."""
     if cluster:
         device = "cuda" if device == "auto" else device
@@ -114,7 +114,7 @@ def _config(strategy: str, world_size: int | None, device: str, cluster: bool = 
         "out": os.path.join("runs", f"{asked['network']}-{strategy}"),
     }
     settled: dict[str, Any] = {name: defaults.get(name) if value is None else value for name, value in asked.items()}
-    return Config(
+    return RunConfig(
         strategy=strategy, device=device, world_size=default_world_size if world_size is None else world_size, **settled
     )
 
@@ -131,7 +131,7 @@ def _choose_gpus(choice: str, count: int | None, device: str) -> None:
     chosen = select(choice, count, os.environ)
     from ckptdoctor.trainer import devices
 
-    devices.require(chosen)
+    devices.require_gpus(chosen)
     narrate(chosen.sentence())
 
 
@@ -144,8 +144,8 @@ def _show_devices() -> ExitStatus:
     return ExitStatus.CLEAN
 
 
-def _show_script(config: Config) -> ExitStatus:
-    check(config)
+def _show_script(config: RunConfig) -> ExitStatus:
+    require_choices(config)
     arguments = click.get_current_context().meta[_ARGUMENTS]
     command = ["ckptdoctor", "train", *arguments]
     nodes = nodes_for(config.world_size) if config.strategy in PROCESSES else 1

@@ -125,7 +125,7 @@ def _require_one_each(named: Sequence[tuple[str, Tensor]]) -> None:
 
 
 def _state_dict(node: Node, root: KeyPath) -> KeyPath:
-    """Where below ``node`` the one flat dict of tensors is. Raises RefusedError where that takes a choice."""
+    """The place below ``node`` of the one flat dict of tensors. Raises RefusedError where that takes a choice."""
     tensors = list(tensors_in(node))
     if not tensors:
         raise _nothing(node, root)

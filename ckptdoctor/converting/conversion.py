@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import combinations
 from shlex import join
 from time import perf_counter
 
-from ckptdoctor.checkpoint import ROOT, KeyPath, Tensor, show_path
-from ckptdoctor.checkpoint.roots import find_root
+from ckptdoctor import formats
+from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Role, Tensor, show_path
+from ckptdoctor.checkpoint.roots import beside, find_root
+from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.inputs import Inputs, inputs
 from ckptdoctor.converting.request import DCP, ConvertRequest
+from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.conversion import ConvertReport, Twins
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.same_bytes import digest, is_readable, is_telling, probe
+from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.formats.outputs import SHARDED, TORCH_ZIP
 from ckptdoctor.noun import noun
+from ckptdoctor.prove.reopened import read_back, require_same
+from ckptdoctor.repair.plan import plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.wording import beyond
+from ckptdoctor.writing import Copy, Recipe, Written, publish
 
 # what torch wrote is edited where it stands, so that objects, device tags and checksums stay as they are
 _LOSSLESS = ("torch zip", "torch legacy")
@@ -48,8 +58,6 @@ def _written(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRe
 
         return to_safetensors(request, given, root, sharded=target == SHARDED)
     if len(request.paths) == 1 and given.format in _LOSSLESS and not any(request.names):
-        from ckptdoctor.converting.lossless import lossless
-
         return lossless(request, given, root)
     from ckptdoctor.converting.torch import to_torch
 
@@ -95,7 +103,7 @@ def _twins(
     files: tuple[int, int],
     pairs: dict[tuple[int, int], dict[KeyPath, tuple[KeyPath, bool]]],
 ) -> Twins | None:
-    """What one file has of another, seen from the one of which more is in the other."""
+    """The tensors that one file has of another, seen from the one of which more is in the other."""
     ways = [_seen(given, one, other, pairs.get((one, other), {})) for one, other in (files, files[::-1])]
     whole = next((way for way in ways if way.number and way.number == way.of), None)
     if whole is not None and not request.force:
@@ -105,7 +113,7 @@ def _twins(
 
 
 def _seen(given: Inputs, one: int, other: int, found: dict[KeyPath, tuple[KeyPath, bool]]) -> Twins:
-    """What of a file is in another one: what has the same name in both is one entry anyway, and does not count."""
+    """The part of a file that is in another one; what has the same name in both is one entry anyway, not counted."""
     its = {tensor.path for tensor in given.checkpoints[other].tensors}
     own = [tensor.path for tensor in given.checkpoints[one].tensors if tensor.path not in its]
     telling = [path for path in own if path in found and found[path][1]]
@@ -148,4 +156,69 @@ def _refusal(request: ConvertRequest, whole: Twins) -> RefusedError:
         f"the same weights would be written twice: every tensor of {whole.one} has an equal twin in {whole.other}, "
         f"under another name\n  {names}{more}\n"
         f"  choose: {join(['ckptdoctor', 'convert', whole.other, request.output])}, or --force to write both"
+    )
+
+
+# the rules whose fixes make an archive of a legacy file, and plain tensors of DTensors
+_LEGACY_FORMAT, _DTENSORS = "C105", "X810"
+
+
+def lossless(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
+    """Write the archive: the contents, or those at ``root``, with the device tags and objects that they have."""
+    wrapped = whole_dtensors(given.checkpoints[0]) is not None
+    if given.format == TORCH_ZIP and not root and not wrapped:
+        return _copied(request, given)
+    codes = [*([_LEGACY_FORMAT] if given.format != TORCH_ZIP else []), *([_DTENSORS] if wrapped else [])]
+    selection = Selection(tuple(codes)) if codes else Selection()
+    named = FixRequest(
+        path=request.paths[0], output=request.output, root=request.root, selection=selection, force=request.force
+    )
+    planned = replace(plan(named), converts=None)  # whatever the output is called
+    outcome = repair(planned)
+    if outcome.written is None:
+        raise RefusedError(
+            f"{request.paths[0]}: nothing in it can be rewritten, because torch refuses the file as well; "
+            "ckptdoctor check says why."
+        )
+    return _report(request, given, planned.expected, root, outcome.written)
+
+
+def _copied(request: ConvertRequest, given: Inputs) -> ConvertReport:
+    """The archive is one already: the same bytes under another name."""
+    original = given.checkpoints[0]
+
+    def verify(path: str) -> None:
+        with read_back():
+            require_same(original, formats.open_checkpoint(path))
+
+    size = given.sources[0].size
+    written = publish(
+        Recipe(given.file, (Copy(0, size),)),
+        request.output,
+        force=request.force,
+        verify=verify,
+        identity=given.identity,
+    )
+    return _report(request, given, original, (), written)
+
+
+def _report(
+    request: ConvertRequest, given: Inputs, contents: Checkpoint, root: KeyPath, written: Written
+) -> ConvertReport:
+    models = [each for each in weights_among(contents.state_dicts) if each.role is Role.MODEL]
+    return ConvertReport(
+        sources=request.paths,
+        output=request.output,
+        source_format=given.format,
+        format=TORCH_ZIP,
+        files=((os.path.basename(request.output), written.nbytes),),
+        tensors=len(contents.tensors),
+        nbytes=sum(each.nbytes for each in contents.tensors),
+        identical=len(contents.tensors),
+        remade=0,
+        left_out=tuple(beside(given.tree, root)),
+        root=root,
+        weights=models[0].path if len(models) == 1 else None,
+        replaces_original=request.replaces,
+        seconds=written.seconds,
     )

@@ -18,7 +18,7 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.choosing import doubled, require_torch, restored
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Tally, require_bytes
+from ckptdoctor.converting.proof import CopyTally, require_bytes
 from ckptdoctor.converting.request import DCP, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.formats.compose import dcp
@@ -43,7 +43,7 @@ def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRepo
     made = dcp.layout(node, root, given.file, given.swapped)
     wanted = _wanted(made, given.swapped)
     texts = {key: text for key, text in given.metadata.items() if (key, text) not in (*back, _FORMAT)}
-    tallies: list[Tally] = []
+    tallies: list[CopyTally] = []
     parts = [*_extra(texts, request, given), *_parts(made, request, wanted, tallies)]
     seconds = publish_folder(parts, request.output, force=request.force, identity=given.identity)
     tensors = list(wanted.originals.values())
@@ -72,7 +72,7 @@ def to_dcp(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertRepo
 
 @noun
 class _Wanted:
-    """What reading the folder must give, and by their places in it the tensors whose elements it must hold."""
+    """The result that reading the folder must give, and by their places in it the tensors with their elements."""
 
     contents: Checkpoint
     originals: dict[KeyPath, Tensor]
@@ -80,7 +80,7 @@ class _Wanted:
 
 
 def _left_out(node: Node, apart: Flat) -> list[str]:
-    """What such a folder has no place for, as torch itself leaves it out."""
+    """Contents that such a folder has no place for, as torch itself leaves them out."""
     found = []
     if apart.renamed:
         found.append(f"that keys are no text: {_places(apart.renamed)}")
@@ -124,7 +124,7 @@ def _wanted(made: dcp.Layout, swapped: bool) -> _Wanted:
     return _Wanted(contents, originals, swapped)
 
 
-def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: list[Tally]) -> list[Part]:
+def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: list[CopyTally]) -> list[Part]:
     """Both files; they are proven together once the second is written."""
     files: dict[str, str] = {}
 
@@ -140,13 +140,13 @@ def _parts(made: dcp.Layout, request: ConvertRequest, wanted: _Wanted, tallies: 
     ]
 
 
-def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, copied: CopiedRanges) -> Tally:
-    """How many tensors are ranges of the sources. Raises WriteError for anything unexpected."""
+def _proven(files: Mapping[str, str], output: str, wanted: _Wanted, copied: CopiedRanges) -> CopyTally:
+    """The number of tensors that are ranges of the sources. Raises WriteError for anything unexpected."""
     with read_back(), closing(Overlay(output, files)) as folder:
         written = formats.read(folder, formats.examine(folder))
     require_right(next((note.message for note in written.notes), None))
     require_same(wanted.contents, written)
-    tally = Tally()
+    tally = CopyTally()
     for tensor in written.tensors:
         place = tensor.storage.extent if tensor.storage is not None else None
         tally += require_bytes(wanted.originals[tensor.path], wanted.swapped, place, copied)

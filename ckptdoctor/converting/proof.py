@@ -33,24 +33,24 @@ class Direct:
 
 
 @noun
-class Tally:
-    """How many tensors are ranges of the sources, and how many hold the same elements in another layout."""
+class CopyTally:
+    """The number of tensors that are ranges of the sources, and of those with the same elements in another layout."""
 
     identical: int = 0
     remade: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.identical + other.identical, self.remade + other.remade)
+    def __add__(self, other: CopyTally) -> CopyTally:
+        return CopyTally(self.identical + other.identical, self.remade + other.remade)
 
 
-def require_bytes(tensor: Tensor, swapped: bool, place: Extent | None, copied: CopiedRanges) -> Tally:
+def require_bytes(tensor: Tensor, swapped: bool, place: Extent | None, copied: CopiedRanges) -> CopyTally:
     """Raises WriteError unless the bytes at ``place`` of the output are the elements of ``tensor`` in C order."""
     wanted = segments(tensor, swapped)
     if sum(each.length for each in wanted) != (0 if place is None else place.length):
         raise _wrong(tensor.key)
     found = as_they_lie(tensor, swapped) if any(isinstance(each, Generated) for each in wanted) else None
     made = require_stored(wanted, found, place, copied, tensor.key)
-    return Tally(remade=1) if made else Tally(identical=1)
+    return CopyTally(remade=1) if made else CopyTally(identical=1)
 
 
 def as_they_lie(tensor: Tensor, swapped: bool) -> Direct | None:

@@ -64,7 +64,7 @@ def _renamed(path: str, name: str) -> Iterator[None]:
 
 
 def _examined(outcome: Outcome) -> Outcome:
-    """What check finds in the converted output, in the place of what it found before."""
+    """The findings of check in the converted output, in the place of those it had before."""
     found = check(outcome.plan.output)
     proof = outcome.proof or Proof(0, 0)
     after = NextStep(Loader.OTHER)

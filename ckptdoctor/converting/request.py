@@ -1,4 +1,4 @@
-"""What was asked of a conversion, and which container the output is to be."""
+"""A request for a conversion, and the container that its output is to be."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class ConvertRequest:
 
     @property
     def beside(self) -> str:
-        """Where what the output cannot hold goes."""
+        """The path of the file for what the output cannot hold."""
         return f"{os.path.splitext(self.output)[0]}.extra.json"
 
     @property

@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.converting.choosing import Chosen, chosen, doubled, entries_of, with_owners
 from ckptdoctor.converting.folder import publish_folder
 from ckptdoctor.converting.inputs import Inputs
-from ckptdoctor.converting.proof import Checksums, Tally, require_bytes
+from ckptdoctor.converting.proof import Checksums, CopyTally, require_bytes
 from ckptdoctor.converting.request import DEFAULT_SHARD, ConvertRequest
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import WriteError
@@ -29,7 +29,7 @@ def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharde
     found = chosen(given.tree, root, request.root is not None, request.flatten, given.format)
     entries, tied = with_owners(entries_of(found.named), given.metadata, request.clone)
     files = _files(entries, request, sharded)
-    tallies: list[Tally] = []
+    tallies: list[CopyTally] = []
     with closing(Checksums([each.tensor for each in entries])) as sums:
         parts = [_part(shard, request, given, tied, sums, tallies, sharded) for shard in files]
         if len(files) > 1:
@@ -41,7 +41,7 @@ def to_safetensors(request: ConvertRequest, given: Inputs, root: KeyPath, sharde
             seconds = publish_folder(every, request.output, force=request.force, identity=given.identity)
         else:
             seconds = publish_together(every, force=request.force, identity=given.identity)[0].seconds
-    tally = sum(tallies, Tally())
+    tally = sum(tallies, CopyTally())
     return ConvertReport(
         sources=request.paths,
         output=request.output,
@@ -77,7 +77,7 @@ def _part(
     given: Inputs,
     tied: Sequence[tuple[str, str]],
     sums: Checksums,
-    tallies: list[Tally],
+    tallies: list[CopyTally],
     sharded: bool,
 ) -> Part:
     """One file of tensors, which is proven once it is written."""
@@ -92,7 +92,7 @@ def _part(
 
 
 def _extra(found: Chosen, request: ConvertRequest, given: Inputs, sharded: bool) -> list[Part]:
-    """What are no tensors, as a file of its own; none where there is nothing."""
+    """Contents that are not tensors, as a file of their own; none where there is nothing."""
     if found.rest is None:
         return []
     names = {tensor.path: name for name, tensor in found.named}
@@ -106,14 +106,14 @@ def _metadata(own: Mapping[str, str], tied: Sequence[tuple[str, str]], names: se
     return {**_FORMAT, **own, **{alias: owner for alias, owner in tied if owner in names}}
 
 
-def _proven(path: str, entries: Sequence[Entry], recipe: Recipe, swapped: bool) -> Tally:
+def _proven(path: str, entries: Sequence[Entry], recipe: Recipe, swapped: bool) -> CopyTally:
     with read_back():
         written = formats.open_checkpoint(path)
     found = {tensor.key: tensor for tensor in written.tensors}
     if found.keys() != {each.name for each in entries} or len(written.tensors) != len(entries):
         require_right("it holds other names")
     copied = CopiedRanges(recipe)
-    tally = Tally()
+    tally = CopyTally()
     for each in entries:
         got = found[each.name]
         if got.dtype.safetensors != safetensors.code_of(each.tensor) or got.shape != safetensors.shape_of(each.tensor):

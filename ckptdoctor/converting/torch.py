@@ -78,7 +78,7 @@ def _extra(texts: dict[str, str], request: ConvertRequest, given: Inputs) -> Seq
 
 
 def _expected(node: Node, storages: Storages, given: Inputs) -> Checkpoint:
-    """What the output must hold: the contents with every tensor on the storage that it is to get."""
+    """The contents that the output must hold: every tensor on the storage that it is to get."""
 
     made: dict[str, Storage] = {}
 
@@ -102,7 +102,7 @@ def _expected(node: Node, storages: Storages, given: Inputs) -> Checkpoint:
 
 
 def _proven(path: str, expected: Checkpoint, storages: Storages, recipe: Recipe) -> int:
-    """How many tensors lie on storages that are no ranges of the sources. Raises WriteError for anything unexpected."""
+    """The number of tensors on storages that are not ranges of the sources. Raises WriteError for anything else."""
     with read_back():
         written = formats.open_checkpoint(path)
     require_same(expected, written)

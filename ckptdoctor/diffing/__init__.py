@@ -1,1 +1,1 @@
-"""What is different between two checkpoints: headers, contents beside the tensors, values."""
+"""Two checkpoints differ in headers, in contents next to the tensors, and in values."""

@@ -18,8 +18,8 @@ from ckptdoctor.diagnose.events import Event
 from ckptdoctor.diagnose.watching import Going, told, watched
 from ckptdoctor.differences import Difference, Pair, Section, Side, Single
 from ckptdoctor.diffing.others import other_differences
+from ckptdoctor.diffing.pairing import Counterparts, pair_up
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.diffing.sections import Counterparts, counterparts
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.diffing.ties import ties
 from ckptdoctor.facts.alignment import Comparison, compare
@@ -35,11 +35,11 @@ class Measure(Protocol):
     def __call__(
         self, found: Difference, a: Source, b: Source, going: Going, step: Step | None = None, /
     ) -> Difference:
-        """What the headers tell, with what the values do; ``a`` and ``b`` are where the bytes of both are."""
+        """The difference of headers and values; ``a`` and ``b`` are where the bytes of both are."""
 
 
 def diff(request: DiffRequest, measure: Measure | None = None, watch: Watch | None = None) -> Difference:
-    """How two checkpoints differ: by their headers, and by their values where ``measure`` compares those.
+    """Compare two checkpoints by their headers, and by their values where ``measure`` compares those.
 
     ``watch`` is told how far that is, and Ctrl-C ends it at once, with what is known by then. Raises UsageError when
     there is no such root, and what ``formats.open_checkpoint`` does.
@@ -59,14 +59,14 @@ def diff(request: DiffRequest, measure: Measure | None = None, watch: Watch | No
 def _measured(found: Difference, a: Source, b: Source, measure: Measure, watch: Watch | None) -> Difference:
     if watch is None:
         return replace(measure(found, a, b, lambda done: True), compared=True)
-    from ckptdoctor.values.differences import total_bytes
+    from ckptdoctor.values.differences import bytes_to_compare
 
     known = [found]
 
     def work(going: Going) -> Difference:
         return measure(found, a, b, going, lambda sofar, new: known.append(sofar))
 
-    steps = watched(work, "values", total_bytes(found))
+    steps = watched(work, "values", bytes_to_compare(found))
     with closing(steps):
         state = told(steps, watch)
     if state.result is not None and state.complete:
@@ -80,8 +80,8 @@ def _side(path: str, checkpoint: Checkpoint, root: str | None) -> Side:
 
 @collector_paused()
 def held_against(a: Side, b: Side) -> Difference:
-    """How two checkpoints differ by their headers."""
-    matched = counterparts(a, b)
+    """Compare two checkpoints by their headers."""
+    matched = pair_up(a, b)
     here, there = _Names(a, matched, 0), _Names(b, matched, 1)
     mine, its = here.tensors(), there.tensors()
     renamings = list(_renamings(a, b, matched, mine, its))
@@ -199,7 +199,7 @@ class _Names:
 
 
 def _notes(a: Side, b: Side) -> Iterator[str]:
-    """What of either file was not looked at."""
+    """The parts of either file that were not looked at."""
     for name, side in (("A", a), ("B", b)):
         for note in side.checkpoint.notes:
             if note.kind is NoteKind.NOT_EXAMINED:

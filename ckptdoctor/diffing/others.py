@@ -1,4 +1,4 @@
-"""What differs beside the tensors: epochs, learning rates, arguments, versions of modules."""
+"""Differences next to the tensors: epochs, learning rates, arguments, versions of modules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ckptdoctor.checkpoint import (
     show_path,
 )
 from ckptdoctor.differences import ABSENT, Absent, Other, Side
-from ckptdoctor.diffing.sections import Counterparts
+from ckptdoctor.diffing.pairing import Counterparts
 
 _VERSIONS = Special("._metadata")  # what a state dict keeps of its modules, which no other container has room for
 _Held = Union[Node, Absent]
@@ -54,7 +54,7 @@ def _start(side: Side, places: _Places) -> Node:
 def _below(
     one: _Held, other: _Held, path_a: KeyPath, path_b: KeyPath, places: tuple[_Places, _Places], renamed: bool
 ) -> Iterator[Other]:
-    """What differs at and below two places, state dicts with counterparts further down aside; without recursion."""
+    """Differences at and below two places, state dicts with counterparts further down aside; without recursion."""
     stack: list[tuple[_Held, _Held, KeyPath, KeyPath]] = [(one, other, path_a, path_b)]
     begun = False
     while stack:

@@ -1,4 +1,4 @@
-"""What is to be compared, and how."""
+"""A request for a comparison: the two checkpoints, and how they are compared."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _STATISTICS = BUFFERS - {"inv_freq"}
 
 
 def summary(found: Difference) -> str:
-    """What differs, the most telling thing first; values are spoken of only where they were compared."""
+    """The difference in a sentence, the most telling thing first; values only where they were compared."""
     weights = [pair for pair in found.pairs if pair.weights] or list(found.pairs)
     said = _weights(found, weights)
     beside = list(_beside(found, weights))
@@ -40,7 +40,7 @@ def summary(found: Difference) -> str:
 
 
 def _weights(found: Difference, weights: Sequence[Pair]) -> str:
-    """What became of the tensors that both have, first of all the weights."""
+    """The fate of the tensors that both have, first of all the weights."""
     if not weights:
         return "" if found.removed or found.added else "no tensors in either"
     if found.compared:
@@ -75,7 +75,7 @@ def _told(found: Difference, weights: Sequence[Pair]) -> str:
 
 
 def _same(weights: Sequence[Pair], ways: Sequence[str]) -> str:
-    """Where no value changed."""
+    """The sentence where no value changed."""
     verdicts = {pair.values.verdict for pair in weights if pair.values is not None}
     close = Verdict.CLOSE in verdicts
     if not ways:
@@ -85,7 +85,7 @@ def _same(weights: Sequence[Pair], ways: Sequence[str]) -> str:
 
 
 def _shape_of_change(found: Difference, weights: Sequence[Pair], changed: Sequence[Pair]) -> str:
-    """Which part changed: the head, the statistics, whole modules, everything; and whether by a low rank."""
+    """The part that changed: the head, the statistics, whole modules, everything; and whether by a low rank."""
     names = [pair.name for pair in changed]
     rest = "the rest is bit-equal" if _exact(weights, changed) else "the rest is the same"
     if len(changed) < len(weights):
@@ -111,7 +111,7 @@ def _is_of_the_head(name: str) -> bool:
 
 
 def _how_far(changed: Sequence[Pair]) -> str:
-    """How far apart all of them are, where that could be measured."""
+    """The distance of all of them, where that could be measured."""
     measured = [pair.values.numbers for pair in changed if pair.values is not None and pair.values.numbers is not None]
     if len(measured) < len(changed):
         return ""
@@ -167,7 +167,7 @@ def _ways(found: Difference, weights: Sequence[Pair]) -> list[str]:
 
 
 def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
-    """What else there is, in a few words each."""
+    """The other differences, in a few words each."""
     for side, singles in (("A", found.removed), ("B", found.added)):
         if singles:
             tied = {name for tie in found.ties if tie.side == side.lower() for name in tie.missing}
@@ -188,7 +188,7 @@ def _beside(found: Difference, weights: Sequence[Pair]) -> Iterator[str]:
 
 
 def _lost(singles: Sequence[Single], side: str) -> str:
-    """How many of them the other should have, in files that were not read."""
+    """The number of those that the other should have, in files that were not read."""
     lost = sum([each.lost for each in singles])
     if not lost:
         return ""
@@ -228,7 +228,7 @@ def _whole(every: set[str], changed: set[str]) -> list[str] | None:
 
 
 def _counts(names: set[str]) -> dict[str, int]:
-    """How many of the names lie in each module."""
+    """The number of names in each module."""
     counts: dict[str, int] = {}
     for name in names:
         tokens = name.split(".")

@@ -1,4 +1,4 @@
-"""Which tensors share their memory on one side and not on the other."""
+"""Tensors that share their memory on one side and not on the other."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ckptdoctor.facts.views import view_of
 # what makes tensors out of files that hold each under its own name alone
 _WITHOUT_TIES = ("safetensors", "torch.distributed.checkpoint", "numpy.")
 
-Place = tuple[str, int, int]
+StoragePlace = tuple[str, int, int]
 
 
 @collector_paused()
@@ -26,10 +26,10 @@ def ties(pairs: Sequence[Pair], removed: Sequence[Single], added: Sequence[Singl
     )
 
 
-def _shared(tensors: Sequence[Tensor]) -> set[Place]:
+def _shared(tensors: Sequence[Tensor]) -> set[StoragePlace]:
     """The places where several tensors begin: in nearly every file there are few."""
-    seen: set[Place] = set()
-    twice: set[Place] = set()
+    seen: set[StoragePlace] = set()
+    twice: set[StoragePlace] = set()
     for tensor in tensors:
         place = _place(tensor)
         if place is not None:
@@ -37,8 +37,8 @@ def _shared(tensors: Sequence[Tensor]) -> set[Place]:
     return twice
 
 
-def _place(tensor: Tensor) -> Place | None:
-    """Where its first element lies; None where that cannot be a tie."""
+def _place(tensor: Tensor) -> StoragePlace | None:
+    """The place of its first element; None where that cannot be a tie."""
     storage = tensor.storage
     if storage is None or storage.extent is None or not tensor.numel:
         return None
@@ -46,7 +46,7 @@ def _place(tensor: Tensor) -> Place | None:
 
 
 def _ties(
-    side: str, both: Sequence[tuple[str, Tensor, Tensor]], alone: Sequence[Single], shared: set[Place]
+    side: str, both: Sequence[tuple[str, Tensor, Tensor]], alone: Sequence[Single], shared: set[StoragePlace]
 ) -> Iterator[Tie]:
     """The tensors that are one on this side, of which the other makes several, or lacks some."""
     groups: dict[Hashable, list[tuple[str, Tensor]]] = {}

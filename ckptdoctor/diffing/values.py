@@ -26,11 +26,11 @@ def compare_values_of(found: Difference, request: DiffRequest, step: Step, going
     when a file is not the one whose headers were read.
     """
     from ckptdoctor.errors import StoppedError
-    from ckptdoctor.values.differences import compare_values, total_bytes
+    from ckptdoctor.values.differences import bytes_to_compare, compare_values
 
     start = perf_counter()
     left = replace(found, pairs=tuple([pair for pair in found.pairs if pair.values is None]))
-    total = total_bytes(left)
+    total = bytes_to_compare(left)
     with formats.opened(request.a) as (one, first), formats.opened(request.b) as (other, second):
         for side, container in ((found.a, first), (found.b, second)):
             _require_the_same(side, container)

@@ -46,12 +46,12 @@ def integrity_of(checkpoint: Checkpoint, source: Source) -> Generator[Progress, 
 
 def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Reading]:
     """The parts of an examination of which nothing was read."""
-    from ckptdoctor.values.examine import total_bytes
+    from ckptdoctor.values.examine import bytes_to_read
 
     stored = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
     yield Reading("checksums", 0, stored, complete=False)
     if _readers(rules):
-        yield Reading("values", 0, total_bytes(checkpoint), complete=False)
+        yield Reading("values", 0, bytes_to_read(checkpoint), complete=False)
 
 
 def _readers(rules: Iterable[Rule]) -> set[str]:
@@ -64,7 +64,7 @@ def values_of(
     checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]
 ) -> Generator[Progress, None, Watched[Values]]:
     """What the values are, as far as one of the rules asks for it and torch is there: see ``unread``."""
-    from ckptdoctor.values.examine import examine_values, total_bytes
+    from ckptdoctor.values.examine import bytes_to_read, examine_values
 
     readers = _readers(rules)
     if not readers:
@@ -74,7 +74,7 @@ def values_of(
     def work(going: Going) -> Values:
         return examine_values(checkpoint, source, going, only_finite=few)
 
-    return (yield from watched(work, "values", total_bytes(checkpoint)))
+    return (yield from watched(work, "values", bytes_to_read(checkpoint)))
 
 
 @noun
@@ -98,7 +98,7 @@ class Passed:
 
     def values_of(self, checkpoint: Checkpoint, source: Source) -> Watched[Values]:
         """As ``values_of`` of the file; what it ends too early for is looked for once more, to be told why not."""
-        from ckptdoctor.values.examine import examine_values, total_bytes
+        from ckptdoctor.values.examine import bytes_to_read, examine_values
 
         if self.values is None:
             return Watched()
@@ -113,7 +113,7 @@ class Passed:
             tensors={path: self.values.tensors[path] for path in order if path in self.values.tensors},
             skipped=tuple([found[path] for path in order if path in found]),
         )
-        total = total_bytes(checkpoint)
+        total = bytes_to_read(checkpoint)
         return Watched(Reading("values", min(values.read, total), total, values.complete), values)
 
 

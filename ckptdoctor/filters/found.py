@@ -1,4 +1,4 @@
-"""Which tensors findings speak of: what ``finding:N401`` asks."""
+"""The tensors that findings name: ``finding:N401`` asks for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ckptdoctor.findings import Finding
 from ckptdoctor.noun import noun
 
 
-class Found(Protocol):
+class FoundRows(Protocol):
     """The findings about the tensors of a table."""
 
     def rows_of(self, wanted: str) -> set[int]:

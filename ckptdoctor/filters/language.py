@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
+from fnmatch import translate
 from operator import eq, ge, gt, le, lt
 
+from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.errors import UsageError
-from ckptdoctor.filters import sieves
-from ckptdoctor.filters.found import Found
-from ckptdoctor.filters.sieves import Sieve
+from ckptdoctor.filters.found import FoundRows
 from ckptdoctor.filters.table import Rows, Table, as_rows
 from ckptdoctor.noun import noun
 
@@ -57,7 +57,7 @@ class Query:
         """Whether a word asks what was found, so that nobody can answer who has not examined the file."""
         return any(term.finding for term in self.terms)
 
-    def rows(self, table: Table, found: Found) -> Rows | None:
+    def rows(self, table: Table, found: FoundRows) -> Rows | None:
         """The rows for which all words hold; None where nothing was asked."""
         if not self.terms:
             return None
@@ -72,7 +72,7 @@ class Query:
 
 
 def parse(text: str) -> Query:
-    """What a filter asks for. Raises UsageError with a sentence for a word that makes no sense."""
+    """Understand a filter. Raises UsageError with a sentence for a word that makes no sense."""
     return Query(tuple(_terms(text)))
 
 
@@ -96,7 +96,7 @@ def _asked(word: str) -> tuple[str, str]:
 def _sieve(word: str) -> tuple[Sieve, int]:
     plain = word.replace('"', "")
     if word.startswith('"'):
-        return sieves.named(plain), 2
+        return named(plain), 2
     size = _SIZE.fullmatch(plain)
     if size is not None:
         return _sized(size[1], size[2], size[3]), 1
@@ -107,8 +107,8 @@ def _sieve(word: str) -> tuple[Sieve, int]:
         return _field(field, value), 0
     _require_field(plain)
     if any(char in plain for char in "*?["):
-        return sieves.like(plain), 3
-    return sieves.named(plain), 2
+        return like(plain), 3
+    return named(plain), 2
 
 
 def _require_field(word: str) -> None:
@@ -123,16 +123,16 @@ def _field(field: str, value: str) -> Sieve:
     if not value:
         raise UsageError(f"{field}: needs something behind it, such as {_EXAMPLES[field]}.")
     if field == "dtype":
-        return sieves.of_dtype(frozenset(map(_dtype, filter(None, value.split(",")))))
+        return of_dtype(frozenset(map(_dtype, filter(None, value.split(",")))))
     if field == "shape":
-        return sieves.shaped(value)
+        return shaped(value)
     if field == "device":
-        return sieves.on_device(value.lower())
+        return on_device(value.lower())
     if field == "finding":
-        return sieves.found_by(value)
-    if value.lower() not in sieves.STATES:
-        raise UsageError(f"is:{value} is not known: there are {', '.join(f'is:{state}' for state in sieves.STATES)}.")
-    return sieves.in_state(value.lower())
+        return found_by(value)
+    if value.lower() not in STATES:
+        raise UsageError(f"is:{value} is not known: there are {', '.join(f'is:{state}' for state in STATES)}.")
+    return in_state(value.lower())
 
 
 def _dtype(text: str) -> str:
@@ -152,4 +152,102 @@ def _sized(sign: str, number: str, unit: str) -> Sieve:
     if not of_bytes and unit not in _ELEMENTS:
         raise UsageError(f"“{unit}” is no unit: kB, MB, GB for bytes; k, M, B for elements.")
     limit = float(number) * (_BYTES[unit.lower()] if of_bytes else _ELEMENTS[unit])
-    return sieves.sized(_COMPARED[sign], limit, of_bytes=of_bytes)
+    return sized(_COMPARED[sign], limit, of_bytes=of_bytes)
+
+
+Sieve = Callable[[Table, FoundRows, Rows], "list[int]"]
+
+_STATES: dict[str, Callable[[Table, int], bool]] = {
+    "tied": lambda table, row: bool(table.tied_to(row)),
+    "parameter": lambda table, row: table.tensors[row].is_parameter,
+    "empty": lambda table, row: table.elements[row] == 0,
+    "meta": lambda table, row: table.tensors[row].device == "meta",
+}
+STATES = tuple(_STATES)
+
+
+def named(text: str) -> Sieve:
+    """Names that have this in them, whatever the case."""
+    needle = text.lower()
+
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
+        names = table.folded
+        if len(rows) == len(names):
+            return [row for row, name in enumerate(names) if needle in name]
+        return [row for row in rows if needle in names[row]]
+
+    return keeps
+
+
+def like(glob: str) -> Sieve:
+    """Names like a pattern: the whole of what is shown, or the key in its state dict."""
+    match = re.compile(translate(glob.lower())).match
+
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
+        names = table.folded
+        return [row for row in rows if match(names[row]) or match(names[row].rpartition("/")[2])]
+
+    return keeps
+
+
+def sized(compare: Callable[[int, float], bool], limit: float, *, of_bytes: bool) -> Sieve:
+    """As many bytes, or elements, as the comparison with a limit says."""
+
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
+        sizes = table.nbytes if of_bytes else table.elements
+        return [row for row in rows if compare(sizes[row], limit)]
+
+    return keeps
+
+
+def of_dtype(names: frozenset[str]) -> Sieve:
+    """One of these dtypes."""
+    return _of_kind(lambda kind: kind[0] in names)
+
+
+def on_device(begin: str) -> Sieve:
+    """Device tags that begin so, in lower case."""
+    return _of_kind(lambda kind: kind[1].lower().startswith(begin))
+
+
+def _of_kind(wanted: Callable[[tuple[str, str]], bool]) -> Sieve:
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
+        kinds = {number for number, kind in enumerate(table.kind_names) if wanted(kind)}
+        return [row for row in rows if table.kinds[row] in kinds]
+
+    return keeps
+
+
+def shaped(pattern: str) -> Sieve:
+    """Dimensions like a pattern, joined by x."""
+    text = pattern.strip("[]()").replace(" ", "").replace(",", "x").lower()
+    match = re.compile(translate("" if text == "scalar" else text)).match
+
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
+        known: dict[tuple[int, ...], bool] = {}
+        return [row for row in rows if _fits(table.tensors[row], match, known)]
+
+    return keeps
+
+
+def _fits(tensor: Tensor, match: Callable[[str], object], known: dict[tuple[int, ...], bool]) -> bool:
+    shape = tensor.shape
+    if shape not in known:
+        known[shape] = match("x".join(map(str, shape))) is not None
+    return known[shape]
+
+
+def in_state(state: str) -> Sieve:
+    """Tensors of which one of ``STATES`` is true."""
+    holds = _STATES[state]
+    return lambda table, found, rows: [row for row in rows if holds(table, row)]
+
+
+def found_by(wanted: str) -> Sieve:
+    """Tensors that findings of a code, a name or a severity name."""
+
+    def keeps(table: Table, found: FoundRows, rows: Rows) -> list[int]:
+        kept = found.rows_of(wanted)
+        return [row for row in rows if row in kept]
+
+    return keeps

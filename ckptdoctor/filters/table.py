@@ -24,7 +24,7 @@ _BLOCK = 4_096  # rows that are dealt with in one step, so that the screen has i
 
 @noun
 class Figures:
-    """What a set of tensors comes to; tensors that are the same view of the same storage count once."""
+    """The totals of a set of tensors; tensors that are the same view of the same storage count once."""
 
     tensors: int
     elements: int
@@ -117,7 +117,7 @@ class Table:
         return {rows[0]: rows for rows in self.twins}
 
     def figures(self, rows: Rows) -> Figures:
-        """How many tensors, elements and bytes these rows are."""
+        """The number of tensors, elements and bytes of these rows."""
         elements = sum(_taken(self.elements, rows))
         nbytes = sum(_taken(self.nbytes, rows))
         for row in self._counted_twice(rows):
@@ -159,7 +159,7 @@ def of(checkpoint: Checkpoint) -> Table:
 
 
 class _Once(dict[K, V]):
-    """What a function gives, worked out once for each different argument."""
+    """The results of a function, worked out once for each different argument."""
 
     def __init__(self, work: Callable[[K], V]) -> None:
         super().__init__()

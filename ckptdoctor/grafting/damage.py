@@ -87,12 +87,12 @@ def _trouble(storage: Storage, damage: Damage | None) -> str:
 
 
 def _values(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, Values]:
-    from ckptdoctor.values.examine import examine_values, total_bytes
+    from ckptdoctor.values.examine import bytes_to_read, examine_values
 
     def work(going: Going) -> Values:
         return examine_values(checkpoint, source, going, only_finite=True)
 
-    return result_of((yield from watched(work, "values", total_bytes(checkpoint))))
+    return result_of((yield from watched(work, "values", bytes_to_read(checkpoint))))
 
 
 def _of_values(values: Values) -> Iterator[tuple[KeyPath, str]]:

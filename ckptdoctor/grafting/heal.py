@@ -34,7 +34,7 @@ from ckptdoctor.grafting.recipe import Healed, recipe_of
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import require_local
-from ckptdoctor.values.alike import alike
+from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.wording import and_so_on, first_few, listed, plural
 from ckptdoctor.writing.target import resolve
 
@@ -191,7 +191,7 @@ def _without_doubts(
 def _compared(pairs: Sequence[Pair], mine: _Opened, its: _Opened) -> Generator[Progress, None, list[bool | None]]:
     def work(going: Going) -> list[bool | None]:
         opened = (mine.checkpoint, mine.source), (its.checkpoint, its.source)
-        return alike([(pair.a, pair.b) for pair in pairs], *opened, going)
+        return same_bytes([(pair.a, pair.b) for pair in pairs], *opened, going)
 
     return (yield from watched_work(work, "both copies", sum([pair.a.nbytes + pair.b.nbytes for pair in pairs])))
 

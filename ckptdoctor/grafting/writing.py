@@ -12,7 +12,7 @@ from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.grafting.recipe import Healed
 from ckptdoctor.prove.reopened import read_back, require_right
 from ckptdoctor.prove.same_contents import first_difference
-from ckptdoctor.values.alike import alike
+from ckptdoctor.values.diff_bytes import same_bytes
 from ckptdoctor.writing import Recipe, publish
 
 Opened = tuple[Checkpoint, Source]
@@ -63,5 +63,5 @@ def _wrong(
     ):
         return "a checksum does not fit"
     tensors = {tensor.path: tensor for tensor in written[0].tensors}
-    same = alike([(tensors[one.path], other) for one, other in donors], written, its)
+    same = same_bytes([(tensors[one.path], other) for one, other in donors], written, its)
     return None if all(each is not False for each in same) else "a tensor is not that of the other copy"

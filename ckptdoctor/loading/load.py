@@ -78,7 +78,7 @@ def load_contents(checkpoint: Checkpoint, source: Source) -> Any:
 
 
 def _unread(checkpoint: Checkpoint) -> list[str]:
-    """What is said of the files that were not read, as one fault."""
+    """The files that were not read, as one fault."""
     unread = unread_files(checkpoint)
     return [told_of(checkpoint, unread)] if unread else []
 
@@ -138,7 +138,7 @@ class _Builder:
             return self._fault(error, node.subclass or node.rebuild, state)
 
     def _fault(self, error: DamagedError, kind: str, state: dict[str, Any]) -> Inert:
-        """What stands for something damaged, where that is wanted."""
+        """The stand-in for something damaged, where that is wanted."""
         if self._strict:
             raise error
         self.damaged.append(error.message)

@@ -1,4 +1,4 @@
-"""What a reader noticed that keeps contents from being what was saved, or what the format's own library gives."""
+"""Notes of a reader that keep contents from being what was saved, or what the format's own library gives."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What is shown of a checkpoint: its contents, a part of them, and values in numbers."""
+"""A checkpoint is shown by its contents, an excerpt of them, and values in numbers."""

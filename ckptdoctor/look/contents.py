@@ -12,7 +12,7 @@ from ckptdoctor.noun import noun
 
 
 @noun
-class Asked:
+class FilterAsked:
     """A filter as it was written, and of how many tensors it was asked."""
 
     text: str
@@ -20,7 +20,7 @@ class Asked:
 
 
 @noun
-class Part:
+class Excerpt:
     """``node``, which lies at ``root``. ``checkpoint`` keeps only the tensors and storages that are in it.
 
     ``asked`` is the filter that kept no more than these; None: there was none.
@@ -29,10 +29,10 @@ class Part:
     checkpoint: Checkpoint
     root: KeyPath
     node: Node
-    asked: Asked | None = None
+    asked: FilterAsked | None = None
 
 
-def read_part(path: str, root: str | None = None) -> Part:
+def read_part(path: str, root: str | None = None) -> Excerpt:
     """The contents of the file at ``path`` below ``root`` (None: all).
 
     Raises what ``formats.open_checkpoint`` does, and UsageError when there is no such root.
@@ -40,12 +40,12 @@ def read_part(path: str, root: str | None = None) -> Part:
     return part_of(formats.open_checkpoint(path, headers=True), root)
 
 
-def part_of(checkpoint: Checkpoint, root: str | None) -> Part:
-    """What lies below ``root`` (None: all). Raises UsageError when there is no such root."""
+def part_of(checkpoint: Checkpoint, root: str | None) -> Excerpt:
+    """The excerpt below ``root`` (None: all). Raises UsageError when there is no such root."""
     if root is None:
-        return Part(checkpoint, (), checkpoint.tree)
+        return Excerpt(checkpoint, (), checkpoint.tree)
     place = find_root(checkpoint.tree, root)
-    return Part(_below(checkpoint, place), place, at(checkpoint.tree, place))
+    return Excerpt(_below(checkpoint, place), place, at(checkpoint.tree, place))
 
 
 def _below(checkpoint: Checkpoint, root: KeyPath) -> Checkpoint:

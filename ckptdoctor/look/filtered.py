@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict
+from ckptdoctor.checkpoint import (
+    Checkpoint,
+    KeyPath,
+    Mapping,
+    Node,
+    Opaque,
+    Part,
+    Sequence,
+    StateDict,
+    Tensor,
+    children,
+)
 from ckptdoctor.filters.found import Findings
 from ckptdoctor.filters.language import Query, parse
 from ckptdoctor.filters.table import Table
 from ckptdoctor.findings import FileReport, Finding
-from ckptdoctor.look.contents import Asked, Part, part_of, viewed
-from ckptdoctor.look.pruning import pruned
+from ckptdoctor.look.contents import Excerpt, FilterAsked, part_of, viewed
 
 
-def read_filtered(path: str, text: str, root: str | None = None) -> Part:
-    """What a filter keeps of the file at ``path`` below ``root`` (None: all).
+def read_filtered(path: str, text: str, root: str | None = None) -> Excerpt:
+    """The excerpt that a filter keeps of the file at ``path`` below ``root`` (None: all).
 
     The file is examined only where the filter asks for findings. Raises what ``formats.open_checkpoint`` does, and
     UsageError for a filter that makes no sense, or when there is no such root.
@@ -31,8 +41,8 @@ def read_filtered(path: str, text: str, root: str | None = None) -> Part:
     return _sifted(part_of(checkpoint, root), checkpoint, query, text, found)
 
 
-def filtered(part: Part, checkpoint: Checkpoint, text: str, path: str) -> Part:
-    """What a filter keeps of a part of the checkpoint at ``path``; the file is examined as by ``read_filtered``."""
+def filtered(part: Excerpt, checkpoint: Checkpoint, text: str, path: str) -> Excerpt:
+    """The excerpt that a filter keeps of a part of the checkpoint at ``path``; examined as by ``read_filtered``."""
     query = parse(text)
     found = _examined(path).findings if query.asks_findings else ()
     return _sifted(part, checkpoint, query, text, found)
@@ -44,14 +54,14 @@ def _examined(path: str) -> FileReport:
     return check(path)
 
 
-def _sifted(part: Part, checkpoint: Checkpoint, query: Query, text: str, found: tuple[Finding, ...]) -> Part:
+def _sifted(part: Excerpt, checkpoint: Checkpoint, query: Query, text: str, found: tuple[Finding, ...]) -> Excerpt:
     """All tensors of the checkpoint are asked, as in the browser: one may be tied to another outside of the part."""
     table = Table(checkpoint.tensors)
     rows = query.rows(table, Findings(table, found))
     return part if rows is None else _only(part, {checkpoint.tensors[row].path for row in rows}, text)
 
 
-def _only(part: Part, paths: set[KeyPath], text: str) -> Part:
+def _only(part: Excerpt, paths: set[KeyPath], text: str) -> Excerpt:
     before = part.checkpoint
     tensors = tuple([each for each in before.tensors if each.path in paths])
     checkpoint = replace(
@@ -61,7 +71,7 @@ def _only(part: Part, paths: set[KeyPath], text: str) -> Part:
         state_dicts=tuple(_with_tensors(before.state_dicts, paths)),
         metadata=None,
     )
-    return Part(checkpoint, part.root, pruned(part.node, paths), Asked(text, len(before.tensors)))
+    return Excerpt(checkpoint, part.root, pruned(part.node, paths), FilterAsked(text, len(before.tensors)))
 
 
 def _with_tensors(state_dicts: Iterable[StateDict], paths: set[KeyPath]) -> Iterable[StateDict]:
@@ -69,3 +79,45 @@ def _with_tensors(state_dicts: Iterable[StateDict], paths: set[KeyPath]) -> Iter
         tensors = tuple([tensor for tensor in each.tensors if tensor.path in paths])
         if tensors:
             yield replace(each, tensors=tensors, others=(), metadata=None)
+
+
+_Below = list[tuple[Part, Node]]  # what is left below a level, last first
+
+
+def pruned(node: Node, paths: Set[KeyPath]) -> Node:
+    """``node`` with only the tensors at the ``paths``, and the levels on the way; where there are none, an empty dict.
+
+    Every step stays as it was, so that a list in which something is left out becomes a mapping of its indices. However
+    deep it is, there is no recursion.
+    """
+    nodes, above = _levels(node, paths)
+    below: list[_Below] = [[] for _ in nodes]
+    for number in range(len(nodes) - 1, 0, -1):  # what is below a level comes behind it
+        if below[number] or isinstance(nodes[number], Tensor):
+            parent, part = above[number]
+            below[parent].append((part, _with(nodes[number], below[number])))
+    kept = below[0] or (isinstance(node, Tensor) and node.path in paths)
+    return _with(node, below[0]) if kept else Mapping("dict", ())
+
+
+def _levels(node: Node, paths: Set[KeyPath]) -> tuple[list[Node], list[tuple[int, Part]]]:
+    """Levels and wanted tensors, parents before children; and the number of the parent, and the step, of each."""
+    nodes: list[Node] = [node]
+    above: list[tuple[int, Part]] = [(0, "")]
+    for number, level in enumerate(nodes):  # which grows meanwhile
+        for part, child in children(level):
+            if child.path in paths if isinstance(child, Tensor) else isinstance(child, Mapping | Sequence | Opaque):
+                nodes.append(child)
+                above.append((number, part))
+    return nodes, above
+
+
+def _with(node: Node, below: _Below) -> Node:
+    """The level with other contents, each under the step that led to it before; a tensor as it is."""
+    entries = tuple(reversed(below))
+    if isinstance(node, Mapping):
+        return Mapping(node.kind, entries)
+    if isinstance(node, Sequence):
+        whole = len(entries) == len(node.items)
+        return Sequence(node.kind, tuple([child for _, child in entries])) if whole else Mapping(node.kind, entries)
+    return Opaque(node.class_name, state=Mapping("dict", entries)) if isinstance(node, Opaque) else node

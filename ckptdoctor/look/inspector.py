@@ -18,9 +18,9 @@ from ckptdoctor.facts.looks import Extreme, Extremes, Look, Number, Picture, Ref
 from ckptdoctor.facts.values import TensorValues
 
 if TYPE_CHECKING:
-    from ckptdoctor.values.boxes import Boxes
+    from ckptdoctor.values.regions import Boxes
 
-__all__ = ["Extreme", "Extremes", "Look", "Number", "Peek", "Picture", "Refused", "TensorValues", "Window"]
+__all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Refused", "TensorValues", "Window"]
 
 _KEPT = 64  # looks that are remembered
 
@@ -28,7 +28,7 @@ Going = Callable[[], bool]
 Seen = TypeVar("Seen")
 
 
-class Peek:
+class Inspector:
     """Looks into the tensors of a checkpoint that has been read; threads may share it.
 
     The file is opened with the first look and stays open. What cannot be looked at is ``Refused``; where ``going``
@@ -52,7 +52,7 @@ class Peek:
         """The values of a box: of each dimension some neighbouring indexes."""
 
         def work(boxes: Boxes, distant: bool) -> Window:
-            from ckptdoctor.values.look import window
+            from ckptdoctor.values.preview import window
 
             return window(tensor, box, boxes)
 
@@ -62,7 +62,7 @@ class Peek:
         """Statistics, histograms and extremes; of a large tensor, of a sample of it."""
 
         def work(boxes: Boxes, distant: bool) -> Look:
-            from ckptdoctor.values.look import look
+            from ckptdoctor.values.preview import look
 
             return look(tensor, boxes, going, distant)
 
@@ -80,7 +80,7 @@ class Peek:
         """A slice of at most two dimensions as at most so many rows and columns of cells."""
 
         def work(boxes: Boxes, distant: bool) -> Picture:
-            from ckptdoctor.values.look import picture
+            from ckptdoctor.values.preview import picture
 
             return picture(tensor, box, rows, shape, how, boxes)
 
@@ -89,7 +89,7 @@ class Peek:
     def difference(
         self,
         tensor: Tensor,
-        other: Peek,
+        other: Inspector,
         its: Tensor,
         box: Sequence[range],
         rows: int | None,
@@ -100,9 +100,11 @@ class Peek:
         """The same of the values of a tensor minus those of one of another checkpoint, which has the same shape."""
 
         def work(boxes: Boxes, distant: bool) -> Union[Picture, Refused]:
-            from ckptdoctor.values.look import difference
+            from ckptdoctor.values.preview import difference_picture
 
-            return other._try(lambda there, _: difference(tensor, its, box, rows, shape, how, (boxes, there)), going)
+            return other._try(
+                lambda there, _: difference_picture(tensor, its, box, rows, shape, how, (boxes, there)), going
+            )
 
         return self._try(work, going)
 
@@ -110,8 +112,8 @@ class Peek:
         """The tensor whose values are shown: of a sparse one, or of a wrapper, the one inside."""
         if find_spec("torch") is None:
             return Refused("values are read with torch, and it is not installed: pip install torch")
-        from ckptdoctor.values.boxes import plain
-        from ckptdoctor.values.strips import UnreadError
+        from ckptdoctor.values.flat_chunks import UnreadError
+        from ckptdoctor.values.regions import plain
 
         try:
             return plain(tensor)
@@ -122,9 +124,9 @@ class Peek:
         if find_spec("torch") is None:
             return Refused("values are read with torch, and it is not installed: pip install torch")
         from ckptdoctor.errors import StoppedError
-        from ckptdoctor.values.boxes import Boxes
-        from ckptdoctor.values.strips import UnreadError
-        from ckptdoctor.values.torch_library import load_beforehand
+        from ckptdoctor.values.bytes import load_beforehand
+        from ckptdoctor.values.flat_chunks import UnreadError
+        from ckptdoctor.values.regions import Boxes
 
         load_beforehand()  # the screen is another thread
         try:

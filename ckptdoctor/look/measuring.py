@@ -14,7 +14,7 @@ from ckptdoctor.diagnose.events import Event
 from ckptdoctor.diagnose.watching import told, watched
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.values import Values
-from ckptdoctor.look.contents import Part, part_of
+from ckptdoctor.look.contents import Excerpt, part_of
 from ckptdoctor.noun import noun
 
 Watch = Callable[[Event], None]
@@ -24,7 +24,7 @@ Watch = Callable[[Event], None]
 class Measurement:
     """The values of the tensors of a part; of some of them only where it was ``interrupted``."""
 
-    part: Part
+    part: Excerpt
     values: Values
     interrupted: bool = False
 
@@ -51,10 +51,10 @@ def measured(
             from ckptdoctor.look.filtered import filtered
 
             part = filtered(part, checkpoint, text, path)
-        from ckptdoctor.values.examine import examine_values, total_bytes
+        from ckptdoctor.values.examine import bytes_to_read, examine_values
 
         work = watched(
-            lambda going: examine_values(part.checkpoint, source, going), "values", total_bytes(part.checkpoint)
+            lambda going: examine_values(part.checkpoint, source, going), "values", bytes_to_read(part.checkpoint)
         )
         found = told(work, watch)
     values = found.result if found.result is not None else Values(part.checkpoint, {}, complete=False)

@@ -7,7 +7,9 @@ with 403) and reads all of a file from a server that ignores which part was aske
 from __future__ import annotations
 
 import base64
+import re
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -18,8 +20,6 @@ from urllib.request import getproxies, proxy_bypass
 
 from ckptdoctor import __version__
 from ckptdoctor.errors import UnreadableError
-from ckptdoctor.remote import answers
-from ckptdoctor.remote.answers import TooSlow
 from ckptdoctor.remote.downloading import download_first
 from ckptdoctor.remote.source import HEAD_BYTES
 from ckptdoctor.wording import plural
@@ -90,8 +90,8 @@ class HttpFile:
             except _Transient as error:
                 failure, wait = error.cause, error.delay
             except (OSError, HTTPException, ValueError) as error:
-                failure, wait = answers.unreached(self._path, self._place.hostname or "", error), None
-                if answers.is_final(error):
+                failure, wait = unreached(self._path, self._place.hostname or "", error), None
+                if is_final(error):
                     raise failure from error
             self._connection.close()
             if delay is None:
@@ -111,14 +111,14 @@ class HttpFile:
             raise UnreadableError(
                 f"{self._path}: its server no longer serves parts of it: {download_first(self._path)}"
             )
-        if status == 416 and self.size < 0 and answers.told_range(response)[1] == 0:
+        if status == 416 and self.size < 0 and told_range(response)[1] == 0:
             self.size = 0
             return b""
-        if status in answers.DENIED + answers.GONE and self._place != self._origin:
+        if status in DENIED + GONE and self._place != self._origin:
             self._place = self._origin  # what the server redirected to has expired
-            raise _Transient(answers.refused(self._path, status, response.reason, self._hint))
-        failure = answers.refused(self._path, status, response.reason, self._hint)
-        if status in answers.TRANSIENT:
+            raise _Transient(refused(self._path, status, response.reason, self._hint))
+        failure = refused(self._path, status, response.reason, self._hint)
+        if status in TRANSIENT:
             wait = response.headers.get("Retry-After", "")
             raise _Transient(failure, float(wait) if wait.isascii() and wait.isdigit() else None)
         raise failure
@@ -129,9 +129,9 @@ class HttpFile:
         for _ in range(_MOST_REDIRECTS):
             own = self._headers if _server(self._place) == _server(self._origin) else {}
             response = self._connection.get(self._place, {**wanted, **own})
-            if response.status not in answers.REDIRECTS or not response.headers.get("Location"):
+            if response.status not in REDIRECTS or not response.headers.get("Location"):
                 return response
-            empty = answers.told_length(response) == 0 and "Transfer-Encoding" not in response.headers
+            empty = told_length(response) == 0 and "Transfer-Encoding" not in response.headers
             response.read() if empty else self._connection.close()
             place = _split(urljoin(self._place.geturl(), response.headers["Location"]), self._path)
             if self._place.scheme == "https" and place.scheme == "http":
@@ -140,7 +140,7 @@ class HttpFile:
         raise UnreadableError(f"{self._path} leads from one address to the next without an end.")
 
     def _from_part(self, response: HTTPResponse, start: int, stop: int) -> bytes:
-        begin, total = answers.told_range(response)
+        begin, total = told_range(response)
         if begin != start or total is None:
             self._connection.close()
             told = response.headers.get("Content-Range", "nothing")[:80]
@@ -167,7 +167,7 @@ class HttpFile:
 
     def _from_whole(self, response: HTTPResponse) -> bytes:
         """The whole of a small file, from a server that does not serve parts."""
-        length = answers.told_length(response)
+        length = told_length(response)
         self._require_plain(response)
         with self._connection.patient(SMALL):
             data = b"" if (length or 0) > SMALL else _body(response, SMALL + 1 if length is None else length)
@@ -326,3 +326,68 @@ def basic(url: SplitResult) -> str:
         return ""
     pair = f"{unquote(url.username)}:{unquote(url.password or '')}"
     return f"Basic {base64.b64encode(pair.encode()).decode()}"
+
+
+REDIRECTS = (301, 302, 303, 307, 308)
+# those that may be gone with the next attempt
+TRANSIENT = (408, 425, 429, 500, 502, 503, 504)
+DENIED = (401, 403)
+GONE = (404, 410)
+
+_RANGE = re.compile(r"bytes (?:(\d{1,18})-(\d{1,18})|\*)/(\d{1,18}|\*)", re.ASCII)
+
+
+def told_range(response: HTTPResponse) -> tuple[int | None, int | None]:
+    """The beginning of the part that was sent, and the size of the whole file; None for what is not said."""
+    match = _RANGE.fullmatch(response.headers.get("Content-Range", "").strip())
+    if match is None:
+        return None, None
+    start, _, total = match.groups()
+    return None if start is None else int(start), None if total == "*" else int(total)
+
+
+def told_length(response: HTTPResponse) -> int | None:
+    """The length of a body, where it is said."""
+    text = response.headers.get("Content-Length", "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def refused(path: str, status: int, reason: str, hint: str) -> UnreadableError:
+    """The error for an answer that is not a file."""
+    if status in GONE:
+        return UnreadableError(f"{path} is not there (the server says {status}): look at the address again.{hint}")
+    if status in DENIED:
+        why = "it is private, or the address has expired"
+        return UnreadableError(f"{path} may not be read (the server says {status}): {why}.{hint}")
+    if status in TRANSIENT:
+        return UnreadableError(f"{path} cannot be read now (the server says {status} again and again): try it later.")
+    words = "".join(filter(str.isprintable, reason))[:80]
+    return UnreadableError(f"{path} cannot be read: the server answers {status} {words}".rstrip() + ".")
+
+
+class TooSlow(TimeoutError):
+    """An answer came, but so slowly that it was not waited for."""
+
+
+def is_final(error: Exception) -> bool:
+    """Whether another attempt cannot help."""
+    return isinstance(
+        error, (TooSlow, ssl.SSLCertVerificationError, socket.gaierror, ConnectionRefusedError, ValueError)
+    )
+
+
+def unreached(path: str, host: str, error: Exception) -> UnreadableError:
+    """The error when there was no answer, or none that could be understood."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = error.verify_message or "it does not belong to the server"
+        return UnreadableError(f"{path}: the certificate of {host} is not trusted ({why}), so nothing was read.")
+    if isinstance(error, socket.gaierror):
+        return UnreadableError(f"{path}: there is no host {host}, or no network: look at the address again.")
+    if isinstance(error, ConnectionRefusedError):
+        return UnreadableError(f"{path}: {host} takes no connections there: look at the address again.")
+    if isinstance(error, TooSlow):
+        return UnreadableError(f"{path}: {host} sends hardly anything: try it later, or download it by other means.")
+    if isinstance(error, TimeoutError):
+        return UnreadableError(f"{path}: {host} does not answer in time: try it later, or download it by other means.")
+    why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return UnreadableError(f"{path}: the connection to {host} fails again and again ({why[:200]}): try it later.")

@@ -1,4 +1,4 @@
-"""What an address of the Hugging Face Hub names: a repository of a kind, a revision of it, a file in it."""
+"""An address of the Hugging Face Hub names a repository of a kind, a revision of it, and a file in it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KINDS = {"datasets": "dataset", "spaces": "space"}
 _REVISION = re.compile(r"@(refs/(?:convert|pr)/[^/]+|[^/@]+)")
 
 
-class Place(NamedTuple):
+class HubFile(NamedTuple):
     """A file in a repository of the Hub; ``kind`` is "model", "dataset" or "space"."""
 
     kind: str
@@ -21,8 +21,8 @@ class Place(NamedTuple):
     file: str
 
 
-def taken_apart(address: str) -> Place:
-    """What ``hf://[datasets/|spaces/]owner/name[@revision]/file`` names; ``file`` is "" where none is named."""
+def taken_apart(address: str) -> HubFile:
+    """The file that ``hf://[datasets/|spaces/]owner/name[@revision]/file`` names; ``file`` may be ""."""
     rest = address.partition("://")[2].strip("/")
     kind = "model"
     first, _, behind = rest.partition("/")
@@ -30,8 +30,8 @@ def taken_apart(address: str) -> Place:
         kind, rest = _KINDS[first], behind
     found = _REVISION.search(rest)
     if found is not None:
-        return Place(kind, rest[: found.start()], unquote(found[1]), rest[found.end() :].strip("/"))
+        return HubFile(kind, rest[: found.start()], unquote(found[1]), rest[found.end() :].strip("/"))
     steps = rest.split("/")
     # a repository from before owners were needed ("gpt2") leaves one step for the file, which has a suffix
     own = 1 if len(steps) == 2 and "." in steps[1] else 2
-    return Place(kind, "/".join(steps[:own]), "main", "/".join(steps[own:]))
+    return HubFile(kind, "/".join(steps[:own]), "main", "/".join(steps[own:]))

@@ -58,9 +58,9 @@ def values_cures(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) 
     wanted = [rule for rule in rules if rule.code in BY_VALUES]
     if not wanted:
         return []
-    from ckptdoctor.values.examine import examine_values, total_bytes
+    from ckptdoctor.values.examine import bytes_to_read, examine_values
 
-    with progress.phase("values", total_bytes(checkpoint)) as reading:
+    with progress.phase("values", bytes_to_read(checkpoint)) as reading:
 
         def going(done: int) -> bool:
             reading.reach(done)

@@ -15,7 +15,7 @@ def file_report(report: FileReport) -> str:
 
 
 def total(report: Report) -> str:
-    """What belongs to none of the files, a line each; "" for nothing."""
+    """Lines that belong to none of the files; "" for nothing."""
     return "\n".join(filter(None, [escape(not_begun(report)), escape(left_behind(report))]))
 
 
@@ -28,5 +28,5 @@ def _lines(report: FileReport) -> Iterator[str]:
 
 
 def _line(finding: Finding) -> str:
-    cure = f" [fix: {escape(' '.join(finding.fix.options))}]" if finding.fix is not None else ""
-    return f"{finding.code} {finding.severity.value} {finding.name}: {escape(finding.message)}{cure}"
+    fix = f" [fix: {escape(' '.join(finding.fix.options))}]" if finding.fix is not None else ""
+    return f"{finding.code} {finding.severity.value} {finding.name}: {escape(finding.message)}{fix}"

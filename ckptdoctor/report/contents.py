@@ -1,10 +1,12 @@
-"""What a file holds, in a few lines: the header, the table of its state dicts, and what else lies beside them."""
+"""A file in a few lines: the header, the table of its state dicts, what else is in it, and which files are missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from ckptdoctor.checkpoint import (
+    ROOT,
     Checkpoint,
     Cycle,
     Elided,
@@ -18,10 +20,12 @@ from ckptdoctor.checkpoint import (
     Sequence,
     StateDict,
     Tensor,
+    addresses,
     at,
     show_part,
     show_path,
 )
+from ckptdoctor.checkpoint.unread import lists_all, told_of, unheld, unread_files
 from ckptdoctor.findings import FileReport
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plain, plural, shape, size
@@ -107,7 +111,7 @@ def _hyperparameters(tree: Node, optimizer: StateDict) -> str:
 
 
 def other_contents(checkpoint: Checkpoint) -> Iterator[str]:
-    """What lies at the top level beside the state dicts: ``epoch 41``, ``args (argparse.Namespace)``."""
+    """The top level next to the state dicts: ``epoch 41``, ``args (argparse.Namespace)``."""
     roots = [each for each in checkpoint.state_dicts if each.path == ()]
     if roots:
         yield from (abridged(escape(key), _TEXT) for key in roots[0].others)
@@ -162,3 +166,17 @@ def _compound(node: Mapping | Sequence | Opaque | Named | Cycle | Elided) -> str
 def place(path: KeyPath) -> str:
     """A key path, safe to print and not too long."""
     return abridged(escape(show_path(path)))
+
+
+def left_out(checkpoint: Checkpoint, done: str, root: KeyPath = ROOT) -> str:
+    """The files that are missing or damaged, and what follows for the part at ``root``; "" where none are.
+
+    ``done`` says what was not done with them: "is not shown". The text is not escaped.
+    """
+    unread, lacking = unread_files(checkpoint, root), unheld(checkpoint)
+    more = f"“ckptdoctor check {quote(addresses.shown(checkpoint.path))}” says more."
+    if not unread:
+        return f"{told_of(checkpoint, lacking)}: {more}" if lacking else ""
+    where = "it" if len(unread) == 1 else "them"
+    what = f"The values in {where} are not there" if lists_all(checkpoint) else f"What belongs in {where} {done}"
+    return f"{told_of(checkpoint, (*unread, *lacking))}. {what}: {more}"

@@ -1,4 +1,4 @@
-"""Which tensors belong on which device, and what happens on a machine with fewer devices."""
+"""The tensors of each device, and what happens on a machine with fewer devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PLACES = 3  # places named for a tag before the rest is counted
 
 @noun(frozen=False)
 class _Held:
-    """What belongs on one device: storages, arrays in the pickle that stand for tensors, and the bytes of both."""
+    """The contents of one device: storages, arrays in the pickle that stand for tensors, and the bytes of both."""
 
     storages: int = 0
     arrays: int = 0
@@ -80,7 +80,7 @@ def _places(checkpoint: Checkpoint, tag: str) -> str:
 
 
 def _fewer(tags: dict[str, _Held]) -> Iterator[str]:
-    """What torch.load does with the tags on machines that have fewer GPUs than the file names."""
+    """The effect of the tags in torch.load on machines that have fewer GPUs than the file names."""
     cuda = {index: held.bytes for tag, held in tags.items() if (index := _cuda_index(tag)) is not None}
     if not cuda:
         return

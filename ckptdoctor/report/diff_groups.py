@@ -10,10 +10,9 @@ from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous
 from ckptdoctor.differences import Absent, Difference, Numbers, Other, Pair, Single, Tie, Verdict
 from ckptdoctor.noun import noun
-from ckptdoctor.report.abbreviating import pattern
 from ckptdoctor.report.contents import value
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.grouping import grouped, in_short
+from ckptdoctor.report.grouping import grouped, in_short, pattern
 from ckptdoctor.report.numbers import plain, shape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.wording import beyond
@@ -29,7 +28,7 @@ Kind = TypeVar("Kind", bound=Hashable)
 
 
 @noun
-class Group:
+class DiffGroup:
     """One line: ``label`` is what these differ in, ``count`` how many tensors (0: no tensors), ``text`` which."""
 
     label: str
@@ -39,7 +38,7 @@ class Group:
 
 
 @noun
-class Row:
+class DiffRow:
     """A module, or a tensor: how many of its tensors changed, and how far all of them are apart."""
 
     name: str
@@ -48,8 +47,8 @@ class Row:
     numbers: Numbers
 
 
-def groups(found: Difference, every: bool = False) -> list[Group]:
-    """What is the same, and what is not; ``every`` names each tensor and value."""
+def groups(found: Difference, every: bool = False) -> list[DiffGroup]:
+    """Groups of what is the same, and of what is not; ``every`` names each tensor and value."""
     made = [*_same(found), *_places(found), *_renamed(found, every)]
     for label, chosen, kind in _KINDS:
         made += _by_kind(label, [pair for pair in found.pairs if chosen(pair)], kind, every)
@@ -61,14 +60,14 @@ def groups(found: Difference, every: bool = False) -> list[Group]:
     return made
 
 
-def rows(found: Difference, every: bool = False) -> list[Row]:
+def rows(found: Difference, every: bool = False) -> list[DiffRow]:
     """The modules with changed tensors, so many levels deep as there is room; with ``every`` each changed tensor."""
     measured = [pair for pair in found.pairs if pair.values is not None and pair.values.numbers is not None]
     changed = [pair for pair in measured if pair.values is not None and pair.values.verdict is Verdict.CHANGED]
     if not changed:
         return []
     if every:
-        return [Row(pair.name, 1, 1, _numbers(pair)) for pair in changed]
+        return [DiffRow(pair.name, 1, 1, _numbers(pair)) for pair in changed]
     totals, apart = [pair.name for pair in found.pairs], [pair.name for pair in changed]
     depth = 1
     while len({_module(name, depth + 1) for name in apart}) <= _ROWS and depth < max(map(_depth, apart)):
@@ -77,7 +76,7 @@ def rows(found: Difference, every: bool = False) -> list[Row]:
     sums: dict[str, list[Numbers]] = {}
     for pair in changed:
         sums.setdefault(_module(pair.name, depth), []).append(_numbers(pair))
-    made = [Row(name, len(each), counts[name], sum(each, Numbers())) for name, each in sums.items()]
+    made = [DiffRow(name, len(each), counts[name], sum(each, Numbers())) for name, each in sums.items()]
     return sorted(made, key=lambda row: -_far(row.numbers))[:_ROWS] if len(made) > _ROWS else made
 
 
@@ -105,7 +104,7 @@ def _numbers(pair: Pair) -> Numbers:
 
 
 def _far(numbers: Numbers) -> float:
-    """How far apart they are, for an order; what no number tells comes first."""
+    """The distance, for an order; what no number tells comes first."""
     return numbers.relative if numbers.relative == numbers.relative and not numbers.odd else float("inf")
 
 
@@ -129,20 +128,20 @@ def _tally(names: Iterable[str], depth: int) -> dict[str, int]:
     return counts
 
 
-def _same(found: Difference) -> Iterator[Group]:
+def _same(found: Difference) -> Iterator[DiffGroup]:
     same = [pair for pair in found.pairs if pair.alike and not (pair.renamed or pair.retagged)]
     close = sum([pair.values is not None and pair.values.verdict is not Verdict.EQUAL for pair in same])
     if same:
         told = "equal, bit for bit" if not close else "equal, bit for bit or within the tolerances"
-        yield Group("same", len(same), "", told if found.compared else "same name, shape and dtype")
+        yield DiffGroup("same", len(same), "", told if found.compared else "same name, shape and dtype")
 
 
-def _places(found: Difference) -> Iterator[Group]:
+def _places(found: Difference) -> Iterator[DiffGroup]:
     for each in found.moved:
-        yield Group("moved", 0, f"{escape(show_path(each.a))} → {escape(show_path(each.b))}", each.role.value)
+        yield DiffGroup("moved", 0, f"{escape(show_path(each.a))} → {escape(show_path(each.b))}", each.role.value)
 
 
-def _renamed(found: Difference, every: bool) -> Iterator[Group]:
+def _renamed(found: Difference, every: bool) -> Iterator[DiffGroup]:
     pairs = [pair for pair in found.pairs if pair.renamed]
     ways = {
         "": [pair for pair in pairs if pair.sure and not pair.by_content],
@@ -155,7 +154,9 @@ def _renamed(found: Difference, every: bool) -> Iterator[Group]:
         remark = remark or escape(", ".join(found.steps))
         for number, (old, new) in enumerate(lines):
             text = f"{abridged(escape(old), NAME)} → {abridged(escape(new), NAME)}" if new else "…"
-            yield Group("renamed", 1 if every else len(each) if number == 0 else 0, text, remark if not number else "")
+            yield DiffGroup(
+                "renamed", 1 if every else len(each) if number == 0 else 0, text, remark if not number else ""
+            )
 
 
 def _in_short(names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -166,7 +167,7 @@ def _in_short(names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
 
 
 def _differing(old: str, new: str) -> tuple[str, str]:
-    """What of two names is not the same, without what they end in."""
+    """The parts of two names that differ, without what they end in."""
     before, after = old.split("."), new.split(".")
     while before and after and before[-1] == after[-1]:
         before.pop()
@@ -216,7 +217,7 @@ _WORDS = {
 }
 
 
-def _values(found: Difference, every: bool) -> Iterator[Group]:
+def _values(found: Difference, every: bool) -> Iterator[DiffGroup]:
     for verdict, (label, told) in _WORDS.items():
         pairs = [pair for pair in found.pairs if pair.values is not None and pair.values.verdict is verdict]
         if verdict is Verdict.NOT_COMPARED:  # another shape is told already
@@ -229,23 +230,23 @@ def _why(pair: Pair, told: str) -> str:
     return f"{told}: {escape(why)}" if why else told
 
 
-def _by_kind(label: str, pairs: Sequence[Pair], kind: Callable[[Pair], str], every: bool) -> Iterator[Group]:
+def _by_kind(label: str, pairs: Sequence[Pair], kind: Callable[[Pair], str], every: bool) -> Iterator[DiffGroup]:
     if every:
-        yield from (Group(label, 1, _name(pair.name), kind(pair)) for pair in pairs)
+        yield from (DiffGroup(label, 1, _name(pair.name), kind(pair)) for pair in pairs)
         return
     by_kind: dict[str, list[str]] = {}
     for pair in pairs:
         by_kind.setdefault(kind(pair), []).append(pair.name)
-    yield from _some(Group(label, len(names), short(names), told) for told, names in by_kind.items())
+    yield from _some(DiffGroup(label, len(names), short(names), told) for told, names in by_kind.items())
 
 
-def _ties(found: Difference, every: bool) -> Iterator[Group]:
-    """What is one tensor on one side only."""
+def _ties(found: Difference, every: bool) -> Iterator[DiffGroup]:
+    """Ties that are there on one side only."""
     made = [_tie(tie) for tie in found.ties]
     yield from made if every else _some(made)
 
 
-def _tie(tie: Tie) -> Group:
+def _tie(tie: Tie) -> DiffGroup:
     here, there = ("A", "B") if tie.side == "a" else ("B", "A")
     ways = []
     if tie.apart:
@@ -254,24 +255,26 @@ def _tie(tie: Tie) -> Group:
         ways.append(f"{there} lacks {short(tie.missing)}")
     names = (*tie.names, *tie.missing)
     text = " = ".join([_name(name) for name in names]) if len(names) <= _PATTERNS else short(names)
-    return Group(f"tied in {here}", len(names), text, "; ".join(ways))
+    return DiffGroup(f"tied in {here}", len(names), text, "; ".join(ways))
 
 
-def _singles(label: str, singles: Sequence[Single], every: bool, why: str) -> Iterator[Group]:
-    """What one side has alone; ``why`` is said of what the other's index has in files that were not read."""
+def _singles(label: str, singles: Sequence[Single], every: bool, why: str) -> Iterator[DiffGroup]:
+    """Tensors that one side has alone; ``why`` is said of those that the other's index has in files not read."""
     if every:
         told = [(each, f"{shape(each.tensor.shape)} {each.tensor.dtype.name}") for each in singles]
-        yield from (Group(label, 1, _name(each.name), f"{text}, {why}" if each.lost else text) for each, text in told)
+        yield from (
+            DiffGroup(label, 1, _name(each.name), f"{text}, {why}" if each.lost else text) for each, text in told
+        )
         return
     by_place: dict[tuple[str, str], list[str]] = {}
     for each in singles:
         place = "" if each.weights else each.name.split("/")[0]
         by_place.setdefault((place, why if each.lost else ""), []).append(each.name)
-    yield from _some(Group(label, len(names), short(names), remark) for (_, remark), names in by_place.items())
+    yield from _some(DiffGroup(label, len(names), short(names), remark) for (_, remark), names in by_place.items())
 
 
-def _others(others: Sequence[Other], every: bool) -> Iterator[Group]:
-    made = (Group("other", 0, f"{_name(each.name)}  {_held(each.a)} → {_held(each.b)}") for each in others)
+def _others(others: Sequence[Other], every: bool) -> Iterator[DiffGroup]:
+    made = (DiffGroup("other", 0, f"{_name(each.name)}  {_held(each.a)} → {_held(each.b)}") for each in others)
     yield from made if every else _some(made)
 
 
@@ -283,13 +286,13 @@ def _name(name: str) -> str:
     return abridged(escape(name), NAME)
 
 
-def _some(made: Iterable[Group]) -> Iterator[Group]:
+def _some(made: Iterable[DiffGroup]) -> Iterator[DiffGroup]:
     """The first lines of a kind; the others are counted."""
     every = list(made)
     yield from every[:_MOST]
     rest = every[_MOST:]
     if rest:
-        yield Group(
+        yield DiffGroup(
             rest[0].label, sum(each.count for each in rest), beyond(len(rest), "line", before="… ", after=": --all")
         )
 

@@ -133,7 +133,7 @@ def _other(other: Other) -> dict[str, object]:
 
 
 def _held(node: object) -> object:
-    """What is shown of a value: plain ones themselves; None with ``absent`` for what is not there."""
+    """The part of a value that is shown: plain ones themselves; None with ``absent`` for what is not there."""
     if isinstance(node, Absent):
         return {"$absent": True}
     if node is None or isinstance(node, (bool, str)):

@@ -1,4 +1,7 @@
-"""A difference for people: one sentence, what is the same, what is not, and how far values are apart."""
+"""A difference for people: one sentence, what is the same, what is not, and how far values are apart.
+
+The same in lines that other programs can filter, and in tables for a pull request.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,11 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Difference, Numbers, Side
 from ckptdoctor.report.contents import heading
-from ckptdoctor.report.diff_groups import Group, Row, groups, rows
+from ckptdoctor.report.diff_groups import DiffGroup, DiffRow, groups, rows
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.interrupted import came_to
-from ckptdoctor.report.numbers import plural
+from ckptdoctor.report.markdown import code, plain, table
+from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.wrapping import abridged, columns, wrapped
 from ckptdoctor.wording import beyond
@@ -55,7 +59,7 @@ def _side(name: str, side: Side, paint: Paint, width: int | None) -> Iterator[st
     yield from (f"   {line}" for line in lines[1:])
 
 
-def _listed(shown: list[Group], width: int | None) -> Iterator[str]:
+def _listed(shown: list[DiffGroup], width: int | None) -> Iterator[str]:
     label = max(len(group.label) for group in shown)
     count = max(len(_count(group)) for group in shown)
     for group in shown:
@@ -65,11 +69,11 @@ def _listed(shown: list[Group], width: int | None) -> Iterator[str]:
         yield from wrapped(text, width, lead, hang)
 
 
-def _count(group: Group) -> str:
+def _count(group: DiffGroup) -> str:
     return plural(group.count, "tensor") if group.count else ""
 
 
-def _table(table: list[Row]) -> Iterator[str]:
+def _table(table: list[DiffRow]) -> Iterator[str]:
     head = ("", "changed", "max |Δ|", "mean |Δ|", "rel. L2", "cosine")
     body = [
         (
@@ -129,8 +133,59 @@ def _end(found: Difference) -> str:
 
 
 def stopped(found: Difference) -> str:
-    """Where Ctrl-C came before the end: how far it was, and what was known by then."""
+    """The state at Ctrl-C: how far it was, and what was known by then."""
     apart = [pair for pair in found.pairs if pair.values is not None and not pair.settled]
     known = f"The values of {plural(len(apart), 'tensor')} differ" if apart else "No values differ"
     far = came_to([found.interrupted] if found.interrupted is not None else [])
     return f"Interrupted: headers done, {far}. {known} so far."
+
+
+def concise(found: Difference, every: bool = False) -> str:
+    """The sentence, and what differs; ``every`` names each tensor instead of patterns."""
+    return "\n".join(_concise_lines(found, every))
+
+
+def _concise_lines(found: Difference, every: bool) -> Iterator[str]:
+    lead = f"{escape(found.a.path)} {escape(found.b.path)}"
+    yield f"{lead}: {escape(found.summary)}"
+    for group in groups(found, every):
+        if group.label != "same":
+            count = f"{plural(group.count, 'tensor')}: " if group.count else ""
+            yield f"{lead}: {group.label}: {count}{group.text}{f' [{group.remark}]' if group.remark else ''}"
+    for row in rows(found, every):
+        largest, mean, relative, cosine = figures(row.numbers)
+        told = f"max {largest}, mean {mean}, relative L2 {relative}, cosine {cosine}"
+        yield f"{lead}: values: {escape(row.name)}: {row.changed:,} of {row.tensors:,} changed, {told}"
+    if found.interrupted is not None:
+        yield f"{lead}: {stopped(found)}"
+
+
+def markdown(found: Difference, every: bool = False) -> str:
+    """The whole report; ``every`` names each tensor instead of patterns."""
+    return "\n".join(_markdown_lines(found, every))
+
+
+def _markdown_lines(found: Difference, every: bool) -> Iterator[str]:
+    yield f"**{plain(escape(found.summary))}**"
+    yield ""
+    yield from table(("", "checkpoint", "format", "size"), [_side_row("A", found.a), _side_row("B", found.b)])
+    shown = groups(found, every)
+    if shown:
+        yield ""
+        cells = [(each.label, count(each.count) if each.count else "", code(each.text), each.remark) for each in shown]
+        yield from table(("what", "tensors", "which", "how"), [(*cell[:3], plain(cell[3])) for cell in cells])
+    measured = rows(found, every)
+    if measured:
+        yield ""
+        body = [
+            (code(escape(row.name)), f"{row.changed:,} of {row.tensors:,}", *figures(row.numbers)) for row in measured
+        ]
+        yield from table(("module", "changed", "max abs. Δ", "mean abs. Δ", "relative L2", "cosine"), body)
+    if not found.compared:
+        yield ""
+        yield "Values were not compared." if found.interrupted is None else plain(stopped(found))
+
+
+def _side_row(name: str, side: Side) -> tuple[str, ...]:
+    place = f"{side.path} ({show_path(side.root)})" if side.root else side.path
+    return name, code(escape(place)), plain(escape(side.checkpoint.format)), size(side.checkpoint.size)

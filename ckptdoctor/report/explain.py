@@ -1,4 +1,4 @@
-"""An explanation for people: the message, its rule, its cause in plain words, and what to do."""
+"""An explanation for people, with the message, its rule, its cause and what to do; and the same as JSON."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ckptdoctor.explain.explanation import Explanation, name_of
 from ckptdoctor.explain.message import Hit, Way
 from ckptdoctor.findings import Severity
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.json import SCHEMA, dump
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.shell import quote
@@ -103,3 +104,30 @@ def _verdict(explained: Explanation, paint: Paint, width: int | None) -> Iterato
     word = {True: "confirmed: ", False: "not confirmed: ", None: "open: "}[explained.verdict.confirmed]
     for line in wrapped(word + escape(explained.verdict.why), width, "  ", "    "):
         yield paint.strong(line)
+
+
+def as_json(explained: Explanation, documented: Collection[str]) -> str:
+    """The document: what was read, the file that the text is about, and the causes, the root first."""
+    verdict = explained.verdict
+    return dump(
+        {
+            "schema": SCHEMA,
+            "lines": explained.lines,
+            "characters_left_out": explained.left_out,
+            "file": explained.file,
+            "explanations": [_hit_as_json(hit, explained, documented) for hit in explained.hits],
+            "verdict": {"confirmed": verdict.confirmed, "why": verdict.why} if verdict is not None else None,
+        }
+    )
+
+
+def _hit_as_json(hit: Hit, explained: Explanation, documented: Collection[str]) -> dict[str, object]:
+    return {
+        "code": hit.code or None,
+        "name": name_of(hit.code) if hit.code else None,
+        "words": hit.words,
+        "meaning": hit.meaning,
+        "ways": [{"label": way.label, "command": filled(way.command, explained)} for way in hit.ways],
+        "may_also_be": list(hit.also),
+        "documented": hit.code in documented,
+    }

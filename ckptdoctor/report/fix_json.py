@@ -5,9 +5,8 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, Proof, RepairReport
-from ckptdoctor.report.fix_text import next_step
+from ckptdoctor.report.fix_text import left, left_at, next_step
 from ckptdoctor.report.json import SCHEMA, dump, fix_of
-from ckptdoctor.report.left import left, left_at
 
 
 def render(report: RepairReport, version: str) -> str:

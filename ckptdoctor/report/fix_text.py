@@ -7,15 +7,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import show_path
-from ckptdoctor.edits import Safety
+from ckptdoctor.edits import Safety, WriteIndex
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.findings import Finding, Loader, NextStep, Proof, RepairReport, Severity
-from ckptdoctor.report import convert_text
-from ckptdoctor.report.abbreviating import pattern
-from ckptdoctor.report.arranging import KINDS, arranged
+from ckptdoctor.report import conversion
 from ckptdoctor.report.escape import escape
-from ckptdoctor.report.grouping import grouped, in_short
-from ckptdoctor.report.left import index_name, left, left_at
+from ckptdoctor.report.grouping import grouped, in_short, pattern
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.shell import fix_command, quote
@@ -56,7 +53,7 @@ def _outcome(report: RepairReport, paint: Paint, width: int | None) -> Iterator[
     if report.converts is not None:
         yield f"{paint.strong('convert')} · {report.format} → {report.converts}"
     if report.conversion is not None:
-        yield from convert_text.rows(report.conversion, width)
+        yield from conversion.rows(report.conversion, width)
     if report.proof is None:
         return
     yield f"{paint.strong('wrote')} {escape(report.output)} in {report.seconds:.2f} s; {kept(report)}"
@@ -80,7 +77,7 @@ def _next(report: RepairReport, paint: Paint, width: int | None) -> Iterator[str
 
 
 def kept(report: RepairReport) -> str:
-    """What became of the original."""
+    """The fate of the original."""
     if not report.replaces_original:
         return "the original is untouched"
     if index_name(report) is not None:
@@ -130,7 +127,7 @@ def _rows(step: Step) -> Iterator[tuple[str, str, str]]:
 
 
 def _fit(step: Step) -> str:
-    """How much of the target fits after the step."""
+    """The share of the target that fits after the step."""
     if step.fit is None:
         return ""
     keys, wanted = step.fit
@@ -138,7 +135,7 @@ def _fit(step: Step) -> str:
 
 
 def in_words(change: Change, step: Step) -> str:
-    """What a change does, in one line, with names put together by patterns; escaped."""
+    """A change in one line, with names put together by patterns; escaped."""
     if change.kind in KINDS:
         return arranged(change)
     if change.kind == "rename" and change.pairs:
@@ -173,7 +170,7 @@ def _at(change: Change) -> str:
 
 
 def counted(change: Change) -> str:
-    """How many of what it touches."""
+    """The number of things that it touches."""
     said = [plural(number, noun, _PLURALS.get(noun)) for number, noun in change.counts]
     if change.kind == "rename" and change.place:
         said[0] += f" of {_shown(show_path(change.place))}"
@@ -192,15 +189,15 @@ _PLURALS = {
 
 
 def verified(report: RepairReport, proof: Proof) -> str:
-    """What was proven of the repair, and of what became of it in another container."""
+    """The proof of the repair, and of what became of it in another container."""
     if report.conversion is None:
         return proven(proof)
-    told = [convert_text.proven(report.conversion), _still(proof)]
+    told = [conversion.proven(report.conversion), _still(proof)]
     return " · ".join(["contents equal but for the plan", *told] if report.steps else told)
 
 
 def proven(proof: Proof) -> str:
-    """What was compared and how it came out, and nothing that was not."""
+    """The comparisons that were made and how they came out, and nothing else."""
     pieces = ["contents equal but for the plan"]
     if proof.elided:
         pieces[0] += f" (except {plural(proof.elided, 'place')} beyond the reader's limits)"
@@ -210,7 +207,7 @@ def proven(proof: Proof) -> str:
 
 
 def _still(proof: Proof) -> str:
-    """What check says of the output."""
+    """The findings of check in the output."""
     if not proof.findings:
         return "check finds nothing"
     wrong = [each for each in proof.findings if each.severity is not Severity.INFO]
@@ -236,7 +233,7 @@ def _codes(findings: Iterable[Finding]) -> str:
 
 
 def _left(findings: Iterable[Finding], path: str, paint: Paint, width: int | None) -> Iterator[str]:
-    """What is still wrong with the file at ``path``, each with the command that repairs it, on a line of its own."""
+    """Lines for what is still wrong with the file at ``path``, each with the command that repairs it."""
     for finding in findings:
         head = (
             f"left · {finding.severity.value} {finding.code} {finding.name} · {abridged(escape(finding.message), 200)}"
@@ -249,7 +246,7 @@ def _left(findings: Iterable[Finding], path: str, paint: Paint, width: int | Non
 
 
 def next_step(report: RepairReport) -> str:
-    """What loads the result, or the command that makes it load: as far as is known to work; "" where nothing is."""
+    """The call that loads the result, or the command that makes it load, as far as is known; "" where nothing does."""
     index = index_name(report)
     if index is not None:
         folder = _literal(os.path.join(report.path, ""))
@@ -257,7 +254,7 @@ def next_step(report: RepairReport) -> str:
         command = f"mv {quote(report.output)} {quote(place)}"
         return f"AutoModel.from_pretrained({folder})" if report.replaces_original else escape(command)
     if report.conversion is not None and os.path.isdir(report.output):
-        return convert_text.next_step(report.conversion)
+        return conversion.next_step(report.conversion)
     path = left_at(report)
     after = report.next if report.next is not None else NextStep(Loader.NONE)
     if after.loader is Loader.CONVERT:
@@ -283,7 +280,7 @@ _CALLS = {
 
 
 def caution(report: RepairReport) -> str:
-    """What to know of the next step; "" where torch.load loads the file as it stands."""
+    """A warning about the next step; "" where torch.load loads the file as it is."""
     after = report.next
     if after is None or not after.refusal:
         return ""
@@ -373,3 +370,52 @@ def renumbered(pairs: Sequence[tuple[str, str]]) -> str:
     told = list(moves(pairs))
     most = _MOST if len(told) > _MOST + 1 else len(told)
     return f"{'state' if len(pairs) == 1 else 'states'} {and_more(told, most, 'such move', before=', and ')}"
+
+
+KINDS = frozenset(
+    {"reshape", "transpose", "fill", "split", "fuse", "fuse-norm", "dequantize", "compute", "tie", "cast"}
+)
+
+_EITHER_SIDE = 80  # characters of the names on either side of the arrow
+_SHAPE = " ["  # where the name ends in "name [2, 3]"
+
+
+def arranged(change: Change) -> str:
+    """A change of tensors in one line; the tensors of one change have the same shapes."""
+    behind = [new for _, new in change.pairs if new]
+    if change.kind in ("fill", "tie"):
+        return f"{change.kind} {_listed(behind)}"
+    before = _listed([old for old, _ in change.pairs if old])
+    if change.kind in ("reshape", "transpose", "cast"):
+        return f"{change.kind} {before}  →  {_shapes(behind).strip()}"
+    verb = "compute" if change.kind in ("fuse-norm", "dequantize", "compute") else change.kind
+    return f"{verb} {before}  →  {_listed(behind)}"
+
+
+def _listed(tensors: Sequence[str]) -> str:
+    names = [tensor.rpartition(_SHAPE)[0] for tensor in tensors]
+    return f"{abridged(escape(pattern(names)), _EITHER_SIDE)}{_shapes(tensors)}"
+
+
+def _shapes(tensors: Sequence[str]) -> str:
+    """The shape of all; "" where they differ."""
+    shapes = {tensor.rpartition(_SHAPE)[2] for tensor in tensors}
+    return f"{_SHAPE}{shapes.pop()}" if len(shapes) == 1 else ""
+
+
+def left(report: RepairReport) -> tuple[Finding, ...]:
+    """The findings of check in the output; where nothing was written, those that were to be fixed and are not."""
+    return report.proof.findings if report.proof is not None else report.left
+
+
+def left_at(report: RepairReport) -> str:
+    """The path that a command must name to repair what is left: the output, or else the original.
+
+    The output of a repaired folder is only its index: the folder is what is repaired.
+    """
+    return report.output if report.proof is not None and index_name(report) is None else report.path
+
+
+def index_name(report: RepairReport) -> str | None:
+    """The name of the index that was written for a folder; None for every other repair."""
+    return next((each.name for step in report.steps for each in step.edits if isinstance(each, WriteIndex)), None)

@@ -29,7 +29,7 @@ def file_report(report: FileReport, paint: Paint | None = None, width: int | Non
 
 
 def total(report: Report, paint: Paint | None = None) -> str:
-    """What is said over all files, a line each: how many findings there are in several, and what belongs to none."""
+    """Lines about all files: how many findings there are in several, and what belongs to none."""
     return "\n".join(filter(None, [_over_all(report, paint), escape(not_begun(report)), escape(left_behind(report))]))
 
 
@@ -131,7 +131,7 @@ def _counted(findings: Iterable[Finding], paint: Paint) -> str:
 
 
 def _examined(report: FileReport) -> str:
-    """What was read, and what was not: the last line of every report."""
+    """The parts that were read, and those that were not: the last line of every report."""
     said = [] if report.findings or report.error else ["No findings."]
     if report.interrupted:
         said = [interrupted(report)]
@@ -145,7 +145,7 @@ def _examined(report: FileReport) -> str:
 
 
 def _coverage(coverage: Coverage, findings: Iterable[Finding], width: int | None) -> Iterator[str]:
-    """How much fits before and after each cure."""
+    """The share of the target that fits before and after each repair."""
     best = coverage.steps[-1] if coverage.steps else None
     line = (
         f"fit to {escape(coverage.reference)} · {count(coverage.keys)} of {plural(coverage.total_keys, 'key')} as it is"
@@ -186,3 +186,11 @@ def _chain(coverage: Coverage, path: str, paint: Paint) -> Iterator[str]:
     if coverage.option and coverage.steps and coverage.steps[-1].keys == coverage.total_keys:
         command = complete(f"{fix_command(path)} --auto {coverage.option}")
         yield f"  repair:   {paint.accent(command)}"
+
+
+def statistics(report: Report) -> str:
+    """One line a rule, most frequent first: files, severity, code and name."""
+    kinds = [(each.code, each.name, each.severity) for file in report.files for each in file.findings]
+    tally = sorted(Counter(kinds).items(), key=lambda item: (-item[1], item[0][0]))
+    rows = [(count(number), severity.value, code, name) for (code, name, severity), number in tally]
+    return "\n".join(columns(rows, right=frozenset({0}), gap="  ")) if rows else ""

@@ -60,14 +60,14 @@ def single(path: str) -> str:
     return found[0]
 
 
-def held_against(
+def compared(
     path: str,
     other: str,
     root: str | None,
     measure: Measure | None,
     watch: Callable[[Event], None] = lambda event: None,
 ) -> Difference:
-    """How another checkpoint differs; see ``diffing.headers``. ``watch`` is told how far it is.
+    """The difference to another checkpoint; see ``diffing.headers``. ``watch`` is told how far it is.
 
     Raises KeyboardInterrupt where Ctrl-C came before the end.
     """

@@ -1,4 +1,4 @@
-"""Findings as workflow commands: GitHub shows them beside the files of a pull request.
+"""Findings as workflow commands: GitHub shows them next to the files of a pull request, as SARIF readers show theirs.
 
 Source: GitHub's documentation of workflow commands, and ``escapeData`` and ``escapeProperty`` of its actions toolkit.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from ckptdoctor.findings import FileReport, Report, Severity
-from ckptdoctor.report.annotation import annotation
+from ckptdoctor.findings import FileReport, Finding, Report, Severity
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.interrupted import interrupted, left_behind, not_begun
 from ckptdoctor.report.numbers import plural
+from ckptdoctor.report.shell import fix_command, with_path
 
 _COMMANDS = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.INFO: "notice"}
 
@@ -23,7 +23,7 @@ def file_report(report: FileReport) -> str:
 
 
 def total(report: Report) -> str:
-    """What is said of all files together, for the log: how many there are, and what was not examined of which."""
+    """Lines about all files together, for the log: how many there are, and what was not examined of which."""
     found = [finding.severity for file in report.files for finding in file.findings]
     counts = ", ".join([f"{found.count(each)} {_COMMANDS[each]}" for each in _COMMANDS])
     told = Counter([(each.what, each.why) for file in report.files for each in file.skipped])
@@ -49,9 +49,21 @@ def _command(name: str, path: str, title: str, message: str) -> str:
 
 
 def _data(text: str) -> str:
-    """What follows the colons; lines of their own stay such."""
+    """The text behind the colons; lines of their own stay such."""
     return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def annotation(finding: Finding, path: str) -> Iterator[str]:
+    """Its lines: what is wrong, where it comes from, what repairs it, what to do otherwise."""
+    yield escape(finding.message)
+    if finding.cause:
+        yield escape(with_path(finding.cause, path))
+    if finding.fix is not None:
+        yield f"Repair, {finding.fix.safety.value}: {escape(fix_command(path, finding.fix))}"
+    if finding.advice:
+        yield escape(with_path(finding.advice, path))
+    yield from (escape(with_path(each, path)) for each in finding.commands)

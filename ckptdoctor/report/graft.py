@@ -1,4 +1,4 @@
-"""What was taken from another copy, and how far both are alike: as text for people, and as JSON."""
+"""The outcome of a graft, as text for people and as JSON: what was taken, and how far both copies are alike."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _GROUNDS = {
 
 
 def planned(report: GraftReport, paint: Paint | None = None, width: int | None = None) -> str:
-    """What will be done, and how far the two copies are alike: said before anything is written."""
+    """The plan, and how far the two copies are alike: printed before anything is written."""
     return "\n".join(_planned(report, paint or Paint(), width))
 
 
 def outcome(report: GraftReport, paint: Paint | None = None, width: int | None = None) -> str:
-    """What was written, what was proven of it, and what to do next: said behind ``planned``."""
+    """The outcome, what was proven of it, and what to do next: printed behind ``planned``."""
     return "\n".join(_outcome(report, paint or Paint(), width))
 
 

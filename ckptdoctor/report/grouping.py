@@ -1,24 +1,25 @@
-"""Many renames as few: ``layer{1..4}.{0,1}.conv{1,2}.weight``, exactly the keys that a pattern stands for.
+"""Many keys are one pattern, ``module.{conv1,layer{1..4},fc}.*``, and many renames few lines.
 
 Renames that change the same tokens are a group; a group is one line where its keys are all combinations of the tokens
-in each place, and is taken apart until that is so.
+in each place, and is taken apart until that is so: a line stands for exactly the keys of its pattern.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from math import prod
 
-from ckptdoctor.report.abbreviating import braced, pattern
+from ckptdoctor.wording import and_so_on, span
 
-Pair = tuple[str, str]
+Renamed = tuple[str, str]
 _MOST = 24  # names in one pair of braces
 _KINDS = 3  # changes that one line names
 _Split = tuple[tuple[str, ...], tuple[str, ...]]
 _Kind = tuple[int, int, int, tuple[str, ...], tuple[str, ...]]
 
 
-def in_short(pairs: Sequence[Pair]) -> list[Pair]:
+def in_short(pairs: Sequence[Renamed]) -> list[Renamed]:
     """All renames in few words: what the names begin with, before and after; or the tokens alone that change.
 
     ``module.{conv,fc}.*`` and ``{conv,fc}.*`` show what changes; ``{0..2}.*`` and ``{0..2}.*`` would hide that it is
@@ -43,14 +44,14 @@ def _told(keys: Sequence[str]) -> int:
     return min(map(len, split)) - 1
 
 
-def _tokens(kind: _Kind) -> Pair:
+def _tokens(kind: _Kind) -> Renamed:
     """The tokens that change and no others, with ``*`` for what stands before and behind."""
     start, end, _, before, after = kind
     old, new = (".".join([*["*"] * bool(start), *side, *["*"] * bool(end)]) for side in (before, after))
     return old, new
 
 
-def grouped(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, int]]:
+def grouped(pairs: Sequence[Renamed]) -> Iterator[tuple[str, str, int]]:
     """(names before, names after, how many) of each group, in the order of their first pairs."""
     groups: dict[object, list[_Split]] = {}
     for old, new in pairs:
@@ -61,7 +62,7 @@ def grouped(pairs: Sequence[Pair]) -> Iterator[tuple[str, str, int]]:
 
 
 def _change(before: tuple[str, ...], after: tuple[str, ...]) -> _Kind:
-    """What renames of one kind share: tokens that stay before and behind, how many there were, which go and come."""
+    """The kind of a rename: tokens that stay before and behind, how many there were, which go and come."""
     start = 0
     while start < min(len(before), len(after)) and before[start] == after[start]:
         start += 1
@@ -91,3 +92,56 @@ def _is_numbered(tokens: Sequence[str]) -> bool:
 
 def _shown(keys: Sequence[tuple[str, ...]]) -> str:
     return ".".join([braced(list(dict.fromkeys(column)), _MOST) for column in zip(*keys, strict=True)])
+
+
+_ALTERNATIVES = 6  # names in one pair of braces before the rest is "…"
+
+
+def pattern(keys: Sequence[str]) -> str:
+    """One pattern that shows what the keys have in common and how they go on; not exact, and not meant to be.
+
+    The tokens that all keys begin with, then the different tokens that follow, then ``.*`` where keys go on.
+    """
+    if len(keys) == 1:
+        return keys[0]
+    split = [key.split(".") for key in keys]
+    shared = 0
+    while all(len(tokens) > shared + 1 for tokens in split) and len({tokens[shared] for tokens in split}) == 1:
+        shared += 1
+    nexts = list(dict.fromkeys(tokens[shared] for tokens in split))
+    longer = any(len(tokens) > shared + 1 for tokens in split)
+    lead = "".join(f"{token}." for token in split[0][:shared])
+    return f"{lead}{braced(nexts)}{'.*' if longer else ''}"
+
+
+def braced(tokens: Sequence[str], most: int = _ALTERNATIVES) -> str:
+    """Different tokens for one place: the token, or ``{a,b,c}`` with numbered neighbours folded to ``layer{1..3}``."""
+    words = list(_runs(tokens))
+    if len(words) == 1:
+        return words[0]
+    return f"{{{and_so_on(words, most, between=',', end=',…')}}}"
+
+
+def _runs(tokens: Iterable[str]) -> Iterable[str]:
+    """Tokens with numbered neighbours folded: ``layer1 layer2 layer3`` is ``layer{1..3}``."""
+    numbers: dict[str, list[int]] = {}
+    order: dict[str, None] = {}
+    for token in tokens:
+        found = re.fullmatch(r"(.*?)(0|[1-9][0-9]{0,9})", token, re.DOTALL)
+        stem = f"#{found[1]}" if found else f"={token}"
+        order[stem] = None
+        if found:
+            numbers.setdefault(stem, []).append(int(found[2]))
+    for stem in order:
+        if stem in numbers:
+            yield _numbered(stem[1:], sorted(numbers[stem]))
+        else:
+            yield stem[1:]
+
+
+def _numbered(stem: str, values: list[int]) -> str:
+    if len(values) == 1:
+        return f"{stem}{values[0]}"
+    if values[-1] - values[0] == len(values) - 1:
+        return f"{stem}{{{span(values[0], values[-1])}}}"
+    return f"{stem}{{{values[0]}…{values[-1]}}}"

@@ -1,4 +1,4 @@
-"""What is said of work that ended early: by Ctrl-C, how far it came; by a kill, what it left in a folder."""
+"""Work that ended early tells how far it came, after Ctrl-C, or what it left in a folder, after a kill."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def not_begun(report: Report) -> str:
 
 
 def left_behind(report: Report) -> str:
-    """What killed writes left in the folders that were searched; "" where there is nothing."""
+    """The remains of killed writes in the folders that were searched; "" where there are none."""
     some = report.leftovers
     named = and_more(some, _NAMED, say=lambda each: f"{each.path} ({size(each.nbytes)})")
     them = "it" if len(some) == 1 else "them"

@@ -57,7 +57,7 @@ def _file(report: FileReport) -> dict[str, object]:
 
 
 def reading(each: Reading) -> dict[str, object]:
-    """How far one part of the work came, in bytes."""
+    """The progress of one part of the work, in bytes."""
     return {"what": each.what, "done": each.done, "total": each.total, "complete": each.complete}
 
 
@@ -99,7 +99,7 @@ def _location(location: Location) -> dict[str, object]:
 
 
 def fix_of(fix: Fix, path: str) -> dict[str, object]:
-    """A cure of the file at ``path``, with the command that applies it."""
+    """A fix of the file at ``path``, with the command that applies it."""
     return {"title": fix.title, "safety": fix.safety.value, "command": fix_command(path, fix), "option": fix.option}
 
 

@@ -1,14 +1,17 @@
-"""The report for a pull request or an issue: a sentence in bold, a table of findings, and what was not examined."""
+"""The report for a pull request or an issue: a sentence in bold, a table of findings, and what was not examined.
+
+Text from files cannot leave its cell: nothing of it becomes a tag, a link or a mention.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.interrupted import interrupted, left_behind, not_begun
-from ckptdoctor.report.markup import code, plain, table
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.shell import fix_command, with_path
 from ckptdoctor.report.wrapping import abridged
@@ -80,7 +83,7 @@ def _repair(finding: Finding, path: str) -> str:
 
 
 def _not_examined(files: Sequence[FileReport]) -> Iterator[str]:
-    """What was skipped, each once however many files there are."""
+    """The parts that were skipped, each once however many files there are."""
     told = dict.fromkeys([(each.what, each.why) for file in files for each in file.skipped])
     if told:
         yield ""
@@ -90,3 +93,30 @@ def _not_examined(files: Sequence[FileReport]) -> Iterator[str]:
 def _counted(files: Sequence[FileReport]) -> list[tuple[str, str]]:
     counted = Counter([f"{finding.code} {finding.name}" for file in files for finding in file.findings])
     return [(plain(name), f"{number:,}") for name, number in sorted(counted.items())]
+
+
+_SIGNS = re.compile(r"([\\`*_|\[\]~])")
+_BREAK = "<!-- -->"  # between a sign and the word that it would make a mention or a link of
+
+
+def table(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[str]:
+    """The lines of a table whose cells are Markdown already."""
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    yield from (f"| {' | '.join(cells)} |" for cells in body)
+
+
+def code(text: str) -> str:
+    """Text in backticks, for a cell; "" for none. It has been escaped for terminals, so that it is one line."""
+    if not text:
+        return ""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    fence = "`" * (longest + 1)
+    room = " " if "`" in (text[0], text[-1]) else ""
+    return f"{fence}{room}{text}{room}{fence}".replace("|", r"\|")
+
+
+def plain(text: str) -> str:
+    """Text in which no sign means anything to Markdown, HTML or GitHub; escaped for terminals already."""
+    text = _SIGNS.sub(r"\\\1", text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;"))
+    return text.replace("@", f"@{_BREAK}").replace("#", f"#{_BREAK}").replace("://", f":{_BREAK}//")

@@ -19,7 +19,7 @@ class Paint:
         return self._wrap(severity.value if text is None else text, _OF_SEVERITY[severity])
 
     def accent(self, text: str) -> str:
-        """What to look at next: a command to copy."""
+        """The next thing to look at: a command to copy."""
         return self._wrap(text, "36")
 
     def strong(self, text: str) -> str:
@@ -27,7 +27,7 @@ class Paint:
         return self._wrap(text, "1")
 
     def dim(self, text: str) -> str:
-        """What matters less."""
+        """Text that matters less."""
         return self._wrap(text, "2")
 
     def _wrap(self, text: str, code: str) -> str:

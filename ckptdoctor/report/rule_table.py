@@ -11,7 +11,7 @@ from ckptdoctor.report.wrapping import columns, wrapped
 
 
 class RulePage(Protocol):
-    """What is shown of a rule. ``page`` is its documentation, ``summary`` the page's first sentence."""
+    """A rule as it is shown. ``page`` is its documentation, ``summary`` the page's first sentence."""
 
     @property
     def code(self) -> str:
@@ -23,7 +23,7 @@ class RulePage(Protocol):
 
     @property
     def severity(self) -> Severity:
-        """How bad its findings are unless they say otherwise."""
+        """The severity of its findings unless they say otherwise."""
 
     @property
     def page(self) -> str:

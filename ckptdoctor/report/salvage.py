@@ -1,4 +1,4 @@
-"""What was saved of a broken checkpoint, and what was lost: as text for people, and as JSON."""
+"""The outcome of a salvage, as text for people and as JSON: what was saved, and what was lost."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OF_FILE = 240  # characters of why nothing of a file is saved
 
 
 def render(report: SalvageReport, paint: Paint | None = None) -> str:
-    """What is whole, what is not, what was written, and what to do with it."""
+    """The outcome as text: what is intact, what is not, what was written, and what to do with it."""
     return "\n".join(_lines(report, paint or Paint()))
 
 
@@ -82,7 +82,7 @@ def _lines(report: SalvageReport, paint: Paint) -> Iterator[str]:
 
 
 def _whole(report: SalvageReport) -> str:
-    """How much is saved of how much, as far as that is known."""
+    """The share that is saved, as far as it is known."""
     if _unlisted(report):
         return f"{plural(report.recovered, 'tensor')} saved"
     whole = f"{report.recovered:,} of {plural(report.recovered + len(report.lost), 'tensor')} saved"
@@ -99,7 +99,7 @@ def _unlisted(report: SalvageReport) -> list[str]:
 
 
 def vouched(report: SalvageReport) -> str:
-    """How much of what is saved a checksum vouches for."""
+    """The share of what is saved that a checksum vouches for."""
     if report.verified == report.recovered:
         return "every one verified by its checksum" if report.recovered else ""
     if not report.verified:
@@ -130,7 +130,7 @@ def _name(lost: LostTensor) -> str:
 
 
 def state(lost: LostTensor) -> str:
-    """How much of it is there."""
+    """The share of it that is there."""
     if lost.share == 1:
         return "whole, but the rest of its optimizer state is lost"
     if lost.damage:
@@ -139,7 +139,7 @@ def state(lost: LostTensor) -> str:
 
 
 def what_it_means(report: SalvageReport) -> str:
-    """What loading the new file will say of what is lost."""
+    """The effect of what is lost on loading the new file."""
     said = "what is lost was left out, so load_state_dict names it as missing"
     if report.left_out:
         said += f"; in {plural(len(report.left_out), 'place')} of lists None stands for it"
@@ -152,7 +152,7 @@ def _saved(part: int, whole: int) -> str:
 
 
 def next_step(report: SalvageReport) -> str:
-    """How the new file is loaded."""
+    """The call that loads the new file."""
     name = json.dumps(report.output, ensure_ascii=escape(report.output) != report.output)
     if report.format.startswith("sharded"):
         return f"AutoModel.from_pretrained({name}), with its config.json there"

@@ -6,19 +6,22 @@ comments are its. What GitHub makes of it: "SARIF support for code scanning" in 
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from hashlib import sha256
 from textwrap import dedent
+from urllib.parse import quote
 
-from ckptdoctor.checkpoint import KeyPath, show_path
+from ckptdoctor.checkpoint import KeyPath, Tensor, addresses, show_part, show_path
+from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.findings import FileReport, Finding, Report, Severity
-from ckptdoctor.report.annotation import annotation
+from ckptdoctor.report.github import annotation
 from ckptdoctor.report.interrupted import interrupted, left_behind, not_begun
 from ckptdoctor.report.json import dump
 from ckptdoctor.report.rule_table import RulePage
-from ckptdoctor.report.sarif_places import Places, uri
 from ckptdoctor.report.shell import fix_command
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -47,7 +50,9 @@ def render(report: Report, version: str, rules: Iterable[RulePage], statistics: 
         "invocations": [_invocation(report)],
         "artifacts": [_artifact(file) for file in report.files],
         "results": [
-            each for number, file in enumerate(report.files) for each in _results(file, Places(file, number), numbers)
+            each
+            for number, file in enumerate(report.files)
+            for each in _results(file, ArtifactPlaces(file, number), numbers)
         ],
     }
     if statistics:
@@ -85,7 +90,7 @@ def _notifications(files: Sequence[FileReport]) -> Iterator[_Object]:
             yield {"level": "note", "message": _message(text), "locations": place}
 
 
-def _results(file: FileReport, places: Places, numbers: dict[str, int]) -> Iterator[_Object]:
+def _results(file: FileReport, places: ArtifactPlaces, numbers: dict[str, int]) -> Iterator[_Object]:
     seen: dict[str, int] = {}
     for finding in file.findings:
         identity = _identity(finding, file.path)
@@ -111,7 +116,7 @@ def _properties(finding: Finding, path: str) -> _Object:
 
 
 def _identity(finding: Finding, path: str) -> str:
-    """What stays the same from run to run while it is the same finding: neither its wording nor where bytes lie."""
+    """The identity of a finding from run to run: neither its wording nor the place of bytes."""
     first = finding.keys[:1]
     state_dict: KeyPath = finding.location.path or (first[0][:-1] if first else ())
     parts = (finding.code, uri(path), show_path(state_dict), finding.location.member or "", *map(show_path, first))
@@ -170,3 +175,96 @@ def _text(text: str) -> str:
 def _pascal(name: str) -> str:
     """``ModulePrefix``: 3.49.7 asks for an identifier that people can read."""
     return "".join([word[:1].upper() + word[1:] for word in re.split(r"[^A-Za-z0-9]+", name)])
+
+
+_SAFE = "/~!$&'()*+,;=@"  # of a path, what RFC 3986 allows in it; a colon might end a scheme
+
+
+def uri(path: str) -> str:
+    """A relative reference for a relative path, an address as it is, ``file://`` for an absolute path."""
+    if addresses.is_address(path):
+        return quote(path, safe=_SAFE + ":?%#[]", errors="surrogatepass")
+    path = path.replace(os.sep, "/")
+    named = quote(os.fsencode(path), safe=_SAFE)
+    if path.startswith("/"):
+        return f"file://{named}"
+    return f"file:///{named}" if os.path.isabs(path) else named.removeprefix("./") or "."
+
+
+class ArtifactPlaces:
+    """The locations of findings in one file. ``index`` is its number among the artifacts."""
+
+    def __init__(self, file: FileReport, index: int) -> None:
+        self._file = file
+        self._index = index
+
+    def of(self, finding: Finding, most: int) -> Iterator[_Object]:
+        """One location for each key, at most so many; the first tells the byte range of the finding itself."""
+        location = finding.location
+        region = _region(location.offset, location.length) if not self._files_inside else None
+        if not finding.keys:
+            yield self._location(self._physical(region), [*self._member(finding), *_logical(location.path)])
+            return
+        for number, key in enumerate(finding.keys[:most]):
+            first = number == 0
+            physical = self._physical(region) if first and region else self._tensor(key)
+            yield self._location(physical, [*(self._member(finding) if first else ()), *_logical(key)])
+
+    def _location(self, physical: _Object, logical: list[_Object]) -> _Object:
+        return {"physicalLocation": physical} | ({"logicalLocations": logical} if logical else {})
+
+    def _physical(self, region: _Object | None = None) -> _Object:
+        place: _Object = {"artifactLocation": {"uri": uri(self._file.path), "index": self._index}}
+        return place | ({"region": region} if region else {})
+
+    def _member(self, finding: Finding) -> Iterator[_Object]:
+        member = finding.location.member
+        if member:
+            yield {"fullyQualifiedName": member, "kind": "resource"}
+
+    def _tensor(self, key: KeyPath) -> _Object:
+        """The bytes of a tensor, where they lie in the file as they are."""
+        tensor = self._tensors.get(key)
+        storage = tensor.storage if tensor is not None else None
+        if tensor is None or storage is None or storage.extent is None or tensor.chunks or tensor.parts:
+            return self._physical()
+        extent = storage.extent
+        region = _region(extent.offset, extent.length)
+        inside = (tensor.offset * tensor.dtype.bits // 8, tensor.nbytes)
+        if is_contiguous(tensor) and not storage.compressed and sum(inside) <= extent.length:
+            region = _region(extent.offset + inside[0], inside[1])
+        if not self._files_inside:
+            return self._physical(region)
+        shown = addresses.shown(extent.file)
+        if not shown.startswith(self._file.path):
+            return self._physical()
+        return {"artifactLocation": {"uri": uri(shown)}} | ({"region": region} if region else {})
+
+    @cached_property
+    def _tensors(self) -> dict[KeyPath, Tensor]:
+        checkpoint = self._file.checkpoint
+        return {tensor.path: tensor for tensor in checkpoint.tensors} if checkpoint is not None else {}
+
+    @cached_property
+    def _files_inside(self) -> bool:
+        """Whether it is a folder, or an index, so that an offset says nothing without the file in it."""
+        checkpoint = self._file.checkpoint
+        if checkpoint is None or not checkpoint.storages:
+            return False
+        files = {each.extent.file for each in checkpoint.storages if each.extent is not None}
+        own = {self._file.path, checkpoint.path}
+        return len(files) > 1 or not all(addresses.shown(each) in own for each in files)
+
+
+def _region(offset: int | None, length: int | None) -> _Object | None:
+    """3.30.9 and 3.30.10: what is no text has neither lines nor columns."""
+    if offset is None or offset < 0:
+        return None
+    region: _Object = {"byteOffset": offset}
+    return region | ({"byteLength": length} if length else {})
+
+
+def _logical(path: KeyPath | None) -> Iterator[_Object]:
+    """A key: 3.33.7 calls parts of nested data properties."""
+    if path:
+        yield {"name": show_part(path[-1]), "fullyQualifiedName": show_path(path), "kind": "property"}

@@ -34,7 +34,7 @@ def _rounded(share: float) -> str:
     return ">99" if share > 99 else f"{share:.0f}"
 
 
-def picture(histogram: Histogram | None, columns: int, plain: bool = False) -> str:
+def sparkline(histogram: Histogram | None, columns: int, plain: bool = False) -> str:
     """A histogram in one line, its bins put together to at most ``columns``; what occurs at all has a mark."""
     if histogram is None or len(histogram.counts) < 2:
         return ""

@@ -10,12 +10,12 @@ from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.report.abbreviating import braced, pattern
 from ckptdoctor.report.contents import place
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.grouping import braced, pattern
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.paint import Paint
-from ckptdoctor.report.value_numbers import number, picture, share, totals
+from ckptdoctor.report.value_numbers import number, share, sparkline, totals
 from ckptdoctor.report.wrapping import abridged, joined, wrapped
 
 _KEY = 60  # characters of a key that are shown where there is room
@@ -184,8 +184,8 @@ def _cells(tensor: Tensor, found: TensorValues, plain: bool) -> Cells:
         **cells,
         "zeros": share(found.zeros, found.count),
         **{name: number(getattr(found, name)) for name in figures},
-        "values": picture(found.histogram, _WIDE, plain),
-        "narrow": picture(found.histogram, _NARROW, plain),
+        "values": sparkline(found.histogram, _WIDE, plain),
+        "narrow": sparkline(found.histogram, _NARROW, plain),
     }
 
 
@@ -305,7 +305,7 @@ def _kinds(read: Sequence[Read]) -> dict[object, list[Read]]:
 
 
 def _kind(tensor: Tensor) -> tuple[object, ...]:
-    """What is the same for the layers of a stack: the path without its numbers, and the dimensions."""
+    """The kind that layers of a stack share: the path without its numbers, and the dimensions."""
     return (*[_unnumbered(part) if isinstance(part, str) else "#" for part in tensor.path], len(tensor.shape))
 
 

@@ -1,4 +1,4 @@
-"""What the target of a checkpoint expects: key → shape and dtype. One file for each way to learn it."""
+"""A target expects keys, shapes and dtypes. There is one file for each way to learn them."""
 
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 

@@ -20,7 +20,7 @@ class TooManyError(Exception):
 
 
 def build(make: Callable[[], _Made], most: int | None = None) -> _Made:
-    """What ``make`` gives, with parameters on the meta device: initialising them does nothing and takes no time.
+    """The result of ``make``, with parameters on the meta device: initialising them does nothing and takes no time.
 
     First everything is made on the meta device. Constructors that need the values of some tensor (``.item()`` on
     ``torch.linspace`` is a common one) fail there; for them only parameters go to meta, each when a module takes it,

@@ -28,7 +28,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 def from_config(path: str) -> Reference:
-    """What the architecture that ``path`` (a config.json, or a folder with one) names expects to load.
+    """The expectation of the architecture that ``path`` (a config.json, or a folder with one) names.
 
     A name of the Hugging Face Hub (``org/name``) stands for what is in its local cache; nothing is downloaded.
     dtypes are left open: transformers takes those of the weights. ``from_pretrained`` is what loads it, which ties what
@@ -45,7 +45,7 @@ def from_config(path: str) -> Reference:
 
 
 def built(make: Callable[[], Any], name: str, file: str) -> Reference:
-    """What a model of transformers expects to load, whatever its dtypes; ``file`` is where its settings come from."""
+    """The expectation of a model of transformers, whatever its dtypes; ``file`` is where its settings come from."""
     try:
         found = from_module(build(make, _MOST_TENSORS), f"{name} ({file})")
     except UsageError:

@@ -44,7 +44,7 @@ class FromError:
 
 
 def from_error(text: str, source: str = "the error") -> LoadError:
-    """What the text of an error says does not fit. Raises UsageError when it is no error of ``load_state_dict``."""
+    """The misfits that the text of an error names. Raises UsageError when it is not one of ``load_state_dict``."""
     error = load_error(cleaned(text))
     if error is None:
         raise UsageError(f"{source} has no error of load_state_dict in it: no missing or unexpected keys are named.")
@@ -62,7 +62,7 @@ def read_error(source: str) -> LoadError:
 
 
 def as_reference(error: LoadError, checkpoint: Checkpoint, source: str = "the model of the error") -> FromError:
-    """What the model expects, as far as the error and the checkpoint tell. Raises UsageError without weights."""
+    """The expectation of the model, as far as error and checkpoint tell. Raises UsageError without weights."""
     state_dict = _meant(error, checkpoint)
     if _whole_file(error, checkpoint, state_dict):
         return _of_whole_file(error, state_dict, source)
@@ -101,7 +101,7 @@ def _partners(error: LoadError) -> dict[str, str]:
 
 
 def _told(error: LoadError, reference: Reference, guessed: dict[str, str]) -> FromError:
-    """What was found out, and what was not; the extra state of modules has no shape that could be told."""
+    """The findings, and what is not known; the extra state of modules has no shape that could be told."""
     extra = reference.extra.union(filter(is_extra_state, error.missing))
     left_out = tuple([key for key in error.missing if key not in reference.tensors and key not in extra])
     enough = error.file and error.complete and not left_out
@@ -133,7 +133,7 @@ def _of_whole_file(error: LoadError, state_dict: StateDict, source: str) -> From
 
 
 def reference_from_error(checkpoint: Checkpoint, text: str, source: str = "the model of the error") -> Reference:
-    """What the model of an error text expects of this checkpoint; see ``as_reference``."""
+    """The expectation that the model of an error text has of this checkpoint; see ``as_reference``."""
     return as_reference(from_error(text), checkpoint, source).reference
 
 

@@ -18,13 +18,13 @@ from types import CodeType, ModuleType
 from ckptdoctor.checkpoint.arguments import ARGUMENTS
 from ckptdoctor.errors import UsageError
 from ckptdoctor.target.blame import MEND, NO_CUDA, blame, is_installed, own_traceback, wants_cuda
-from ckptdoctor.target.target import Target
+from ckptdoctor.target.target import NamedTarget
 
 _LIBRARIES = frozenset({"timm", "torchvision"})  # those whose models are known by names of their own
 
 
 @contextmanager
-def users_code(target: Target) -> Iterator[None]:
+def users_code(target: NamedTarget) -> Iterator[None]:
     """Python as the user's code finds it when it is run from the current directory.
 
     What it prints goes to stderr: stdout is for results. Of our arguments it gets those behind ``--``.
@@ -47,8 +47,8 @@ def users_code(target: Target) -> Iterator[None]:
                 sys.path.remove(folder)
 
 
-def find(target: Target) -> object:
-    """What the target names. Raises UsageError, with the user's own line where it is their code that fails."""
+def find(target: NamedTarget) -> object:
+    """The object that the target names. Raises UsageError, with the user's own line where their code fails."""
     module = _imported(target)
     try:
         return _inside(module, target)
@@ -58,7 +58,7 @@ def find(target: Target) -> object:
         raise UsageError(failed(target, error)) from error
 
 
-def _inside(module: ModuleType, target: Target) -> object:
+def _inside(module: ModuleType, target: NamedTarget) -> object:
     found: object = module
     short = _of_library(target, found)
     if short is not None:
@@ -73,8 +73,8 @@ def _inside(module: ModuleType, target: Target) -> object:
     return found
 
 
-def _of_library(target: Target, module: object) -> object | None:
-    """What makes the model that a library of models knows by this name: ``timm:resnet50``, ``torchvision:vit_b_16``."""
+def _of_library(target: NamedTarget, module: object) -> object | None:
+    """The function that makes the model of this name in a library: ``timm:resnet50``, ``torchvision:vit_b_16``."""
     name = target.attributes[0]
     if hasattr(module, name):
         return None
@@ -106,7 +106,7 @@ def _is_own_file(module: ModuleType) -> bool:
 
 
 def _instead(holder: object, name: str) -> str:
-    """What else there is: names that look alike, or else the module's own classes and functions."""
+    """Other names to try: those that look alike, or else the module's own classes and functions."""
     public = [each for each in dir(holder) if not each.startswith("_")]
     alike = difflib.get_close_matches(name, public, 3)
     if not alike and isinstance(holder, ModuleType):
@@ -170,7 +170,7 @@ def _runs(statement: ast.stmt) -> bool:
     return not _defines(statement) and not isinstance(statement, (ast.If, ast.Try))
 
 
-def _imported(target: Target) -> ModuleType:
+def _imported(target: NamedTarget) -> ModuleType:
     try:
         return _from_file(target) if target.is_file else _from_name(target)
     except (UsageError, KeyboardInterrupt):
@@ -188,7 +188,7 @@ def _imported(target: Target) -> ModuleType:
         raise UsageError(failed(target, error)) from error
 
 
-def failed(target: Target, error: BaseException) -> str:
+def failed(target: NamedTarget, error: BaseException) -> str:
     """That the module cannot be imported, why, and what to do; then the user's own traceback."""
     return f"{target.module} cannot be imported: {blame(error)}. {_way_out(error)}{own_traceback(error)}"
 
@@ -205,7 +205,7 @@ def _way_out(error: BaseException) -> str:
     return NO_CUDA if wants_cuda(error) else MEND
 
 
-def _from_name(target: Target) -> ModuleType:
+def _from_name(target: NamedTarget) -> ModuleType:
     """A module by its dotted name: of the user's own code only definitions, of libraries all that they are."""
     if target.module in sys.modules:
         return sys.modules[target.module]
@@ -219,7 +219,7 @@ def _is_own(spec: ModuleSpec) -> bool:
     return type(spec.loader) is SourceFileLoader and spec.origin is not None and not is_installed(spec.origin)
 
 
-def _run(spec: ModuleSpec, target: Target) -> ModuleType:
+def _run(spec: ModuleSpec, target: NamedTarget) -> ModuleType:
     """The module of a spec, as far as the target is defined in it."""
     assert spec.origin is not None
     spec.loader = _Definitions(spec.name, spec.origin, target.attributes[0])
@@ -235,7 +235,7 @@ def _run(spec: ModuleSpec, target: Target) -> ModuleType:
     return module
 
 
-def _from_file(target: Target) -> ModuleType:
+def _from_file(target: NamedTarget) -> ModuleType:
     """The file as a module; as part of its package where it lies in one, so that relative imports work."""
     path = os.path.abspath(target.module)
     if not os.path.isfile(path):
@@ -257,7 +257,7 @@ def _from_file(target: Target) -> ModuleType:
     return module
 
 
-def _alone(target: Target, path: str) -> ModuleType:
+def _alone(target: NamedTarget, path: str) -> ModuleType:
     """A file that belongs to no package, run anew. A name that another module has is left to it."""
     known = sys.modules.get(target.stem)
     name = target.stem if known is None or getattr(known, "__file__", None) == path else f"_model_{target.stem}"

@@ -19,7 +19,7 @@ _SAFETENSORS = ".safetensors"
 
 
 def from_checkpoint(path: str, root: str | None = None) -> Reference:
-    """What the checkpoint at ``path`` holds, as what another one is expected to hold.
+    """The contents of the checkpoint at ``path``, as what another one is expected to hold.
 
     ``root`` names the state dict (key path, parts joined by "/") where there is more than one that it could be; in a
     file with only one it need not be there. Raises UsageError when there is none or no telling which, what

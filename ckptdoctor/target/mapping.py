@@ -14,7 +14,7 @@ from ckptdoctor.target import Expected, Reference
 
 
 def as_reference(given: object) -> Reference:
-    """What a module, a mapping (key → tensor, anything with a shape, or a shape) or a Reference expects.
+    """The expectation of a module, a mapping (key → tensor, anything with a shape, or a shape) or a Reference.
 
     Raises UsageError for anything else.
     """
@@ -34,7 +34,7 @@ def as_reference(given: object) -> Reference:
 
 
 def from_module(module: Any, source: str) -> Reference:
-    """What ``module.load_state_dict`` expects: parameters, persistent buffers, and every name of what is tied."""
+    """The expectation of ``module.load_state_dict``: parameters, persistent buffers, and every name of what is tied."""
     state_dict = module.state_dict()
     kept = {key: value for key, value in state_dict.items() if hasattr(type(value), "shape") or is_extra_state(key)}
     refused = {key for key, loads in _extra_states(module) if not loads}  # torch refuses what nobody loads
@@ -54,7 +54,7 @@ def from_module(module: Any, source: str) -> Reference:
 
 
 def _heads(module: Any) -> int | None:
-    """How many heads its attention has, where the module has the config of a model of transformers."""
+    """The number of heads of its attention, where the module has the config of a model of transformers."""
     config = getattr(module, "config", None)
     heads = getattr(config, "num_attention_heads", None)
     known = type(heads) is int and heads > 0 and getattr(config, "model_type", None) not in PAIRED

@@ -16,7 +16,7 @@ from ckptdoctor.target.building import TooManyError, build, wants_values
 from ckptdoctor.target.importing import find, users_code
 from ckptdoctor.target.mapping import from_module
 from ckptdoctor.target.saved import Asked, Saved, Taken, is_lightning, missing, taken
-from ckptdoctor.target.target import Target, parse_target
+from ckptdoctor.target.target import NamedTarget, parse_target
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ _IN_ITS_FILES = ("state_dict",)  # where Lightning keeps the weights of a module
 
 
 def from_model(text: str, path: str | None = None, asked: Asked = lambda: None) -> Reference:
-    """What the model that ``text`` names expects to load: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``.
+    """The expectation of the model that ``text`` names: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``.
 
     This runs the user's code: it is imported, and a class or function is called. What it needs and is not given may be
     kept by the file at ``path``, which is ``asked`` then. Raises UsageError when that fails, or gives no module.
@@ -61,7 +61,7 @@ class _File:
         self.was_asked = False
 
     def asked(self) -> Saved | None:
-        """What it keeps of the call of its model."""
+        """The arguments that it keeps of the call of its model."""
         if not self.was_asked:
             self.was_asked, self._saved = True, self._asked()
         return self._saved
@@ -75,7 +75,7 @@ def _loads_itself(found: object, file: _File) -> bool:
     return saved is not None and saved.lightning
 
 
-def _module(found: object, target: Target, extra: Taken) -> torch.nn.Module:
+def _module(found: object, target: NamedTarget, extra: Taken) -> torch.nn.Module:
     import torch
 
     if isinstance(found, torch.nn.Module):
@@ -94,7 +94,7 @@ def _module(found: object, target: Target, extra: Taken) -> torch.nn.Module:
 _WANTED = "--model needs a class or function that gives a torch.nn.Module, or a module itself"
 
 
-def _failure(target: Target, found: object, error: BaseException, path: str | None, extra: Taken) -> str:
+def _failure(target: NamedTarget, found: object, error: BaseException, path: str | None, extra: Taken) -> str:
     """One sentence on a model that could not be built, one on what to do, and the user's own traceback."""
     if isinstance(error, TooManyError):
         return f"{target.name} would have more than {_MOST_TENSORS:,} tensors ({extra.told}): give the right numbers."
@@ -114,7 +114,7 @@ def _failure(target: Target, found: object, error: BaseException, path: str | No
     return f"{said} {NO_CUDA if wants_cuda(error) else MEND}{own_traceback(error)}"
 
 
-def _command(target: Target, found: object, path: str | None, extra: Taken, lacking: list[str]) -> str:
+def _command(target: NamedTarget, found: object, path: str | None, extra: Taken, lacking: list[str]) -> str:
     """The command line with everything that has to be given, by its names: ``width=…, depth=4``."""
     known = extra.target or target
     wanted = [f"{name}=…" for name in lacking] or _first(found)
@@ -126,7 +126,7 @@ def _command(target: Target, found: object, path: str | None, extra: Taken, lack
 
 
 def _first(found: object) -> list[str]:
-    """What it takes, where nothing that it needs is missing: those without a default, or else the first."""
+    """The first arguments where nothing that it needs is missing: those without a default, or else the first."""
     try:
         parameters = inspect.signature(found).parameters.values()  # type: ignore[arg-type]  # what has none raises
     except (TypeError, ValueError):

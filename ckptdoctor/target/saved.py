@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any
 
 from ckptdoctor.noun import noun
-from ckptdoctor.target.target import Target
+from ckptdoctor.target.target import NamedTarget
 
 DATAMODULE = "datamodule_hyper_parameters"  # what its data were made with, which Lightning gives no model
 _LONGEST = 200  # characters of arguments that a printed command spells out
@@ -35,7 +35,7 @@ class Record(dict[Any, Any]):
 
 @noun
 class Saved:
-    """What a file keeps of the call that made its model: plain values by name, and under which key of it each is.
+    """The call that made a model, as its file keeps it: plain values by name, and under which key of it each is.
 
     ``unfit`` says why others are not taken: what would have to be made from the file is not. ``whole`` is the name of
     the one argument that all of ``settings`` were, where the program was called with one such object. ``lightning``
@@ -63,10 +63,10 @@ class Taken:
 
     arguments: Mapping[str, object]
     told: str = ""
-    target: Target | None = None
+    target: NamedTarget | None = None
 
 
-def taken(found: object, target: Target, asked: Asked) -> Taken:
+def taken(found: object, target: NamedTarget, asked: Asked) -> Taken:
     """The arguments of ``found`` that are not given, from the file where it has them.
 
     Asked for where it cannot be called otherwise, and of a module of Lightning, which gets them whenever Lightning
@@ -83,7 +83,7 @@ def taken(found: object, target: Target, asked: Asked) -> Taken:
     return _from(saved, free, target, open_ended=is_lightning(found) and _takes_any(found))
 
 
-def missing(found: object, target: Target, arguments: Mapping[str, object]) -> list[str]:
+def missing(found: object, target: NamedTarget, arguments: Mapping[str, object]) -> list[str]:
     """The names of the arguments that have no default, and are neither given nor among ``arguments``."""
     parameters, given = _parameters(found), _given(found, target)
     if parameters is None or given is None:
@@ -99,7 +99,7 @@ def is_lightning(found: object) -> bool:
     )
 
 
-def _from(saved: Saved, free: Mapping[str, inspect.Parameter], target: Target, open_ended: bool) -> Taken:
+def _from(saved: Saved, free: Mapping[str, inspect.Parameter], target: NamedTarget, open_ended: bool) -> Taken:
     if saved.whole is not None and saved.whole in free:
         names = {saved.whole: saved.settings}
         place = next(iter(saved.places.values()), "hyper_parameters")
@@ -127,12 +127,12 @@ def _left_out(saved: Saved, free: Mapping[str, inspect.Parameter], whole: bool =
     return "".join([f"; {name} is not taken from there: {saved.unfit[name]}" for name in names])
 
 
-def spelled(target: Target, arguments: Mapping[str, object]) -> Target | None:
+def spelled(target: NamedTarget, arguments: Mapping[str, object]) -> NamedTarget | None:
     """The target with these arguments written out; None where that is too long, or no literal."""
     text = ", ".join([f"{name}={value!r}" for name, value in arguments.items()])
     if len(text) > _LONGEST or not all(map(_is_literal, arguments.values())):
         return None
-    return Target(target.module, target.attributes, target.arguments, (*target.keywords, *arguments.items()), True)
+    return NamedTarget(target.module, target.attributes, target.arguments, (*target.keywords, *arguments.items()), True)
 
 
 def _is_literal(value: object) -> bool:
@@ -149,7 +149,7 @@ def _is_literal(value: object) -> bool:
 
 
 def _parameters(found: object) -> dict[str, inspect.Parameter] | None:
-    """What can be given by name; None where nothing tells."""
+    """The parameters that can be given by name; None where nothing tells."""
     try:
         every = inspect.signature(found).parameters  # type: ignore[arg-type]  # what has none raises
     except (TypeError, ValueError):
@@ -163,7 +163,7 @@ def _takes_any(found: object) -> bool:
     return any(each.kind is each.VAR_KEYWORD for each in every)
 
 
-def _given(found: object, target: Target) -> set[str] | None:
+def _given(found: object, target: NamedTarget) -> set[str] | None:
     """The names of the arguments that the target gives; None where they cannot be given like that."""
     try:
         signature = inspect.signature(found)  # type: ignore[arg-type]  # what has none raises

@@ -1,4 +1,4 @@
-"""What ``--model`` names: ``pkg.mod:Net``, ``path/to/nets.py:build(num_classes=10)``. Arguments are never evaluated."""
+"""The target that ``--model`` names: ``pkg.mod:Net``, ``nets.py:build(num_classes=10)``. Nothing in it is evaluated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNFIT = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
 @noun
-class Target:
+class NamedTarget:
     """A class, function or module object in the user's code. ``called``: there were parentheses, if only empty ones.
 
     ``module`` is a dotted name or the path of a file; ``attributes`` lead from it to what is meant.
@@ -66,7 +66,7 @@ class Target:
         return f"{self.place}({text if len(text) <= _LONGEST else text[: _LONGEST - 1] + '…'})"
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> NamedTarget:
     """Take ``module:name(arguments)`` apart. Raises UsageError for anything else, and for arguments that are code."""
     form = _FORM.fullmatch(text)
     expression = _expression(form["rest"].strip()) if form else None
@@ -76,16 +76,16 @@ def parse_target(text: str) -> Target:
         raise UsageError(f"--model takes a module and a name in it, such as {_EXAMPLES}, not “{text}”.")
     module = form["module"].strip()
     if call is None:
-        return Target(module, names)
+        return NamedTarget(module, names)
     values = tuple([_value(each, text) for each in call.args])
     keywords = tuple([(_keyword(each, text), _value(each.value, text)) for each in call.keywords])
     if len({name for name, _ in keywords}) < len(keywords):
         raise UsageError(f"--model “{text}” gives an argument twice.")
-    return Target(module, names, values, keywords, True)
+    return NamedTarget(module, names, values, keywords, True)
 
 
 def _importable(module: str) -> bool:
-    named = Target(module.strip(), ())
+    named = NamedTarget(module.strip(), ())
     return named.is_file or all(part and not part.isspace() for part in named.module.split("."))
 
 

@@ -15,7 +15,7 @@ from ckptdoctor.errors import UsageError
 from ckptdoctor.target import Reference, hub_cache
 from ckptdoctor.target.blame import in_words
 from ckptdoctor.target.config import NAME, built, from_config, library, offline, read_config, require_plain
-from ckptdoctor.target.target import Target, parse_target
+from ckptdoctor.target.target import NamedTarget, parse_target
 
 _LIBRARY = "transformers:"
 _CLASS = re.compile(r"\s*[A-Z]\w*\s*(\(.*\))?\s*", re.DOTALL)
@@ -30,7 +30,7 @@ def is_meant(text: str) -> bool:
 
 
 def from_transformers(text: str, path: str | None = None) -> Reference:
-    """What the model expects to load, built without its weights and without the network.
+    """The expectation of the model, built without its weights and without the network.
 
     The settings of a class are those of the ``config.json`` beside the file at ``path``, or where there is none the
     class's own, which ``Reference.told`` says; ``transformers:BertModel(num_hidden_layers=2)`` changes some. A name of
@@ -70,12 +70,12 @@ def _beside(path: str | None) -> str | None:
     return file if os.path.isfile(file) else None
 
 
-def _by_default(target: Target, path: str | None, config: str) -> str:
+def _by_default(target: NamedTarget, path: str | None, config: str) -> str:
     where = "" if path is None else f" beside {shown(path)}"
     return f"there is no {NAME}{where}: what is not given of {target.place} is as {config} has it by default"
 
 
-def _named(transformers: Any, target: Target, file: str | None) -> Any:
+def _named(transformers: Any, target: NamedTarget, file: str | None) -> Any:
     """The class of a model. Raises UsageError where transformers has none of this name."""
     (name,) = target.attributes
     try:
@@ -96,7 +96,7 @@ def _named(transformers: Any, target: Target, file: str | None) -> Any:
     )
 
 
-def _chosen(transformers: Any, auto: Any, target: Target, file: str | None) -> Any:
+def _chosen(transformers: Any, auto: Any, target: NamedTarget, file: str | None) -> Any:
     """The class that an Auto class stands for, by the type of model that the config names."""
     kind = read_config(file).get("model_type") if file is not None else None
     if not isinstance(kind, str) or kind not in transformers.CONFIG_MAPPING:
@@ -108,7 +108,7 @@ def _chosen(transformers: Any, auto: Any, target: Target, file: str | None) -> A
     return found[0] if isinstance(found, (tuple, list)) else found
 
 
-def _own_part(config_class: Any, config: dict[str, Any], file: str, target: Target) -> dict[str, Any]:
+def _own_part(config_class: Any, config: dict[str, Any], file: str, target: NamedTarget) -> dict[str, Any]:
     """The settings for this class: all of them, or those of one tower, as ``from_pretrained`` takes them."""
     kind, wanted = config.get("model_type"), getattr(config_class, "model_type", "")
     part = config.get(getattr(config_class, "base_config_key", "") or "")

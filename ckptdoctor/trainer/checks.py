@@ -1,30 +1,32 @@
-"""Which choices go together. Asked before anything starts, so that nobody waits for a run that cannot be.
+"""The choices of a run are checked before anything starts, so that nobody waits for a run that cannot be.
 
-How many replicas there can be depends on the devices: ``devices.check_world_size`` knows.
+How many replicas there can be depends on the devices: ``devices.require_world_size`` knows. Nothing here needs torch.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Iterator
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import MICRO_SHARDS, Config
+from ckptdoctor.trainer.config import MICRO_SHARDS, SAVES, RunConfig
 
 
-def check(config: Config) -> None:
+def require_choices(config: RunConfig) -> None:
     """Raises UsageError with the first thing that makes no sense, and what would."""
     for complaint in _complaints(config):
         raise UsageError(complaint)
 
 
-def _complaints(config: Config) -> Iterator[str]:
+def _complaints(config: RunConfig) -> Iterator[str]:
     yield from _about_numbers(config)
     yield from _about_the_network(config)
     yield from _about_the_strategy(config)
     yield from _about_the_device(config)
 
 
-def _about_numbers(config: Config) -> Iterator[str]:
+def _about_numbers(config: RunConfig) -> Iterator[str]:
     for name in ("epochs", "batch_size", "every"):
         if getattr(config, name) < 1:
             yield f"--{name.replace('_', '-')} must be at least 1"
@@ -43,14 +45,14 @@ def _about_numbers(config: Config) -> Iterator[str]:
         )
 
 
-def _about_the_network(config: Config) -> Iterator[str]:
+def _about_the_network(config: RunConfig) -> Iterator[str]:
     if config.network == "foonet" and config.data != "points":
         yield f"foonet takes three numbers, not the images of {config.data}: leave --data out, or train lenet"
     if config.network != "foonet" and config.data == "points":
         yield f"{config.network} takes images: choose --data shapes"
 
 
-def _about_the_strategy(config: Config) -> Iterator[str]:
+def _about_the_strategy(config: RunConfig) -> Iterator[str]:
     strategy = config.strategy
     if strategy == "functional" and config.network not in ("lenet", "vgg"):
         yield (
@@ -65,14 +67,14 @@ def _about_the_strategy(config: Config) -> Iterator[str]:
         yield f"--compile works with single, ddp and fsdp: the replicas of {strategy} are made anew in every step"
 
 
-def _about_the_device(config: Config) -> Iterator[str]:
+def _about_the_device(config: RunConfig) -> Iterator[str]:
     if config.device == "xla" and config.amp == "fp16":
         yield "--amp fp16 is for GPUs: what XLA devices have is --amp bf16"
     if config.device == "mps" and config.dtype == "float64":
         yield "MPS devices have no float64: train on the CPU"
 
 
-def _about_manual(config: Config) -> Iterator[str]:
+def _about_manual(config: RunConfig) -> Iterator[str]:
     if config.network != "lenet":
         yield f"--strategy manual is written out for lenet, on bare tensors: it cannot train {config.network}"
     if config.optimizer != "sgd":
@@ -81,7 +83,7 @@ def _about_manual(config: Config) -> Iterator[str]:
         yield f"--strategy manual is bare tensors and float32: leave out {option}"
 
 
-def _about_exact(config: Config) -> Iterator[str]:
+def _about_exact(config: RunConfig) -> Iterator[str]:
     if config.network == "resnet":
         yield (
             "--strategy exact cannot train resnet: batch norm looks at all images that a worker sees, so its result "
@@ -94,10 +96,43 @@ def _about_exact(config: Config) -> Iterator[str]:
             yield f"--strategy exact promises the same bits on any number of workers: leave out {option}"
 
 
-def _extras(config: Config) -> Iterator[str]:
+def _extras(config: RunConfig) -> Iterator[str]:
     if config.amp != "no":
         yield f"--amp {config.amp}"
     if config.compile:
         yield "--compile"
     if config.ema:
         yield "--ema"
+
+
+def require_styles(config: RunConfig) -> None:
+    """Raise UsageError for a style that this run cannot write, or a device tag that nobody would write."""
+    for name in config.save:
+        if name not in SAVES:
+            raise UsageError(f"--save {name} is no way of saving; there are {', '.join(SAVES)}.")
+    if "whole" in config.save and config.strategy == "manual":
+        raise UsageError(
+            "--save whole goes with any strategy but manual: it trains bare tensors, and there is no module to pickle; "
+            "take --save plain."
+        )
+    if "safetensors" in config.save and importlib.util.find_spec("safetensors") is None:
+        raise UsageError("--save safetensors needs the package of that name: pip install safetensors.")
+    if config.tag_device is not None:
+        require_tag(config.tag_device)
+
+
+WITHOUT_STORAGE = frozenset({"xla", "maia", "mtia"})
+"""Backends whose tensors have no storage to tag (torch.Tensor._reduce_ex_internal)."""
+
+# backends that torch.save has written tags of: torch's own and those of plug-ins (Ascend, Cambricon, Moore Threads …)
+_INDEXED = ("cuda", "xpu", "hpu", "npu", "mlu", "musa", "gcu", "privateuseone", *sorted(WITHOUT_STORAGE))
+_TAG = re.compile(rf"cpu|mps|(?:{'|'.join(_INDEXED)})(?::(?:0|[1-9]\d{{0,2}}))?")
+
+
+def require_tag(tag: str) -> None:
+    """Raise UsageError unless ``tag`` is one that torch.save writes somewhere."""
+    if not _TAG.fullmatch(tag) or tag in WITHOUT_STORAGE:
+        raise UsageError(
+            f"--tag-device {tag} is no device that torch.save writes: use cpu, cuda, cuda:N, mps, xla:N"
+            " or another backend's, such as npu:0 or hpu."
+        )

@@ -1,4 +1,4 @@
-"""What a training run is: every choice in one frozen noun. Knows nothing of torch, so that it can be read before it."""
+"""The choices of a training run in one frozen noun. It knows nothing of torch, so that it can be read before it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MICRO_SHARDS = 8
 
 
 @dataclass(frozen=True)
-class Config:
+class RunConfig:
     """One training run. Batch sizes are global: what all replicas see together in a step."""
 
     network: str = "lenet"
@@ -69,8 +69,8 @@ class Config:
         return json.dumps(asdict(self), indent=2)
 
     @classmethod
-    def from_json(cls, text: str) -> Config:
-        """What ``to_json`` wrote. Raises UsageError for anything else."""
+    def from_json(cls, text: str) -> RunConfig:
+        """The configuration that ``to_json`` wrote. Raises UsageError for anything else."""
         try:
             values: dict[str, Any] = json.loads(text)
             known = {field.name for field in fields(cls)}

@@ -1,4 +1,4 @@
-"""What a run tells whoever listens: the terminal, the metrics file, the curves. Plain numbers only."""
+"""A run tells these events to whoever listens: the terminal, the metrics file, the curves. Plain numbers only."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Union
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 
 
 @dataclass(frozen=True)
 class Started:
     """A run begins, or goes on after ``epoch`` complete epochs."""
 
-    config: Config
+    config: RunConfig
     parameters: int
     train_images: int
     test_images: int
@@ -70,5 +70,5 @@ class Ended:
     interrupted: str | None = None
 
 
-Event = Union[Started, StepDone, EpochDone, Saved, Ended]
-Listener = Callable[[Event], None]
+RunEvent = Union[Started, StepDone, EpochDone, Saved, Ended]
+EventListener = Callable[[RunEvent], None]

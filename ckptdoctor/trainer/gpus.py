@@ -1,4 +1,4 @@
-"""Which GPUs a run may see, settled before torch starts.
+"""The GPUs that a run may see are settled before torch starts.
 
 A machine numbers its GPUs 0, 1, 2, …: the physical numbers, those of ``nvidia-smi``. A process sees those that
 ``CUDA_VISIBLE_DEVICES`` lists, and numbers them anew in the order of the list: the logical numbers. With
@@ -34,7 +34,7 @@ _BY_HAND = "name the GPUs by hand (--gpus 0,1) or train on the CPU (--device cpu
 
 
 @dataclass(frozen=True)
-class Selection:
+class GpuSelection:
     """The GPUs of a run by their physical numbers; their places in the tuple are their logical ones."""
 
     physical: tuple[int, ...]
@@ -54,13 +54,13 @@ class Gpu:
     name: str
 
 
-def select(choice: str, count: int | None, environ: MutableMapping[str, str]) -> Selection:
+def select(choice: str, count: int | None, environ: MutableMapping[str, str]) -> GpuSelection:
     """Make the chosen GPUs the only ones that this process and its children see, by setting ``environ``.
 
     ``choice`` is "0,4", by physical numbers, or "auto": ``count`` of them (None: all), most free memory first. Numbers
     say by themselves how many, ``count`` is not looked at. Call it before torch is imported.
     """
-    numbers = None if choice.strip() == "auto" else parse(choice)
+    numbers = None if choice.strip() == "auto" else parse_numbers(choice)
     _refuse_too_late()
     allowed = _allowed(environ)
     if numbers is None:
@@ -70,10 +70,10 @@ def select(choice: str, count: int | None, environ: MutableMapping[str, str]) ->
     environ[ORDER] = "PCI_BUS_ID"
     # a plain assignment: setdefault would leave an earlier choice standing, and nobody would notice
     environ[VISIBLE] = environ[CHOSEN] = ",".join(map(str, numbers))
-    return Selection(numbers)
+    return GpuSelection(numbers)
 
 
-def parse(choice: str) -> tuple[int, ...]:
+def parse_numbers(choice: str) -> tuple[int, ...]:
     """The numbers of "0,4". Raises UsageError for anything else, and for a GPU that is named twice."""
     parts = [part.strip() for part in choice.split(",")]
     if not all(re.fullmatch(r"[0-9]{1,4}", part) for part in parts):
@@ -118,7 +118,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _nvidia_smi(columns: tuple[str, ...], asker: str) -> str:
-    """What nvidia-smi prints for the columns; TrainingError when it is not there, fails or hangs."""
+    """The answer of nvidia-smi for the columns; TrainingError when it is not there, fails or hangs."""
     command = ["nvidia-smi", f"--query-gpu={','.join(columns)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(

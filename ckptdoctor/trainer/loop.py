@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import cos, pi
 
 import torch
 from torch.nn.functional import cross_entropy
 
 from ckptdoctor.trainer import devices
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.data.batches import Batches, test_batches
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.data.batches import Batches, Sampler, test_batches
 from ckptdoctor.trainer.data.dataset import Dataset
-from ckptdoctor.trainer.data.sampler import Sampler
-from ckptdoctor.trainer.events import Ended, EpochDone, Listener, Saved, Started, StepDone
+from ckptdoctor.trainer.events import Ended, EpochDone, EventListener, Saved, Started, StepDone
 from ckptdoctor.trainer.launch.positions import report_position
 from ckptdoctor.trainer.launch.stopping import StopRequest
-from ckptdoctor.trainer.meter import Meter
-from ckptdoctor.trainer.schedule import learning_rate
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.save import save
-from ckptdoctor.trainer.strategies.strategy import Strategy, Tally, precise
+from ckptdoctor.trainer.strategies.strategy import StepTally, Strategy, precise
 from ckptdoctor.trainer.team import Team
 
 
@@ -28,11 +28,11 @@ from ckptdoctor.trainer.team import Team
 class Run:
     """All that takes part in a run, on one rank."""
 
-    config: Config
+    config: RunConfig
     team: Team
     dataset: Dataset
     strategy: Strategy
-    tell: Listener
+    tell: EventListener
     stop: StopRequest
 
     @property
@@ -42,7 +42,7 @@ class Run:
 
     @cached_property
     def sampler(self) -> Sampler:
-        """Who decides which images are in which batch."""
+        """The sampler, which decides which images are in which batch."""
         return Sampler(len(self.dataset.train.labels), self.config.batch_size, self.config.seed)
 
     @cached_property
@@ -110,7 +110,7 @@ def test(run: Run, ema: bool = False) -> tuple[float, float]:
         logits = run.strategy.predict(inputs, ema).float()
         labels = labels.to(logits.device)
         loss = precise(cross_entropy(logits, labels, reduction="sum"))
-        meter.add(Tally(loss, (logits.argmax(1) == labels).sum(), len(labels)))
+        meter.add(StepTally(loss, (logits.argmax(1) == labels).sum(), len(labels)))
     return meter.everywhere(run.team)[:2]
 
 
@@ -134,7 +134,7 @@ def _of_ranks(team: Team) -> tuple[str, ...]:
     return tuple(f"{team.device.type}:{rank}" if indexed else team.device.type for rank in range(team.world_size))
 
 
-def _tell_step(run: Run, epoch: int, step: int, last: bool, tally: Tally, meter: Meter) -> None:
+def _tell_step(run: Run, epoch: int, step: int, last: bool, tally: StepTally, meter: Meter) -> None:
     """Only now and then: the first step, the last one, and as often as a person can see in between."""
     if run.team.is_first and (step == 1 or last or meter.due()):
         loss, accuracy, speed = meter.here()
@@ -166,3 +166,55 @@ def _tested(run: Run, epoch: int, meter: Meter) -> float:
 def _save(run: Run, position: Position) -> None:
     path = save(run.config, run.strategy, run.team, position)
     run.tell(Saved(str(path), tuple(sorted(each.name for each in path.iterdir()))))
+
+
+PAUSE = 0.1
+"""Seconds between two looks at the numbers: reading them makes the CPU wait for a GPU."""
+
+
+class Meter:
+    """Loss, accuracy and speed of one epoch. Sums stay on their device until somebody asks."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._began = self._looked = clock()
+        self._sums: torch.Tensor | None = None
+        self._images = 0
+
+    def add(self, tally: StepTally) -> None:
+        """Count a step."""
+        sums = torch.stack([tally.loss, tally.correct.to(tally.loss.dtype)])
+        self._sums = sums if self._sums is None else self._sums + sums
+        self._images += tally.images
+
+    def due(self) -> bool:
+        """Whether it is time for another look; true once in a while."""
+        now = self._clock()
+        if now - self._looked < PAUSE:
+            return False
+        self._looked = now
+        return True
+
+    def here(self) -> tuple[float, float, float]:
+        """Mean loss, accuracy, and images per second so far, of this rank alone."""
+        loss, correct = (0.0, 0.0) if self._sums is None else self._sums.tolist()
+        images = max(self._images, 1)
+        return loss / images, correct / images, self._images / max(self._clock() - self._began, 1e-9)
+
+    def everywhere(self, team: Team) -> tuple[float, float, int]:
+        """Mean loss, accuracy and number of images over all ranks; every rank has to ask."""
+        own = [0.0, 0.0] if self._sums is None else self._sums.tolist()
+        loss, correct, images = team.sum(torch.tensor([*own, self._images], dtype=torch.float64)).tolist()
+        return loss / max(images, 1), correct / max(images, 1), int(images)
+
+    def seconds(self) -> float:
+        """Since the meter was made. Let the device finish first."""
+        return self._clock() - self._began
+
+
+def learning_rate(config: RunConfig, epoch: int) -> float:
+    """Half a cosine from ``config.lr`` down towards 0, as ``CosineAnnealingLR`` goes; ``epoch`` counts from 0.
+
+    A function of the epoch and nothing else: a run that goes on needs to remember no more than where it was.
+    """
+    return config.lr * (1 + cos(pi * epoch / config.epochs)) / 2

@@ -7,35 +7,33 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.checks import check
-from ckptdoctor.trainer.config import PROCESSES, Config
+from ckptdoctor.trainer.checks import require_choices, require_styles
+from ckptdoctor.trainer.config import PROCESSES, RunConfig
 from ckptdoctor.trainer.data.load import load
-from ckptdoctor.trainer.devices import check_world_size
+from ckptdoctor.trainer.devices import require_world_size
 from ckptdoctor.trainer.launch.launcher import launch
 from ckptdoctor.trainer.launch.stopping import StopRequest
-from ckptdoctor.trainer.launch.variables import Place, place
+from ckptdoctor.trainer.launch.variables import RankPlace, place
 from ckptdoctor.trainer.launch.world import join
 from ckptdoctor.trainer.loop import Run, train
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.networks import build
 from ckptdoctor.trainer.progress.report import listener
-from ckptdoctor.trainer.snapshot.folders import newest, sweep
-from ckptdoctor.trainer.snapshot.position import Position
-from ckptdoctor.trainer.snapshot.resume import must_fit, read, restore
+from ckptdoctor.trainer.snapshot.folders import Position, newest, sweep
+from ckptdoctor.trainer.snapshot.resume import read, require_same_run, restore
 from ckptdoctor.trainer.snapshot.seeding import seed_everything
-from ckptdoctor.trainer.snapshot.styles.check import check_styles
 from ckptdoctor.trainer.team import Team
 
 
-def start(config: Config, environ: Mapping[str, str] = os.environ) -> None:
+def start(config: RunConfig, environ: Mapping[str, str] = os.environ) -> None:
     """Carry out a run: in this process, in processes of our own, or as one of those that torchrun or Slurm started.
 
     Raises UsageError, TrainingError or WriteError with one sentence.
     """
     where = place(environ)
     nodes = 1 if where is None else where.world_size // where.local_world_size
-    check_world_size(config.strategy, config.device, config.world_size, nodes=nodes)
-    check(config)
-    check_styles(config)
+    require_world_size(config.strategy, config.device, config.world_size, nodes=nodes)
+    require_choices(config)
+    require_styles(config)
     if where is None or where.rank == 0:
         _prepare(config)
     if where is None and config.strategy in PROCESSES:
@@ -44,13 +42,13 @@ def start(config: Config, environ: Mapping[str, str] = os.environ) -> None:
         _here(config, where)
 
 
-def _here(config: Config, where: Place | None) -> None:
+def _here(config: RunConfig, where: RankPlace | None) -> None:
     with StopRequest().installed() as stop, join(where, config) as team:
         work(config, team, stop)
 
 
-def work(config: Config, team: Team, stop: StopRequest) -> None:
-    """What every process of a run does."""
+def work(config: RunConfig, team: Team, stop: StopRequest) -> None:
+    """Train, as every process of a run does."""
     # here: it brings FSDP, which takes a second to import, and a process that only launches others needs none of it
     from ckptdoctor.trainer.strategies.make import make
 
@@ -65,18 +63,18 @@ def work(config: Config, team: Team, stop: StopRequest) -> None:
         train(Run(config, team, dataset, strategy, tell, stop), position)
 
 
-def _prepare(config: Config) -> None:
-    """What must be true of the output folder, asked once and before any process starts."""
+def _prepare(config: RunConfig) -> None:
+    """Clear the output folder and refuse one that does not fit, once and before any process starts."""
     sweep(Path(config.out))
     if config.resume:
-        must_fit(read(_to_resume(config)), config)
+        require_same_run(read(_to_resume(config)), config)
     elif (found := newest(Path(config.out))) is not None:
         raise UsageError(
             f"{config.out} holds a run already ({found.name}): add --resume to go on with it, or name another --out"
         )
 
 
-def _to_resume(config: Config) -> Path:
+def _to_resume(config: RunConfig) -> Path:
     found = newest(Path(config.out))
     if found is None:
         raise UsageError(f"there is no complete checkpoint in {config.out} to go on from: leave --resume out")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import shlex
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import PROCESSES, Config
+from ckptdoctor.trainer.config import PROCESSES, RunConfig
 
 GPUS_PER_NODE = 8
 TIME = "01:00:00"
@@ -27,11 +27,11 @@ _PORTS = (20000, 10000)
 
 
 def nodes_for(world_size: int, gpus_per_node: int = GPUS_PER_NODE) -> int:
-    """How many nodes hold that many replicas, one per GPU."""
+    """The number of nodes that hold that many replicas, one per GPU."""
     return -(-world_size // gpus_per_node)
 
 
-def script(config: Config, *, nodes: int, gpus_per_node: int, command: list[str]) -> str:
+def script(config: RunConfig, *, nodes: int, gpus_per_node: int, command: list[str]) -> str:
     """The text of an sbatch script that runs ``command``: the whole command line, program first.
 
     ``nodes`` is how many to ask for, ``gpus_per_node`` how many GPUs (or, on the CPU, ranks) one of them has room for;
@@ -59,8 +59,8 @@ def script(config: Config, *, nodes: int, gpus_per_node: int, command: list[str]
     return "\n".join(parts) + "\n"
 
 
-def _header(config: Config, nodes: int, resources: list[str]) -> list[str]:
-    """What sbatch reads. The same options on the command line of sbatch win over these."""
+def _header(config: RunConfig, nodes: int, resources: list[str]) -> list[str]:
+    """The lines that sbatch reads. The same options on its command line win over these."""
     options = [
         f"--job-name={shlex.quote(f'ckptdoctor-{config.network}-{config.strategy}')}",
         f"--nodes={nodes}",
@@ -76,7 +76,7 @@ def _header(config: Config, nodes: int, resources: list[str]) -> list[str]:
     return [f"#SBATCH {option}" for option in options]
 
 
-def _resources(config: Config, nodes: int, tasks: int) -> list[str]:
+def _resources(config: RunConfig, nodes: int, tasks: int) -> list[str]:
     """The tasks, and what each node gives them."""
     replicas_per_node = -(-config.world_size // nodes)
     cores = (1 if config.strategy in PROCESSES else config.world_size) + config.workers
@@ -99,7 +99,7 @@ def _meeting_place() -> list[str]:
     ]
 
 
-def _resuming(config: Config, always: bool) -> list[str]:
+def _resuming(config: RunConfig, always: bool) -> list[str]:
     """Set ``resume`` where there is a checkpoint to go on from; one that is being written ends in ".partial"."""
     if always:
         return ["resume=--resume"]
@@ -112,7 +112,7 @@ def _resuming(config: Config, always: bool) -> list[str]:
     ]
 
 
-def _refuse(config: Config, nodes: int, gpus_per_node: int, command: list[str]) -> None:
+def _refuse(config: RunConfig, nodes: int, gpus_per_node: int, command: list[str]) -> None:
     if config.device in ("mps", "xla"):
         raise UsageError(f"--slurm asks for GPUs or for CPU cores, not for --device {config.device}; use cuda or cpu")
     if any(word.partition("=")[0] == "--gpus" for word in command):

@@ -1,32 +1,105 @@
-"""The application: themes, keys that work everywhere, and the first screen."""
+"""The application: its themes, the command palette, keys that work everywhere, and the first screen."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from rich.text import Text
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.filter import Monochrome, NoColor
 from textual.screen import Screen
-from textual.theme import ThemeProvider
+from textual.theme import Theme, ThemeProvider
+from textual.widgets import OptionList
 
 from ckptdoctor.crash import one_line, wants_trace
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.report.escape import escape
-from ckptdoctor.tui.commands import BrowserCommands
-from ckptdoctor.tui.in_turn import InTurn
-from ckptdoctor.tui.keys import ANYWHERE, key
+from ckptdoctor.tui.key_queue import KeyQueue
+from ckptdoctor.tui.keys import ANYWHERE, MOVES, key
 from ckptdoctor.tui.models.command_line import Commanding, check
-from ckptdoctor.tui.palette import Palette
 from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.compare import CompareScreen
-from ckptdoctor.tui.themes import DARK, LIGHT, preferred
+
+DARK_THEME = Theme(
+    name="ckptdoctor-dark",
+    primary="#5fb3d4",
+    secondary="#5fb3d4",
+    accent="#5fb3d4",
+    foreground="#d4d7dc",
+    background="#14171c",
+    surface="#14171c",
+    panel="#20252d",
+    success="#7fbf7f",
+    warning="#e0b050",
+    error="#f07070",
+    dark=True,
+    variables={"border-blurred": "#3a424e", "footer-key-foreground": "#5fb3d4", "block-cursor-text-style": "none"},
+)
+LIGHT_THEME = Theme(
+    name="ckptdoctor-light",
+    primary="#0b6e99",
+    secondary="#0b6e99",
+    accent="#0b6e99",
+    foreground="#24292f",
+    background="#fcfcfa",
+    surface="#fcfcfa",
+    panel="#ecece8",
+    success="#2f7d32",
+    warning="#8a5a00",
+    error="#b3261e",
+    dark=False,
+    variables={"border-blurred": "#c4c4bc", "footer-key-foreground": "#0b6e99", "block-cursor-text-style": "none"},
+)
 
 
-class BrowserApp(InTurn[int], inherit_bindings=False):
+def preferred() -> str:
+    """The theme for this terminal, as far as it says what its background is (COLORFGBG); dark otherwise."""
+    background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
+    return LIGHT_THEME.name if background in ("7", "15") else DARK_THEME.name
+
+
+class BrowserCommands(Provider):
+    """The keys of the screen as commands, by their names and tooltips; what has a key needs no line here."""
+
+    def _commands(self) -> list[tuple[str, str, Callable[[], object]]]:
+        seen: dict[str, tuple[str, str, Callable[[], object]]] = {}
+        for active in self.screen.active_bindings.values():
+            binding = active.binding
+            if binding.tooltip and active.enabled and binding.id not in MOVES:
+                keys = self.app.get_key_display(binding)
+                run = partial(self.app.run_action, binding.action, active.node)
+                seen.setdefault(binding.tooltip, (binding.tooltip, keys, run))
+        return list(seen.values())
+
+    async def discover(self) -> Hits:
+        """All of them, before anything is typed."""
+        for name, keys, run in self._commands():
+            yield DiscoveryHit(name, run, help=keys)
+
+    async def search(self, query: str) -> Hits:
+        """Those that fit what was typed."""
+        matcher = self.matcher(query)
+        for name, keys, run in self._commands():
+            score = matcher.match(name)
+            if score > 0:
+                yield Hit(score, matcher.highlight(name), run, help=keys)
+
+
+class Palette(CommandPalette):
+    """Textual's own, but that no page is turned before the list has its place on the screen: all would end there."""
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Whether there is something to move in."""
+        return action != "command_list" or bool(self.query_one(OptionList).scrollable_content_region)
+
+
+class BrowserApp(KeyQueue[int], inherit_bindings=False):
     """``ckptdoctor browse``."""
 
     TITLE = "ckptdoctor"
@@ -52,7 +125,7 @@ class BrowserApp(InTurn[int], inherit_bindings=False):
         self.other = other
         self.settings = settings or Settings()
         self._keys = dict(keymap or {})
-        for each in (DARK, LIGHT):
+        for each in (DARK_THEME, LIGHT_THEME):
             self.register_theme(each)
         self.theme = theme or preferred()
         if self.no_color:  # what NO_COLOR asks for: the terminal's own two colours, not shades of grey

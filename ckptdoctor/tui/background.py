@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from textual.widget import Widget
 from textual.worker import get_current_worker
@@ -66,3 +67,25 @@ def _work(asker: Background, work: Callable[[], T], then: Callable[[T], None]) -
         lambda: post(Computed(then, work())),
         lambda sentence: post(Computed(lambda said: asker.complain(str(said)), sentence)),
     )
+
+
+# the ids of keys that need no contents, and so are never kept waiting for them
+BACK = "back"
+AT_ONCE = frozenset({BACK, "quit", "how-to-leave", "help", "copy", "commands"})
+
+
+class StillReading(Background):
+    """Mixed into such screens. ``filled`` is set when the contents are there, or will never be."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.filled = asyncio.Event()
+
+    def complain(self, sentence: str) -> None:
+        """Say why there will be no more contents."""
+        self.filled.set()
+        super().complain(sentence)
+
+    def on_unmount(self) -> None:
+        """Nobody needs to wait for a screen that has gone."""
+        self.filled.set()

@@ -53,7 +53,7 @@ def serve(path: str, arguments: Sequence[str], host: str = HOST, port: int = POR
             return await super().handle_index(request)
 
         async def handle_websocket(self, request: Any) -> Any:
-            """What the page shows, and the keys that are pressed in it."""
+            """Send the page what it shows, and take the keys that are pressed in it."""
             _refuse_strangers(request, host)
             return await super().handle_websocket(request)
 
@@ -75,7 +75,7 @@ async def _announce(text: str, host: str, port: int) -> None:
 
 
 def announcement(path: str, host: str, port: int) -> str:
-    """What is said when the page is there."""
+    """The announcement when the page is there."""
     shown = f"[{host}]" if ":" in host else host
     who = "for this machine only" if host in _HERE else "for EVERYONE who can reach this machine, without a password"
     return f"{escape(path)} is served on http://{shown}:{port}, {who}. ctrl+c ends it."
@@ -101,7 +101,7 @@ def _refuse_strangers(request: Any, bound: str) -> None:
 
 
 def _command(arguments: Sequence[str]) -> str:
-    """How a shell starts the browser."""
+    """The command by which a shell starts the browser."""
     words = [sys.executable, "-m", "ckptdoctor", "browse", *arguments]
     return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
 

@@ -1,10 +1,16 @@
-"""The bytes of tensors for one look at each: mapped where they lie in the file as torch wants them, else in pieces."""
+"""The bytes of tensors for one look at each: mapped where they are in the file as torch wants them, else in pieces.
+
+torch itself, whose machine code takes long to load, is loaded beforehand while other threads go on.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING
 
@@ -17,11 +23,12 @@ from ckptdoctor.loading.tensors import make_tensor
 if TYPE_CHECKING:
     import torch
 
+
 _INFLATED = 64 << 20  # a compressed record of which a view with gaps is wanted is held whole, up to this size
 
 
-class Bytes:
-    """What threads read from one checkpoint; nothing that was copied is kept."""
+class TensorBytes:
+    """The bytes that threads read from one checkpoint; nothing that was copied is kept."""
 
     def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
         self._checkpoint = checkpoint
@@ -121,8 +128,34 @@ class Bytes:
 
 
 def _require_all(storage: Storage) -> Extent:
-    """Where the bytes of a storage lie. Raises DamagedError where the file has fewer than it declares."""
+    """The place of the bytes of a storage. Raises DamagedError where the file has fewer than it declares."""
     extent = storage.extent
     if extent is None or (not storage.compressed and extent.length < storage.nbytes):
         raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")
     return extent
+
+
+_LIBRARY = os.path.join("lib", "libtorch_python.so")  # and what it needs: libtorch_cpu.so, which is most of it
+
+
+def load_beforehand() -> None:
+    """Load what ``import torch`` would load while it keeps every other thread waiting, for a quarter of a second.
+
+    A call of a function in C does not. Where the library is not to be found, or not to be loaded, nothing is done:
+    importing finds it, or says what is wrong.
+    """
+    if "torch" in sys.modules or sys.platform != "linux":
+        return
+    spec = find_spec("torch")
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        path = os.path.join(folder, _LIBRARY)
+        if os.path.exists(path):
+            _load(path)
+
+
+def _load(path: str) -> None:
+    from ctypes import CDLL, c_char_p, c_int, c_void_p
+
+    load = CDLL(None).dlopen
+    load.argtypes, load.restype = (c_char_p, c_int), c_void_p
+    load(os.fsencode(path), os.RTLD_NOW)

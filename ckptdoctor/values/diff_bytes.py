@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
 from threading import Lock
 from typing import BinaryIO
 
-from ckptdoctor.checkpoint import Source, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Source, Tensor, progress
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.errors import DamagedError, StoppedError, UnreadableError
@@ -30,7 +31,7 @@ Data = tuple[Segment, ...]
 
 
 @noun
-class Run:
+class ByteRun:
     """The same number of elements of both sides; ``number`` is the pair's, ``leaf`` the part of its tensor."""
 
     number: int
@@ -135,8 +136,8 @@ class Feed:
 Going = Callable[[int], bool]
 
 
-class Tally:
-    """How many bytes of both sides all threads are done with."""
+class ByteTally:
+    """The number of bytes of both sides that all threads are done with."""
 
     def __init__(self, going: Going = lambda done: True) -> None:
         self._going = going
@@ -155,20 +156,20 @@ class Tally:
         """Nothing more is done yet. Raises StoppedError where nobody wants the rest."""
         self.add(0)
 
-    def uncounted(self) -> Tally:
+    def uncounted(self) -> ByteTally:
         """A tally for what is read once more: it ends where this one does, and counts nothing."""
-        return Tally(lambda done: self._going(self._done))
+        return ByteTally(lambda done: self._going(self._done))
 
 
 class Blocks:
     """Two buffers of one thread."""
 
-    def __init__(self, a: Files, b: Files, tally: Tally | None = None) -> None:
+    def __init__(self, a: Files, b: Files, tally: ByteTally | None = None) -> None:
         self._files = a, b
         self._buffers = bytearray(BLOCK), bytearray(BLOCK)
-        self._tally = tally or Tally()
+        self._tally = tally or ByteTally()
 
-    def same(self, run: Run) -> bool:
+    def same(self, run: ByteRun) -> bool:
         """Whether both sides have the same bytes; what follows the first block that differs is not read."""
         feeds = Feed(run.data_a, self._files[0]), Feed(run.data_b, self._files[1])
         one, other = self._buffers
@@ -198,12 +199,12 @@ class Blocks:
         return made.digest()
 
 
-def runs(number: int, a: Tensor, b: Tensor, swapped: tuple[bool, bool], distant: bool) -> list[Run] | str:
-    """What has to be compared of a pair of tensors; or why there is no comparing them."""
+def runs(number: int, a: Tensor, b: Tensor, swapped: tuple[bool, bool], distant: bool) -> list[ByteRun] | str:
+    """The runs of a pair of tensors to compare; or why there is no comparing them."""
     mine, its = leaves(a), leaves(b)
     if isinstance(mine, str) or isinstance(its, str):
         return mine if isinstance(mine, str) else str(its)
-    found: list[Run] = []
+    found: list[ByteRun] = []
     for leaf, (one, other) in enumerate(zip(mine, its, strict=False)):
         if len(mine) != len(its) or one.numel != other.numel:
             return "they are made of other parts" if len(mine) > 1 else "they have other shapes"
@@ -211,7 +212,7 @@ def runs(number: int, a: Tensor, b: Tensor, swapped: tuple[bool, bool], distant:
         data = segments(one, swapped[0]), segments(other, swapped[1])
         if distant and any(isinstance(each, Generated) for side in data for each in side):
             return "on another machine, only tensors that lie there as they are can be compared"
-        found += _cut(Run(number, leaf, one, other, *data, one.numel))
+        found += _cut(ByteRun(number, leaf, one, other, *data, one.numel))
     return found
 
 
@@ -259,7 +260,7 @@ def _in_memory_order(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
     return replace(one, shape=flat, stride=(1,)), replace(other, shape=flat, stride=(1,))
 
 
-def _cut(run: Run) -> Iterator[Run]:
+def _cut(run: ByteRun) -> Iterator[ByteRun]:
     """The run in parts that threads can share, where each side is one range of a file."""
     one, other = (data[0] if len(data) == 1 else None for data in (run.data_a, run.data_b))
     bits = run.a.dtype.bits, run.b.dtype.bits
@@ -288,9 +289,9 @@ def workers(distant: bool) -> int:
     return 1 if distant else min(4, os.cpu_count() or 1)
 
 
-def batches(every: Sequence[Run]) -> Iterator[list[Run]]:
+def batches(every: Sequence[ByteRun]) -> Iterator[list[ByteRun]]:
     """Runs for one thread each: enough to do, and not too much."""
-    group: list[Run] = []
+    group: list[ByteRun] = []
     held = 0
     for run in every:
         group.append(run)
@@ -300,3 +301,43 @@ def batches(every: Sequence[Run]) -> Iterator[list[Run]]:
             group, held = [], 0
     if group:
         yield group
+
+
+def same_bytes(
+    pairs: Sequence[tuple[Tensor, Tensor]],
+    a: tuple[Checkpoint, Source],
+    b: tuple[Checkpoint, Source],
+    going: Callable[[int], bool] = lambda done: True,
+) -> list[bool | None]:
+    """For each pair whether both tensors hold the same bytes in the same order; None where that cannot be told.
+
+    ``going`` gets the bytes of both done now and then. Raises StoppedError once it says False.
+    """
+    swapped = a[0].big_endian, b[0].big_endian
+    told: list[bool | None] = []
+    every: list[ByteRun] = []
+    for number, (one, other) in enumerate(pairs):
+        kind = (one.dtype.name, one.shape) == (other.dtype.name, other.shape)
+        found = runs(number, one, other, swapped, a[1].distant or b[1].distant) if kind else []
+        told.append(kind if not isinstance(found, str) else None)
+        every += [] if isinstance(found, str) else found
+
+    tally = ByteTally(going)
+
+    def work(group: list[ByteRun]) -> list[tuple[int, bool]]:
+        with Files(a[1]) as mine, Files(b[1]) as its:
+            blocks = Blocks(mine, its, tally)
+            return [(run.number, blocks.same(run)) for run in group]
+
+    with ThreadPoolExecutor(workers(a[1].distant or b[1].distant), thread_name_prefix="ckptdoctor-alike") as pool:
+        groups = list(batches(every))
+        futures = [pool.submit(work, group) for group in groups]
+        try:
+            for group, future in zip(groups, futures, strict=True):
+                progress.advance(sum([run.nbytes for run in group]))
+                for number, same in future.result():
+                    told[number] = bool(told[number]) and same
+        finally:
+            for future in futures:
+                future.cancel()
+    return told

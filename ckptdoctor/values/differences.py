@@ -15,11 +15,11 @@ from ckptdoctor.differences import Difference, Numbers, Pair, Single, Values, Ve
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.views import view_of
 from ckptdoctor.formats.compose.strided import segments
-from ckptdoctor.values.diff_bytes import Blocks, Files, Going, Run, Tally, batches, leaves, runs, workers
+from ckptdoctor.values.diff_bytes import Blocks, ByteRun, ByteTally, Files, Going, batches, leaves, runs, workers
 from ckptdoctor.writing.recipe import Generated
 
 Told = TypeVar("Told")
-Worker = Callable[[Files, Files], Callable[[Run], Told]]
+Worker = Callable[[Files, Files], Callable[[ByteRun], Told]]
 # hears what is known by now, and which pairs are new in it
 Step = Callable[[Difference, Sequence[int]], None]
 
@@ -42,7 +42,7 @@ def compare_values(
     for side in (found.a, found.b):
         require_own_values(side.checkpoint, side.root)
     swapped = found.a.checkpoint.big_endian, found.b.checkpoint.big_endian
-    tally = Tally(going)
+    tally = ByteTally(going)
     found = by_contents(found, a, b, swapped, tally)
     first: dict[object, int] = {}  # tied tensors are compared once
     same_as = [
@@ -71,7 +71,7 @@ def compare_values(
     changed = [pair for pair in pairs if pair.weights and pair.values is not None and pair.values.numbers is not None]
     if not changed:
         return found
-    from ckptdoctor.values.diff_rank import ranks
+    from ckptdoctor.values.diff_numbers import ranks
 
     once = {id(pairs[number]) for number, like in enumerate(same_as) if number == like}
     return replace(found, ranks=ranks([pair for pair in changed if id(pair) in once], a, b, swapped, tally.go_on))
@@ -91,8 +91,8 @@ def _portions(found: Difference, wanted: Sequence[int]) -> Iterator[list[int]]:
         yield some
 
 
-def total_bytes(found: Difference) -> int:
-    """How many bytes of both sides there are to compare: those of tied tensors once."""
+def bytes_to_compare(found: Difference) -> int:
+    """The number of bytes of both sides to compare: those of tied tensors once."""
     tensors = [each.tensor for side in candidates(found) for each in side]
     looked_for = set(map(id, tensors))  # with the pairs that are guesses
     once = {_views(pair): pair for pair in found.pairs if not (id(pair.a) in looked_for and id(pair.b) in looked_for)}
@@ -101,7 +101,7 @@ def total_bytes(found: Difference) -> int:
 
 
 def _transposed(
-    found: Difference, told: dict[int, Values], a: Source, b: Source, swapped: tuple[bool, bool], tally: Tally
+    found: Difference, told: dict[int, Values], a: Source, b: Source, swapped: tuple[bool, bool], tally: ByteTally
 ) -> dict[int, Values]:
     """The matrices whose values are the same with rows and columns exchanged, by number."""
     numbers = [number for number, values in told.items() if _may_be_transposed(found.pairs[number], values)]
@@ -130,11 +130,11 @@ def _may_be_transposed(pair: Pair, values: Values) -> bool:
 
 
 def _compared(
-    found: Difference, wanted: Sequence[int], a: Source, b: Source, swapped: tuple[bool, bool], tally: Tally
+    found: Difference, wanted: Sequence[int], a: Source, b: Source, swapped: tuple[bool, bool], tally: ByteTally
 ) -> dict[int, Values]:
-    """What is told of each pair by its number."""
+    """The result for each pair by its number."""
     told: dict[int, Values] = {}
-    every: list[Run] = []
+    every: list[ByteRun] = []
     distant = a.distant or b.distant
     for number in wanted:
         pair = found.pairs[number]
@@ -156,12 +156,12 @@ def _compared(
     return told | _measured(found, wide, a, b, tally) if wide else told
 
 
-def _unlike(every: Sequence[Run], a: Source, b: Source, tally: Tally) -> set[tuple[int, int]]:
+def _unlike(every: Sequence[ByteRun], a: Source, b: Source, tally: ByteTally) -> set[tuple[int, int]]:
     """The tensors, and parts of them, whose bytes differ; and those of other dtypes, whose bytes tell nothing."""
     apart = {(run.number, run.leaf) for run in every if run.a.dtype != run.b.dtype}
     left = [run for run in every if (run.number, run.leaf) not in apart]
 
-    def worker(one: Files, other: Files) -> Callable[[Run], bool]:
+    def worker(one: Files, other: Files) -> Callable[[ByteRun], bool]:
         return Blocks(one, other, tally).same
 
     for run, same in zip(left, _spread(left, worker, a, b), strict=True):
@@ -171,7 +171,7 @@ def _unlike(every: Sequence[Run], a: Source, b: Source, tally: Tally) -> set[tup
 
 
 def _settled(pair: Pair, apart: set[int]) -> Values:
-    """What is to be said of tensors with other bytes in these leaves; what CHANGED still has to be measured."""
+    """The verdict on tensors with other bytes in these leaves; what CHANGED still has to be measured."""
     from ckptdoctor.values.diff_numbers import why_opaque
 
     if pair.reshaped:
@@ -196,17 +196,17 @@ def _why_apart(tensor: Tensor, apart: set[int], last: int) -> str | None:
     return "values in other places" if apart != {last} else None
 
 
-def _measured(found: Difference, wide: Sequence[Run], a: Source, b: Source, tally: Tally) -> dict[int, Values]:
-    """How far the tensors are apart whose bytes differ."""
+def _measured(found: Difference, wide: Sequence[ByteRun], a: Source, b: Source, tally: ByteTally) -> dict[int, Values]:
+    """The distance of the tensors whose bytes differ."""
     import torch
 
-    from ckptdoctor.values.diff_numbers import Meter, Tolerance
+    from ckptdoctor.values.diff_numbers import DifferenceMeter, Tolerance
 
     tolerance = Tolerance(found.rtol, found.atol)
 
-    def worker(one: Files, other: Files) -> Callable[[Run], Numbers]:
+    def worker(one: Files, other: Files) -> Callable[[ByteRun], Numbers]:
         torch.set_num_threads(1)  # of this thread: together they are as many as there are cores
-        return Meter(one, other, tolerance, tally).measure
+        return DifferenceMeter(one, other, tolerance, tally).measure
 
     sums: dict[int, Numbers] = defaultdict(Numbers)
     before = torch.get_num_threads()
@@ -225,12 +225,12 @@ def _verdict(pair: Pair, numbers: Numbers) -> Verdict:
     return Verdict.CLOSE if within else Verdict.CHANGED
 
 
-def _spread(every: Sequence[Run], worker: Worker[Told], a: Source, b: Source) -> Iterator[Told]:
-    """What workers tell of each run, in order; each thread has a worker and open files of its own."""
+def _spread(every: Sequence[ByteRun], worker: Worker[Told], a: Source, b: Source) -> Iterator[Told]:
+    """The results of workers for each run, in order; each thread has a worker and open files of its own."""
     kept = local()
     with ExitStack() as stack:
 
-        def told(group: list[Run]) -> list[Told]:
+        def told(group: list[ByteRun]) -> list[Told]:
             if not hasattr(kept, "work"):
                 kept.work = worker(stack.enter_context(Files(a)), stack.enter_context(Files(b)))
             return [kept.work(run) for run in group]
@@ -246,7 +246,7 @@ def _spread(every: Sequence[Run], worker: Worker[Told], a: Source, b: Source) ->
 
 
 def _views(pair: Pair) -> object:
-    """What two tied tensors have in common on both sides; nothing is tied that has no storage of its own."""
+    """The views that two tied tensors share on both sides; nothing is tied that has no storage of its own."""
     return view_of(pair.a), view_of(pair.b)
 
 
@@ -257,7 +257,7 @@ _FEWEST = 16  # elements: a smaller tensor may be the same by chance
 _MOST = 20_000  # tensors of one side
 
 
-def by_contents(found: Difference, a: Source, b: Source, swapped: tuple[bool, bool], tally: Tally) -> Difference:
+def by_contents(found: Difference, a: Source, b: Source, swapped: tuple[bool, bool], tally: ByteTally) -> Difference:
     """The same with pairs of tensors that only one side has under its name, but both in contents.
 
     One to one: contents that one side has twice tell nothing. Renamings that were a guess give way to contents.
@@ -310,7 +310,7 @@ def _kind(single: Single) -> tuple[str, tuple[int, ...], bool]:
 def _unique(
     singles: Sequence[Single], blocks: Blocks, side: int, swapped: bool, distant: bool
 ) -> dict[tuple[object, bytes], Single]:
-    """What has contents of its own, by its kind and a hash of them."""
+    """Contents that only one tensor has, by its kind and a hash of them."""
     found: dict[tuple[object, bytes], Single | None] = {}
     for each in singles:
         plain = leaves(each.tensor)

@@ -18,14 +18,11 @@ from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.facts.values import TensorValues, Unread, Values
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import noun
-from ckptdoctor.values.bytes import Bytes
-from ckptdoctor.values.chunks import Measure
-from ckptdoctor.values.narrowing import Narrowing
+from ckptdoctor.values.bytes import TensorBytes, load_beforehand
+from ckptdoctor.values.chunks import ChunkMeasure
+from ckptdoctor.values.flat_chunks import CHUNK, LARGEST_CHUNK, Strip, UnreadError, strips
 from ckptdoctor.values.partial import Partial
-from ckptdoctor.values.rows import duplicated_rows
-from ckptdoctor.values.strips import CHUNK, LARGEST_CHUNK, Strip, UnreadError, strips
-from ckptdoctor.values.summing_up import step_of, summed_up
-from ckptdoctor.values.torch_library import load_beforehand
+from ckptdoctor.values.summing_up import Narrowing, duplicated_rows, step_of, summed_up
 
 if TYPE_CHECKING:
     import torch
@@ -46,7 +43,7 @@ def examine_values(
     only_finite: bool = False,
     threads: int | None = None,
 ) -> Values:
-    """What the values of all tensors are. ``going`` gets the bytes done after each chunk; False stops it there.
+    """Read the values of all tensors. ``going`` gets the bytes done after each chunk; False stops it there.
 
     With ``only_finite`` only NaN and infinities are counted, which takes half of the time or less. What cannot be
     looked at is ``skipped``, with the reason.
@@ -75,8 +72,8 @@ def examine_values(
     return examination.values()
 
 
-def total_bytes(checkpoint: Checkpoint) -> int:
-    """How many bytes ``examine_values`` looks at: those of tied tensors once."""
+def bytes_to_read(checkpoint: Checkpoint) -> int:
+    """The number of bytes that ``examine_values`` looks at: those of tied tensors once."""
     return sum(tensor.nbytes for tensor in _distinct(checkpoint.tensors))
 
 
@@ -106,11 +103,11 @@ _Work = tuple[_Measured, Strip, int, int]
 
 
 class _Examination:
-    """What the threads share."""
+    """The state that the threads share."""
 
     def __init__(self, checkpoint: Checkpoint, source: Source, going: Going, only_finite: bool) -> None:
         self.checkpoint = checkpoint
-        self.bytes = Bytes(checkpoint, source)
+        self.bytes = TensorBytes(checkpoint, source)
         self.going = going
         self.only_finite = only_finite
         self.lock = Lock()
@@ -124,7 +121,7 @@ class _Examination:
         self.error: BaseException | None = None
 
     def work(self, over: Event) -> None:
-        """What each thread does, until nothing is left; then it is ``over``.
+        """Do the work of a thread, until nothing is left; then it is ``over``.
 
         That is told by an event: where Ctrl-C interrupts ``Thread.join``, Python takes the thread for one that ended.
         It is told when no tensor is left in the thread: an interpreter that ends while torch lets go of one is aborted.
@@ -141,7 +138,7 @@ class _Examination:
         import torch
 
         torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
-        measure = Measure(LARGEST_CHUNK)
+        measure = ChunkMeasure(LARGEST_CHUNK)
         while not self.stopped:
             with self.lock:
                 batch = next(self.batches, None)
@@ -190,7 +187,7 @@ class _Examination:
     def _leave_out(self, measured: _Measured, error: Exception) -> None:
         self.unread[id(measured.tensor)] = getattr(error, "message", str(error))
 
-    def _examine(self, measured: _Measured, strip: Strip, start: int, stop: int, measure: Measure) -> None:
+    def _examine(self, measured: _Measured, strip: Strip, start: int, stop: int, measure: ChunkMeasure) -> None:
         import torch
 
         partial = Partial()
@@ -213,7 +210,7 @@ class _Examination:
             measured.pending -= 1
         self._finish(measured)
 
-    def _add(self, measured: _Measured, chunk: torch.Tensor, at: int, partial: Partial, measure: Measure) -> None:
+    def _add(self, measured: _Measured, chunk: torch.Tensor, at: int, partial: Partial, measure: ChunkMeasure) -> None:
         if self.only_finite:
             measure.scan(chunk, partial)
             return
@@ -259,7 +256,7 @@ class _Examination:
             self.stray[id(tensor)] = trouble
 
     def values(self) -> Values:
-        """What was found, for all tensors: tied ones have the values of the first of them."""
+        """The result for all tensors: tied ones have the values of the first of them."""
         first = {_view(tensor): tensor for tensor in reversed(self.checkpoint.tensors)}
         tensors: dict[KeyPath, TensorValues] = {}
         skipped = []
@@ -302,13 +299,13 @@ _BY_ROW = ("sparse_csr", "sparse_bsr")
 _BLOCKS = ("sparse_bsr", "sparse_bsc")
 
 
-def stray(tensor: Tensor, source: Bytes) -> str:
-    """What is wrong with the indices of a sparse tensor; "" where nothing is. Raises what reading them raises."""
+def stray(tensor: Tensor, source: TensorBytes) -> str:
+    """The fault in the indices of a sparse tensor; "" where there is none. Raises what reading them raises."""
     troubles = _coo(tensor, source) if tensor.layout == "sparse_coo" else _compressed(tensor, source)
     return next(troubles, "")
 
 
-def _coo(tensor: Tensor, source: Bytes) -> Iterator[str]:
+def _coo(tensor: Tensor, source: TensorBytes) -> Iterator[str]:
     """One row of indices for each sparse dimension."""
     indices = tensor.parts[0]
     if len(indices.shape) != 2 or indices.shape[0] > len(tensor.shape):
@@ -320,8 +317,8 @@ def _coo(tensor: Tensor, source: Bytes) -> Iterator[str]:
         yield from _outside(row, source, tensor.shape[dim], f"dimension {dim}")
 
 
-def _compressed(tensor: Tensor, source: Bytes) -> Iterator[str]:
-    """Where each row or column begins among the entries, and at which column or row each entry is."""
+def _compressed(tensor: Tensor, source: TensorBytes) -> Iterator[str]:
+    """The first entry of each row or column, and the column or row of each entry."""
     lines, others, values = tensor.parts
     height, width = values.shape[-2:] if tensor.layout in _BLOCKS and len(values.shape) > 2 else (1, 1)
     rows, columns = tensor.shape[-2] // max(1, height), tensor.shape[-1] // max(1, width)
@@ -337,7 +334,7 @@ def _compressed(tensor: Tensor, source: Bytes) -> Iterator[str]:
     yield from _outside(others, source, limit, f"its {other}")
 
 
-def _outside(indices: Tensor, source: Bytes, limit: int, what: str) -> Iterator[str]:
+def _outside(indices: Tensor, source: TensorBytes, limit: int, what: str) -> Iterator[str]:
     for chunk in _chunks(indices, source):
         for index in (int(chunk.min()), int(chunk.max())):
             if not 0 <= index < limit:
@@ -348,7 +345,7 @@ def _outside(indices: Tensor, source: Bytes, limit: int, what: str) -> Iterator[
                 )
 
 
-def _is_rising(lines: Tensor, source: Bytes, entries: int) -> bool:
+def _is_rising(lines: Tensor, source: TensorBytes, entries: int) -> bool:
     """Whether the beginnings go from nothing to all entries, and never back."""
     last = 0
     for number, chunk in enumerate(_chunks(lines, source)):
@@ -359,7 +356,7 @@ def _is_rising(lines: Tensor, source: Bytes, entries: int) -> bool:
     return last == entries
 
 
-def _chunks(indices: Tensor, source: Bytes) -> Iterator[torch.Tensor]:
+def _chunks(indices: Tensor, source: TensorBytes) -> Iterator[torch.Tensor]:
     """The indices that are not empty, in chunks."""
     for strip in strips(indices, source):
         for chunk in strip.read(0, strip.count):

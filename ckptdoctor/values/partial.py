@@ -1,4 +1,4 @@
-"""What is known of a tensor when some of its chunks have been measured; partial knowledge of one tensor adds up."""
+"""Some chunks of a tensor have been measured: this is what is known then, and knowledge of one tensor adds up."""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""From what was measured of a tensor to the numbers that rules and reports read."""
+"""The measurements of a tensor become the numbers that rules and reports read.
+
+Among them are the narrower dtypes that hold every value exactly, and the rows that repeat an earlier one.
+"""
 
 from __future__ import annotations
 
+import ctypes
 from collections import Counter
 from math import frexp, isfinite, sqrt
 from typing import TYPE_CHECKING
@@ -11,6 +15,8 @@ from ckptdoctor.values.partial import Partial
 
 if TYPE_CHECKING:
     _Counts = tuple[Counter[int], Counter[int]]
+    import torch
+
 
 SAMPLE = 4096  # values that a histogram is made of, evenly spaced
 BINS = 32
@@ -43,7 +49,7 @@ def _counts(partial: Partial, weight: int) -> tuple[int, int, int, int, int]:
 
 
 def step_of(count: int) -> int:
-    """How far apart the values of a sample of ``count`` values are."""
+    """The distance between the values of a sample of ``count`` values."""
     return max(1, -(-count // SAMPLE))
 
 
@@ -60,7 +66,7 @@ def _histogram(partial: Partial, weight: int) -> Histogram | None:
 
 
 def _counted_few(partial: Partial, low: float, width: float) -> _Counts:
-    """How many finite values lie in each bin, and how many have each exponent; for a few, plain Python is faster."""
+    """The number of finite values in each bin, and with each exponent; for a few, plain Python is faster."""
     values = [float(each) for part in partial.sample for each in part.tolist()]
     values = [each for each in values if isfinite(each)]
     # halved: the largest float64 minus the smallest would be infinite
@@ -86,3 +92,69 @@ def _counted(partial: Partial, low: float, width: float) -> _Counts:
     if partial.zeros:
         sizes[0] -= values.numel() - int(torch.count_nonzero(values).item())
     return counts, +sizes
+
+
+MOST = 256 << 10  # bytes of the largest tensor that is looked at: more would take longer than all the rest
+
+
+def duplicated_rows(view: torch.Tensor, shape: tuple[int, ...]) -> int | None:
+    """The number of rows of a contiguous tensor that equal an earlier one; None where none do, or it is large."""
+    size = view.numel() * view.element_size()
+    if len(shape) < 2 or shape[0] < 2 or not 0 < size <= MOST:
+        return None
+    data = ctypes.string_at(view.data_ptr(), size)
+    length = size // shape[0]
+    return shape[0] - len({data[at : at + length] for at in range(0, size, length)})
+
+
+_FLOATS = {
+    "float64": ("float32", "bfloat16", "float16"),
+    "float32": ("bfloat16", "float16"),
+    "bfloat16": ("float8_e4m3fn", "float8_e5m2"),
+    "float16": ("float8_e4m3fn", "float8_e5m2"),
+}
+_INTEGERS = {
+    "int64": ("int32", "int16", "int8", "uint8"),
+    "int32": ("int16", "int8", "uint8"),
+    "int16": ("int8", "uint8"),
+    "uint64": ("uint32", "uint16", "uint8"),
+    "uint32": ("uint16", "uint8"),
+    "uint16": ("uint8",),
+}
+_FIRST = 512  # values that are tried before the rest of a chunk is
+
+
+class Narrowing:
+    """The candidates of one tensor: most are out after its first values, and are not tried again."""
+
+    def __init__(self, dtype: str) -> None:
+        self.left = list(_FLOATS.get(dtype, ()))
+        self._integers = _INTEGERS.get(dtype, ())
+
+    def add(self, chunk: torch.Tensor) -> None:
+        """Strike out the dtypes that do not hold every value of a chunk; NaN is held by none."""
+        for name in tuple(self.left):
+            held = _held(chunk[:_FIRST], name) and (chunk.numel() <= _FIRST or _held(chunk[_FIRST:], name))
+            if not held and name in self.left:
+                self.left.remove(name)
+
+    def result(self, partial: Partial) -> tuple[str, ...]:
+        """The names that are left."""
+        if not partial.count:
+            return ()
+        if self._integers and isfinite(partial.min) and max(partial.max, -partial.min) <= 2.0**53:
+            return tuple([name for name in self._integers if _in_range(partial, name)])
+        return tuple(self.left)
+
+
+def _held(chunk: torch.Tensor, name: str) -> bool:
+    import torch
+
+    return torch.equal(chunk.to(getattr(torch, name)).to(chunk.dtype), chunk)
+
+
+def _in_range(partial: Partial, name: str) -> bool:
+    import torch
+
+    limits = torch.iinfo(getattr(torch, name))
+    return limits.min <= partial.min and partial.max <= limits.max

@@ -1,4 +1,4 @@
-"""What is taken of programs, of tensors alone, and of models that were saved whole."""
+"""Programs, tensors alone and models that were saved whole give their tensors, or are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What headers tell of the difference between two checkpoints."""
+"""Headers tell the difference between two checkpoints."""
 
 import json
 import struct

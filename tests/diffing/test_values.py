@@ -12,7 +12,7 @@ from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.values import compare_values_of
 from ckptdoctor.errors import UnreadableError
 from ckptdoctor.formats import open_checkpoint
-from ckptdoctor.look.inspector import Peek, Refused
+from ckptdoctor.look.inspector import Inspector, Refused
 from ckptdoctor.values import differences
 
 
@@ -73,7 +73,7 @@ def test_stopping_and_going_on(request_of, monkeypatch):
     found = compare_values_of(last[-1], request, lambda *_: None, lambda _, total: totals.append(total) or True)
     whole = diff(request, differences.compare_values)
     assert unchanged(found.pairs) == unchanged(whole.pairs) and found.summary == whole.summary
-    assert max(totals) < differences.total_bytes(diff(request))
+    assert max(totals) < differences.bytes_to_compare(diff(request))
 
 
 def test_another_file_is_refused(request_of):
@@ -90,7 +90,7 @@ def subtracted(a, b, tmp_path, **changed):
     for name, value in (("a", a), ("b", b)):
         torch.save({"x": value}, tmp_path / f"{name}.pt")
     opened = [open_checkpoint(str(tmp_path / f"{name}.pt")) for name in "ab"]
-    peeks = [Peek(str(tmp_path / f"{name}.pt"), each) for name, each in zip("ab", opened, strict=True)]
+    peeks = [Inspector(str(tmp_path / f"{name}.pt"), each) for name, each in zip("ab", opened, strict=True)]
     one, other = (each.tensors[0] for each in opened)
     box = [range(size) for size in one.shape]
     rows = 0 if len(one.shape) > 1 else None

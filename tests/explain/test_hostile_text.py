@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.explain.explanation import explain
 from ckptdoctor.explain.recognise import MESSAGES
-from ckptdoctor.report.explain import as_text
-from ckptdoctor.report.explain_json import as_json
+from ckptdoctor.report.explain import as_json, as_text
 from tests.explain.wordings import WORDINGS
 from tests.work import growth
 

@@ -1,4 +1,4 @@
-"""Which tensors findings speak of."""
+"""Findings name tensors."""
 
 from __future__ import annotations
 

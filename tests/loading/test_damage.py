@@ -1,4 +1,4 @@
-"""What load says of damage: one of its own errors that names the place, or, where that is wanted, all of the rest."""
+"""Damage ends load with an error that names the place, or, where that is wanted, everything else is there."""
 
 from __future__ import annotations
 

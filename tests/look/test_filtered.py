@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ckptdoctor.checkpoint import show_path, walk
-from ckptdoctor.checkpoint.tensor import Tensor
+from ckptdoctor.checkpoint import Mapping, Opaque, Sequence, Tensor, at, show_path, walk
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
-from ckptdoctor.look.contents import Asked, read_part
-from ckptdoctor.look.filtered import read_filtered
+from ckptdoctor.look.contents import FilterAsked, read_part
+from ckptdoctor.look.filtered import pruned, read_filtered
 from ckptdoctor.rules.examples import Obj, T
 from tests import builders
+from tests.report.samples import tensor
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def test_only_what_holds_tensors_that_are_kept_is_left(path):
     (state_dict,) = part.checkpoint.state_dicts
     assert state_dict.keys == ("module.fc.bias",)
     assert [each.key for each in part.checkpoint.storages] == [part.checkpoint.tensors[0].storage.key]
-    assert part.asked == Asked("bias", 5)
+    assert part.asked == FilterAsked("bias", 5)
 
 
 def test_names_are_whole_whatever_part_is_shown(path):
@@ -55,7 +55,7 @@ def test_names_are_whole_whatever_part_is_shown(path):
     assert kept(path, "state_dict/*.bias", "state_dict") == ["state_dict/module.fc.bias"]
     assert kept(path, "shape:5", "nets") == ["nets/1/w"]
     assert kept(path, "shape:5", "nets/0") == []
-    assert read_filtered(path, "shape:5", "nets").asked == Asked("shape:5", 2)
+    assert read_filtered(path, "shape:5", "nets").asked == FilterAsked("shape:5", 2)
 
 
 def test_ties_to_what_is_not_shown_count(path):
@@ -90,3 +90,65 @@ def test_a_filter_that_makes_no_sense_is_said_before_the_file_is_opened():
     """Where there is no file at all, too."""
     with pytest.raises(UsageError, match="did you mean dtype:"):
         read_filtered("missing.pt", "dtyp:f32")
+
+
+def net(*path):
+    """A dict of two tensors at a key path."""
+    return Mapping("dict", tuple((key, tensor(*path, key)) for key in "wb"))
+
+
+NETS = Sequence("list", (net("nets", 0), net("nets", 1)))
+TREE = Mapping("collections.OrderedDict", (("epoch", 41), ("nets", NETS), ("empty", Mapping("dict", ()))))
+
+
+def test_levels_without_a_tensor_are_left_out():
+    """Kinds and steps stay; a list in which something is left out has the indices it had."""
+    second = Mapping("dict", (("w", tensor("nets", 1, "w")),))
+    nets = Mapping("list", ((1, second),))
+    assert pruned(TREE, {("nets", 1, "w")}) == Mapping("collections.OrderedDict", (("nets", nets),))
+    first = Mapping("dict", (("w", tensor("nets", 0, "w")),))
+    both = pruned(TREE, {("nets", 0, "w"), ("nets", 1, "w")})
+    assert at(both, ("nets",)) == Sequence("list", (first, second))
+
+
+def test_what_is_kept_whole_is_as_it_was():
+    """Nothing is made anew that anybody could tell from what it was."""
+    assert pruned(NETS, {("nets", number, key) for number in (0, 1) for key in "wb"}) == NETS
+
+
+def test_one_tensor():
+    """The part of a file that is shown may be no more than that."""
+    one = tensor("nets", 0, "w")
+    assert pruned(one, {one.path}) == one
+    assert pruned(one, {("other",)}) == Mapping("dict", ())
+
+
+def test_where_nothing_is_kept():
+    """Neither levels nor plain values are left."""
+    assert pruned(TREE, set()) == Mapping("dict", ())
+    assert pruned(41, {()}) == Mapping("dict", ())
+
+
+def test_every_tensor_is_found_where_it_was():
+    """In objects, under attributes of dicts, anywhere: its key path stays, and the class of what holds it."""
+    arguments = (tensor("(0)"), Mapping("dict", (("a", tensor("(1)", "a")), ("b", 1))))
+    state = Mapping("dict", (("weight", tensor("weight")), ("training", True)))
+    whole = Opaque("nets.Net", arguments, state, (tensor(0),), (("key", tensor("key")),))
+    odd = Opaque("nets.Odd", (), Sequence("tuple", (1, tensor(".state", 1))))
+    attributes = Mapping("dict", (("extra", tensor(".extra")), ("_metadata", Mapping("dict", (("", 1),)))))
+    for tree in (whole, odd, Mapping("dict", (("epoch", 1),), attributes)):
+        for path, node in [(path, node) for path, node in walk(tree) if isinstance(node, Tensor)]:
+            small = pruned(tree, {node.path})
+            assert [place for place, _ in walk(small)] == [path[:depth] for depth in range(len(path) + 1)]
+            assert getattr(small, "class_name", "") == getattr(tree, "class_name", "")
+
+
+def test_no_depth_is_too_deep():
+    """A file may nest as deeply as it likes."""
+    node = tensor("deep")
+    for _ in range(5_000):
+        node = Mapping("dict", (("a", node), ("b", 1)))
+    path = ("a",) * 5_000
+    small = pruned(node, {("deep",)})
+    assert at(small, path) == tensor("deep")
+    assert "b" not in dict(small.entries)

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ckptdoctor.trainer.networks.lenet import LeNet
-from ckptdoctor.trainer.networks.resnet import ResNet
+from ckptdoctor.trainer.networks import LeNet, ResNet
 
 State = dict[str, torch.Tensor]
 N = 8

@@ -1,4 +1,4 @@
-"""What the command line does with addresses."""
+"""The command line takes addresses."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 import ckptdoctor
 from ckptdoctor.brief import in_full
 from ckptdoctor.remote.downloading import command
-from ckptdoctor.remote.hub_names import Place, taken_apart
+from ckptdoctor.remote.hub_names import HubFile, taken_apart
 from tests.libraries import huggingface_hub
 from tests.remote.server import serving
 
@@ -19,15 +19,15 @@ from tests.remote.server import serving
 @pytest.mark.parametrize(
     ("address", "place"),
     [
-        ("hf://org/net/model.safetensors", Place("model", "org/net", "main", "model.safetensors")),
-        ("hf://org/net/sub/a.pt", Place("model", "org/net", "main", "sub/a.pt")),
-        ("hf://org/net@v1.0/a.pt", Place("model", "org/net", "v1.0", "a.pt")),
-        ("hf://org/net@refs/pr/3/a.pt", Place("model", "org/net", "refs/pr/3", "a.pt")),
-        ("hf://org/net@refs%2Fpr%2F3/a.pt", Place("model", "org/net", "refs/pr/3", "a.pt")),
-        ("hf://datasets/org/data/a.pt", Place("dataset", "org/data", "main", "a.pt")),
-        ("hf://spaces/org/app/a.pt", Place("space", "org/app", "main", "a.pt")),
-        ("hf://gpt2/model.safetensors", Place("model", "gpt2", "main", "model.safetensors")),
-        ("hf://org/net", Place("model", "org/net", "main", "")),
+        ("hf://org/net/model.safetensors", HubFile("model", "org/net", "main", "model.safetensors")),
+        ("hf://org/net/sub/a.pt", HubFile("model", "org/net", "main", "sub/a.pt")),
+        ("hf://org/net@v1.0/a.pt", HubFile("model", "org/net", "v1.0", "a.pt")),
+        ("hf://org/net@refs/pr/3/a.pt", HubFile("model", "org/net", "refs/pr/3", "a.pt")),
+        ("hf://org/net@refs%2Fpr%2F3/a.pt", HubFile("model", "org/net", "refs/pr/3", "a.pt")),
+        ("hf://datasets/org/data/a.pt", HubFile("dataset", "org/data", "main", "a.pt")),
+        ("hf://spaces/org/app/a.pt", HubFile("space", "org/app", "main", "a.pt")),
+        ("hf://gpt2/model.safetensors", HubFile("model", "gpt2", "main", "model.safetensors")),
+        ("hf://org/net", HubFile("model", "org/net", "main", "")),
     ],
 )
 def test_addresses_are_taken_apart(address, place):

@@ -1,6 +1,6 @@
 from ckptdoctor.findings import Report
 from ckptdoctor.report import concise
-from ckptdoctor.report.statistics import statistics
+from ckptdoctor.report.full import statistics
 from tests.report import samples
 
 

@@ -1,4 +1,4 @@
-"""How a difference is told: to people, to filters, in a pull request, and to programs."""
+"""A difference is told to people, to filters, in a pull request, and to programs."""
 
 import json
 from dataclasses import replace
@@ -7,7 +7,7 @@ from ckptdoctor.checkpoint import Mapping, StateDict
 from ckptdoctor.differences import ABSENT, Difference, Numbers, Other, Rank, Ranks, Side, Values, Verdict
 from ckptdoctor.diffing.headers import held_against
 from ckptdoctor.diffing.summary import summary
-from ckptdoctor.report import diff_concise, diff_json, diff_markdown, diff_text
+from ckptdoctor.report import diff_json, diff_text
 from tests.cli.files import HOSTILE, printable
 from tests.golden import golden
 from tests.report import samples
@@ -58,8 +58,8 @@ def test_every_tensor_on_request():
 
 def test_concise_and_markdown():
     """One line a group for filters, tables for pull requests."""
-    golden("diff_concise.txt", diff_concise.render(compared()))
-    golden("diff.md", diff_markdown.render(compared()))
+    golden("diff_concise.txt", diff_text.concise(compared()))
+    golden("diff.md", diff_text.markdown(compared()))
 
 
 def test_json_says_everything():
@@ -99,10 +99,10 @@ def test_nothing_hostile_reaches_a_terminal():
     values = Values(Verdict.CHANGED, Numbers(1, 1, 1, 1, 1.0, 1.0, 1.0, 1.0, 1.0), HOSTILE)
     changed = replace(pair, pairs=(replace(pair.pairs[0], values=values),), compared=True, notes=(HOSTILE,))
     for each in (found, replace(changed, summary=summary(changed)), replace(found, summary=HOSTILE)):
-        for render in (diff_text.render, diff_concise.render, diff_markdown.render):
+        for render in (diff_text.render, diff_text.concise, diff_text.markdown):
             for every in (False, True):
                 assert printable(render(each, every=every).encode())
-    rows = [line for line in diff_markdown.render(found).split("\n") if line.startswith("| only")]
+    rows = [line for line in diff_text.markdown(found).split("\n") if line.startswith("| only")]
     assert rows and all(line.replace(r"\|", "").count("|") == 5 for line in rows)
 
 
@@ -111,5 +111,5 @@ def test_thousands_of_differences_are_a_few_lines():
     found = compared()
     others = tuple(Other(f"hparams/{i}", i, ABSENT) for i in range(5000))
     pairs = tuple(replace(found.pairs[0], name=f"a{i}.b{i % 7}.c{i % 3}.weight") for i in range(5000))
-    for render in (diff_text.render, diff_concise.render, diff_markdown.render):
+    for render in (diff_text.render, diff_text.concise, diff_text.markdown):
         assert len(render(replace(found, others=others, pairs=pairs)).split("\n")) < 60

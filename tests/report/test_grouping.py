@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptdoctor.report.grouping import grouped, in_short
+from ckptdoctor.report.grouping import grouped, in_short, pattern
 
 
 def expanded(pattern):
@@ -76,3 +77,35 @@ def test_what_changes_at_the_beginning_is_shown_with_what_follows():
 def test_any_renames_have_a_short_form(pairs):
     """Names of any form, equal ones too."""
     assert in_short(pairs)
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted"),
+    [
+        (["conv1.weight"], "conv1.weight"),
+        (["module.a.w", "module.b.w"], "module.{a,b}.*"),
+        (["module.conv1.weight", "module.layer1.0.w", "module.layer2.0.w", "module.layer3.1.w", "module.fc.bias"],
+         "module.{conv1,layer{1..3},fc}.*"),
+        (["layers.0.w", "layers.1.w", "layers.2.w"], "layers.{0..2}.*"),
+        (["layers.0.w", "layers.5.w"], "layers.{0…5}.*"),
+        (["fc.weight", "fc.bias"], "fc.{weight,bias}"),
+        (["a", "b"], "{a,b}"),
+        (["a.w", "b"], "{a,b}.*"),
+        (["a.b.w", "a.b.w.x"], "a.b.w.*"),
+        ([f"m.{name}.w" for name in "abcdefgh"], "m.{a,b,c,d,e,f,…}.*"),
+        (["x01.w", "x02.w"], "x0{1..2}.*"),
+        (["", "a"], "{,a}"),
+        (["x1.w", "x1.b"], "x1.{w,b}"),
+    ],
+)  # fmt: skip
+def test_keys_become_one_pattern(keys: list[str], wanted: str):
+    """What they share stands before the braces, numbered neighbours are folded, ``.*`` says that keys go on."""
+    assert pattern(keys) == wanted
+
+
+def test_huge_numbers_and_odd_keys_are_no_trouble():
+    """Digits that are no index, line breaks, thousands of keys: the pattern stays short."""
+    assert pattern(["a" + "9" * 5000, "b\n1"]) == "{a" + "9" * 5000 + ",b\n1}"
+    assert pattern([f"module.layers.{i}.weight" for i in range(50_000)]) == "module.layers.{0..49999}.weight".replace(
+        "weight", "*"
+    )

@@ -7,7 +7,7 @@ from markdown_it import MarkdownIt
 
 from ckptdoctor.findings import Report
 from ckptdoctor.report import markdown
-from ckptdoctor.report.markup import code, plain
+from ckptdoctor.report.markdown import code, plain
 from tests.cli.files import HOSTILE, printable
 from tests.golden import golden
 from tests.report import samples

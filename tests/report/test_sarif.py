@@ -11,8 +11,7 @@ from ckptdoctor.checkpoint import Extent
 from ckptdoctor.diagnose.catalogue import all_rules
 from ckptdoctor.findings import Finding, Location, Report, Severity
 from ckptdoctor.report import sarif
-from ckptdoctor.report.sarif import descriptor, sections
-from ckptdoctor.report.sarif_places import uri
+from ckptdoctor.report.sarif import descriptor, sections, uri
 from tests.cli.files import HOSTILE, printable
 from tests.report import samples
 from tests.report.sarif_schema import SCHEMA

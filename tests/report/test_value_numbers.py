@@ -7,7 +7,7 @@ import math
 import pytest
 
 from ckptdoctor.facts.values import Histogram, TensorValues
-from ckptdoctor.report.value_numbers import BLOCKS, Total, number, picture, share
+from ckptdoctor.report.value_numbers import BLOCKS, Total, number, share, sparkline
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,9 @@ def test_shares(part, text):
 def test_pictures():
     """Bins are put together; what is there at all can be seen, and what is not is empty."""
     histogram = Histogram(tuple(range(33)), (1, 0, *[0] * 29, 1_000), sampled=False)
-    assert picture(histogram, 8) == f"{BLOCKS[0]}      {BLOCKS[-1]}"
-    assert picture(histogram, 8, plain=True) == ".      @"
-    assert picture(None, 8) == picture(Histogram((1.0, 1.0), (5,), sampled=False), 8) == ""
+    assert sparkline(histogram, 8) == f"{BLOCKS[0]}      {BLOCKS[-1]}"
+    assert sparkline(histogram, 8, plain=True) == ".      @"
+    assert sparkline(None, 8) == sparkline(Histogram((1.0, 1.0), (5,), sampled=False), 8) == ""
 
 
 def test_totals_are_those_of_all_values():

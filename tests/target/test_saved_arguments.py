@@ -1,4 +1,4 @@
-"""What a Lightning checkpoint keeps of the arguments of its model, as the arguments of ``--model``."""
+"""A Lightning checkpoint keeps arguments of its model, which become the arguments of ``--model``."""
 
 from __future__ import annotations
 

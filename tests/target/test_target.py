@@ -1,4 +1,4 @@
-"""What --model names, taken apart without evaluating anything."""
+"""The name in --model is taken apart without evaluating anything."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.target.target import Target, parse_target
+from ckptdoctor.target.target import NamedTarget, parse_target
 
 LITERALS = st.recursive(
     st.none()
@@ -46,7 +46,7 @@ def test_literals_arrive_as_they_were_written(name, values, keywords):
     """Whatever Python writes as a literal is given to the factory unchanged, colons and parentheses in it too."""
     written = ", ".join([*map(repr, values), *(f"{key}={value!r}" for key, value in keywords.items())])
     found = parse_target(f"some.nets:{name}({written})")
-    assert found == Target("some.nets", (name,), tuple(values), tuple(keywords.items()), True)
+    assert found == NamedTarget("some.nets", (name,), tuple(values), tuple(keywords.items()), True)
 
 
 @given(st.text() | st.text(alphabet="ab:.()[]{}=,*'\"\\ \n0\x00", max_size=40))

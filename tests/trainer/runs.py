@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ckptdoctor.trainer.config import PROCESSES, Config
+from ckptdoctor.trainer.config import PROCESSES, RunConfig
 from ckptdoctor.trainer.run import start
 from tests.trainer.forks import Forked, fork_ranks
 
@@ -36,7 +36,7 @@ def carried_out(config):
 
 def _run(choices):
     fork_ranks()
-    start(Config(**choices))
+    start(RunConfig(**choices))
 
 
 def wait_for(condition, seconds=60):

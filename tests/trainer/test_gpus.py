@@ -13,7 +13,7 @@ import torch
 
 from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer import devices, gpus
-from ckptdoctor.trainer.gpus import Gpu, Selection, parse, parse_memory, select
+from ckptdoctor.trainer.gpus import Gpu, GpuSelection, parse_memory, parse_numbers, select
 
 # What nvidia-smi prints for index,memory.free,memory.total,name, in the shapes its various cards and drivers give.
 H200 = "0, 143085, 143771, NVIDIA H200\n1, 20411, 143771, NVIDIA H200\n"
@@ -54,7 +54,7 @@ def test_numbers_become_the_logical_order_and_the_map_is_said():
     """--gpus 0,4 makes physical 0 and 4 the logical 0 and 1, numbered along the PCI bus."""
     environ = {"HOME": "/"}
     chosen = select("0,4", None, environ)
-    assert chosen == Selection((0, 4))
+    assert chosen == GpuSelection((0, 4))
     assert chosen.sentence() == "GPUs: physical 0 → cuda:0, physical 4 → cuda:1"
     assert (environ["CUDA_VISIBLE_DEVICES"], environ["CUDA_DEVICE_ORDER"]) == ("0,4", "PCI_BUS_ID")
 
@@ -100,19 +100,19 @@ def test_a_refused_choice_changes_nothing():
 def test_what_is_no_list_of_numbers_is_refused(text):
     """Anything but numbers with commas between is a UsageError that shows the right form, on one line."""
     with pytest.raises(UsageError, match='such as "0,4", or say "auto"') as caught:
-        parse(text)
+        parse_numbers(text)
     assert caught.value.message.isprintable()
 
 
 def test_a_gpu_named_twice_is_refused():
     """CUDA would show no GPU at all for a list with a repetition."""
     with pytest.raises(UsageError, match="GPU 4 is named twice"):
-        parse("0,4,4")
+        parse_numbers("0,4,4")
 
 
 def test_spaces_around_numbers_do_no_harm():
     """A quoted list with spaces means the same."""
-    assert parse(" 0, 4 ") == (0, 4)
+    assert parse_numbers(" 0, 4 ") == (0, 4)
 
 
 @pytest.mark.parametrize("value", ["", "-1", "NoDevFiles", " "])
@@ -297,7 +297,7 @@ def seen(monkeypatch, number):
 def test_chosen_gpus_that_torch_sees_are_taken(monkeypatch):
     """As many GPUs as were chosen is what a run insists on."""
     seen(monkeypatch, 2)
-    devices.require(Selection((0, 4)))
+    devices.require_gpus(GpuSelection((0, 4)))
 
 
 def test_a_number_that_no_gpu_has_is_refused_with_those_there_are(monkeypatch, smi):
@@ -305,7 +305,7 @@ def test_a_number_that_no_gpu_has_is_refused_with_those_there_are(monkeypatch, s
     smi(CONSUMER)
     seen(monkeypatch, 1)
     with pytest.raises(UsageError) as refused:
-        devices.require(Selection((0, 9)))
+        devices.require_gpus(GpuSelection((0, 9)))
     assert str(refused.value) == (
         "--gpus 0,9: there is no GPU 9 here. There are: GPU 0 (NVIDIA GeForce RTX 2080 Ti), "
         "GPU 1 (NVIDIA GeForce RTX 4090); choose among these"
@@ -319,4 +319,4 @@ def test_gpus_that_cuda_does_not_show_are_refused(monkeypatch, smi):
     with pytest.raises(
         UsageError, match=r"--gpus 0,1: CUDA shows 1 of these 2\. There are: GPU 0 .*look at nvidia-smi"
     ):
-        devices.require(Selection((0, 1)))
+        devices.require_gpus(GpuSelection((0, 1)))

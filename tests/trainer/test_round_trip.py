@@ -14,9 +14,9 @@ import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from ckptdoctor.cli.main import run as ckptdoctor
-from ckptdoctor.trainer.config import SAVES, Config
+from ckptdoctor.trainer.config import SAVES, RunConfig
 from ckptdoctor.trainer.data.load import load as load_data
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.networks import build
 from tests.trainer.runs import carried_out
 
 NAMES = {
@@ -83,7 +83,7 @@ def folder_of(tmp_path_factory):
 
 def config_of(name, out="run"):
     """The configuration of a run by name."""
-    return Config(**{**SMALL, **RUNS[name], "out": str(out)})
+    return RunConfig(**{**SMALL, **RUNS[name], "out": str(out)})
 
 
 def bare_model(name):

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.slurm import GPUS_PER_NODE, nodes_for, script
 
 COMMAND = ["ckptdoctor", "train", "lenet", "--out", "run", "--slurm"]
@@ -59,7 +59,7 @@ def submit(tmp_path):
 
 
 def config(strategy="ddp", world_size=16, device="cuda", **more):
-    return Config(strategy=strategy, world_size=world_size, device=device, out=more.pop("out", "run"), **more)
+    return RunConfig(strategy=strategy, world_size=world_size, device=device, out=more.pop("out", "run"), **more)
 
 
 def header(text):

@@ -6,8 +6,8 @@ import textual.screen
 from textual.css.stylesheet import Stylesheet
 
 from ckptdoctor.rules.examples import Obj, T
-from ckptdoctor.tui import examining
-from ckptdoctor.tui.widgets.tensor import glance
+from ckptdoctor.tui import workers
+from ckptdoctor.tui.widgets import detail
 from tests import builders
 from tests.cli import files
 
@@ -56,7 +56,7 @@ def in_the_library(library, monkeypatch):
 @pytest.fixture(autouse=True)
 def no_glances(monkeypatch):
     """What reads values 80 ms after the last key would make every screen a race: the tests of it turn it on again."""
-    monkeypatch.setattr(glance, "REST", 1e6)
+    monkeypatch.setattr(detail, "REST", 1e6)
 
 
 @pytest.fixture(autouse=True)
@@ -87,8 +87,8 @@ def collected_after_each_test(monkeypatch):
     among what that has made.
     """
     before = gc.get_threshold()
-    monkeypatch.setattr(examining, "_COLLECTOR", (10_000_000, 10, 10))
-    gc.set_threshold(*examining._COLLECTOR)
+    monkeypatch.setattr(workers, "_COLLECTOR", (10_000_000, 10, 10))
+    gc.set_threshold(*workers._COLLECTOR)
     with monkeypatch.context() as patch:
         patch.setattr(gc, "freeze", lambda: None)  # so that nothing of a browser that has ended stays
         yield

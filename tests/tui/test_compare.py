@@ -8,7 +8,7 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.tui.models.side_by_side import Show
 from ckptdoctor.tui.screens.compare import CompareScreen
 from ckptdoctor.tui.widgets.compare_view import CompareView
-from ckptdoctor.tui.widgets.difference_map import DifferenceMap
+from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
 from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, walk
 from tests.tui.pairs import save_pair
 
@@ -85,11 +85,11 @@ def test_kinds():
 
 def test_filter():
     """The filter knows names, sizes and dtypes as everywhere, and kinds of difference."""
-    from ckptdoctor.tui.models.side_by_side import Entry
+    from ckptdoctor.tui.models.side_by_side import EntryLine
 
     def entries(app):
         view = app.screen.query_one(CompareView)
-        return {view.comparison.name(line.entry) for line in view.lines if isinstance(line, Entry)}
+        return {view.comparison.name(line.entry) for line in view.lines if isinstance(line, EntryLine)}
 
     names = {
         "fc bias": {"fc.bias"},
@@ -187,12 +187,12 @@ def test_stopping_and_going_on(monkeypatch):
     import asyncio
     import time
 
-    from ckptdoctor.tui import comparing
+    from ckptdoctor.tui import workers
     from ckptdoctor.tui.app import BrowserApp
-    from ckptdoctor.tui.widgets.title_bar import TitleBar
+    from ckptdoctor.tui.widgets.bars import TitleBar
     from tests.tui import press, settled
 
-    begun, real = [], comparing.compare_values_of
+    begun, real = [], workers.compare_values_of
 
     def endless(found, request, step, going):
         begun.append(found)
@@ -203,7 +203,7 @@ def test_stopping_and_going_on(monkeypatch):
         app = BrowserApp("a.pt", other="b.pt")
         async with app.run_test(size=NORMAL) as pilot:
             await settled(pilot)
-            monkeypatch.setattr(comparing, "compare_values_of", endless)
+            monkeypatch.setattr(workers, "compare_values_of", endless)
             await pilot.press("v")
             await pilot.pause(0.1)
             bar = app.screen.query_one(TitleBar)
@@ -211,7 +211,7 @@ def test_stopping_and_going_on(monkeypatch):
             await pilot.press("down", "down")  # keys are answered meanwhile
             await press(pilot, "v")
             states.append(bar.state)
-            monkeypatch.setattr(comparing, "compare_values_of", real)
+            monkeypatch.setattr(workers, "compare_values_of", real)
             await press(pilot, "v")
             return [*states, bar.state]
 

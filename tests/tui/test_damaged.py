@@ -12,8 +12,7 @@ from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.models.salvaged import output_for
 from ckptdoctor.tui.screens import damaged
 from ckptdoctor.tui.screens.browser import BrowserScreen
-from ckptdoctor.tui.screens.damaged import DamagedScreen
-from ckptdoctor.tui.screens.salvage import ConfirmSalvage
+from ckptdoctor.tui.screens.damaged import ConfirmSalvage, DamagedScreen
 from ckptdoctor.tui.widgets.salvage_view import SalvageView
 from tests.tui import NARROW, NORMAL, browse, screen, text_of, walk
 
@@ -52,7 +51,7 @@ def test_saved_and_opened(cut):
 
     def look(app):
         if isinstance(app.screen, BrowserScreen):
-            return app.screen.path, len(app.screen.book.table)
+            return app.screen.path, len(app.screen.opened.table)
         return text_of(app), sorted(os.listdir(cut))
 
     (text, files), opened = walk("cut.pt", ("s", "enter"), ("enter",), look=look)

@@ -68,7 +68,7 @@ def test_what_is_whole_of_a_shard_is_saved_and_opened(made):
     made("bin", "cut")
     saved = os.path.join("m", name(2, "bin").replace(".bin", ".salvaged.bin"))
     assert browse("m", "s", "s", "enter", "enter", look=where) == (BrowserScreen, saved)
-    assert browse("m", look=lambda app: app.screen.book.checkpoint.format) == "sharded Hugging Face checkpoint"
+    assert browse("m", look=lambda app: app.screen.opened.checkpoint.format) == "sharded Hugging Face checkpoint"
 
 
 def test_enter_goes_to_a_torn_tensor_and_s_to_its_file(made):
@@ -76,7 +76,7 @@ def test_enter_goes_to_a_torn_tensor_and_s_to_its_file(made):
     shard = made("safetensors", "cut")
 
     def under_the_cursor(app):
-        return app.screen.focused.id, app.screen.book.table.tensors[app.screen.focused.line().item].key
+        return app.screen.focused.id, app.screen.opened.table.tensors[app.screen.focused.line().item].key
 
     torn = sorted(SECOND)[3]
     assert browse("m", *FINDINGS, "enter", look=under_the_cursor) == ("tree", torn)

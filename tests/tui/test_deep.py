@@ -10,7 +10,7 @@ import torch
 
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.tui.app import BrowserApp
-from ckptdoctor.tui.models.pace import Pace, duration
+from ckptdoctor.tui.models.pace import Pace, rough_duration
 from tests.tui import NORMAL, browse, press, settled, text_of
 
 
@@ -27,7 +27,7 @@ def test_a_rate_once_it_means_something():
 @pytest.mark.parametrize(("seconds", "said"), [(0.2, "0 s"), (59, "59 s"), (61, "1 min"), (7800, "2 h 10 min")])
 def test_duration(seconds, said):
     """In the unit that is told at a glance."""
-    assert duration(seconds) == said
+    assert rough_duration(seconds) == said
 
 
 def test_to_the_end():

@@ -58,7 +58,7 @@ def narrowed(path):
             for text in FILTERS:
                 await press_at_once(pilot, "slash", "ctrl+u", f"text:{text}", "enter")
                 view = app.screen.query_one(ListView)
-                names = [show_path(view.book.table.tensors[row].path) for row in view.rows]
+                names = [show_path(view.opened.table.tensors[row].path) for row in view.rows]
                 found.append((names, app.screen.command()))
 
     asyncio.run(run())

@@ -1,4 +1,4 @@
-"""How a checkpoint fits a target: coverage, the chain, what is left over."""
+"""The fit of a checkpoint to a target: coverage, the chain, what is left over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our classes call their own, beside what Textual's call theirs."""
+"""Our classes call nothing of their own as Textual's call theirs."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ import torch
 from ckptdoctor.errors import RefusedError, WriteError
 from ckptdoctor.rules.examples import T
 from ckptdoctor.tui.screens.browser import BrowserScreen
-from ckptdoctor.tui.screens.confirm import ConfirmScreen
+from ckptdoctor.tui.screens.questions import ConfirmScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.screens.writing import WritingScreen
-from ckptdoctor.tui.widgets.cures import CureList
+from ckptdoctor.tui.widgets.fix_list import FixList
 from tests import builders
 from tests.golden import golden
 from tests.tui import NARROW, NORMAL, WIDE, browse, screen, screens, text_of, walk
@@ -164,7 +164,7 @@ def test_failure_is_one_sentence(folder, monkeypatch):
 def test_stopping(folder, monkeypatch):
     """Escape while it is written leaves nothing."""
     from ckptdoctor.repair.repair import repair
-    from ckptdoctor.tui import repairing
+    from ckptdoctor.tui import workers
 
     def slowly(plan, watch):
         def asked(progress):
@@ -173,7 +173,7 @@ def test_stopping(folder, monkeypatch):
 
         return repair(plan, asked)
 
-    class Stopped(repairing.Repairing):
+    class Stopped(workers.Repairing):
         def run(self):
             nonlocal screen
             screen = self
@@ -211,8 +211,8 @@ def test_f_on_a_finding_goes_to_its_repair():
     """The cursor is on the repair of what was selected."""
 
     def look(app):
-        cures = app.screen.query_one(CureList)
-        return cures.offered[cures.at].code
+        fixes = app.screen.query_one(FixList)
+        return fixes.offered[fixes.at].code
 
     assert browse("resnet.pt", "shift+tab", "down", "down", "f", look=look) == "D601"
 

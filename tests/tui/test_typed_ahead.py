@@ -12,7 +12,7 @@ from ckptdoctor.diagnose.events import Finished
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import diagnose
 from ckptdoctor.fit.fit import fit_to
-from ckptdoctor.tui import examining
+from ckptdoctor.tui import workers
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens import fit
 from ckptdoctor.tui.screens.browser import BrowserScreen
@@ -42,7 +42,7 @@ def gates(monkeypatch):
         made["fit"].wait(PATIENCE)
         return fit_to(*arguments)
 
-    monkeypatch.setattr(examining, "diagnose", slowly)
+    monkeypatch.setattr(workers, "diagnose", slowly)
     monkeypatch.setattr(fit, "fit_to", fitted)
     yield made
     for gate in made.values():

@@ -1,4 +1,4 @@
-"""What is typed or pasted right behind the key that asks for it arrives where it belongs."""
+"""Keys typed or pasted right behind the key that asks for them arrive where they belong."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.widgets import Input
 
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.tui.app import BrowserApp
-from ckptdoctor.tui.screens.confirm import ConfirmScreen
+from ckptdoctor.tui.screens.questions import ConfirmScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
 from ckptdoctor.tui.screens.tensor import TensorScreen
 from ckptdoctor.tui.widgets.list_view import ListView

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import TensorValues
 from ckptdoctor.values import chunks as compared
-from ckptdoctor.values import sums
-from ckptdoctor.values.chunks import Measure
+from ckptdoctor.values.chunks import ChunkMeasure
+from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
-from ckptdoctor.values.strips import CHUNK
 from ckptdoctor.values.summing_up import summed_up
 from tests.values.test_statistics import EIGHTS, FLOATS, INTEGERS
 
@@ -26,7 +25,7 @@ BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def measured(tensor: torch.Tensor) -> TensorValues:
     """The statistics of a tensor that is in memory already."""
-    partial, measure = Partial(), Measure(CHUNK)
+    partial, measure = Partial(), ChunkMeasure(CHUNK)
     for chunk in tensor.split(CHUNK):
         measure.add(chunk, partial)
     return summed_up(partial)
@@ -105,7 +104,7 @@ def test_every_pattern_of_bits(dtype):
             assert (found.min, found.max) == (finite.min(), finite.max())
             assert found.norm == pytest.approx(np.linalg.norm(finite), rel=1e-4)
         scanned = Partial()
-        Measure(CHUNK).scan(tensor, scanned)
+        ChunkMeasure(CHUNK).scan(tensor, scanned)
         assert (scanned.nan, scanned.positive_inf, scanned.negative_inf) == (
             found.nan, found.positive_inf, found.negative_inf
         )  # fmt: skip
@@ -116,11 +115,11 @@ def test_every_pattern_of_bits(dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_where_torch_does_not_add_up_by_rows(monkeypatch, dtype):
     """The bounds are the same where this torch has no kernel that does it, and where it has one."""
-    assert sums._is_right(dtype)
+    assert compared._is_right(dtype)
     tensor = (torch.randn(100_003) * 0.02 + 0.005).to(dtype)
     within(tensor)
-    monkeypatch.setattr(sums, "_is_right", lambda dtype: False)
-    assert sums.sums_by_rows(tensor) is None
+    monkeypatch.setattr(compared, "_is_right", lambda dtype: False)
+    assert compared.sums_by_rows(tensor) is None
     within(tensor)
 
 
@@ -142,17 +141,17 @@ def test_with_and_without_numpy(monkeypatch, dtype, numpy, middle):
 
 def test_a_kernel_that_adds_up_otherwise_is_not_trusted(monkeypatch):
     """It is tried on numbers with known sums before it is used; an older torch refuses two dtypes at once."""
-    sums._is_right.cache_clear()
-    monkeypatch.setattr(sums, "_by_rows", lambda table: (torch.zeros(4), torch.zeros(4)))
-    assert not sums._is_right(torch.bfloat16)
+    compared._is_right.cache_clear()
+    monkeypatch.setattr(compared, "_by_rows", lambda table: (torch.zeros(4), torch.zeros(4)))
+    assert not compared._is_right(torch.bfloat16)
 
     def refuses(table):
         raise RuntimeError("expected scalar type BFloat16 but found Float")
 
-    sums._is_right.cache_clear()
-    monkeypatch.setattr(sums, "_by_rows", refuses)
-    assert not sums._is_right(torch.bfloat16)
-    sums._is_right.cache_clear()
+    compared._is_right.cache_clear()
+    monkeypatch.setattr(compared, "_by_rows", refuses)
+    assert not compared._is_right(torch.bfloat16)
+    compared._is_right.cache_clear()
 
 
 @pytest.mark.parametrize("value", [0.1, 1.0, 7.0, 1e-3, 3e4])

@@ -1,4 +1,4 @@
-"""How far values of two checkpoints are apart, held against torch and float64."""
+"""The distance of values of two checkpoints, compared with torch and float64."""
 
 import struct
 import zipfile
@@ -11,7 +11,7 @@ from ckptdoctor.differences import Verdict
 from ckptdoctor.diffing.headers import diff
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.values import diff_bytes
-from ckptdoctor.values.differences import compare_values, total_bytes
+from ckptdoctor.values.differences import bytes_to_compare, compare_values
 
 FLOATS = [torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2]
 WHOLE = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32]
@@ -360,7 +360,7 @@ def test_how_far_it_is(tmp_path):
     request = DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "b.pt"))
     heard = []
     found = diff(request, lambda *all: compare_values(*all[:3], lambda done: heard.append(done) or True))
-    assert max(heard) == total_bytes(found) == 2 * sum(value.nbytes for value in state.values())
+    assert max(heard) == bytes_to_compare(found) == 2 * sum(value.nbytes for value in state.values())
     with pytest.raises(diff_bytes.StoppedError):
         diff(request, lambda *all: compare_values(*all[:3], lambda done: False))
 
@@ -374,7 +374,7 @@ def test_contents_that_are_looked_for_count(tmp_path):
     heard, totals = [], []
 
     def measure(found, a, b, going):
-        totals.append(total_bytes(found))
+        totals.append(bytes_to_compare(found))
         return compare_values(found, a, b, lambda done: heard.append(done) or True)
 
     assert len(diff(request, measure).pairs) == 4

@@ -1,4 +1,4 @@
-"""Which values are read: of every layout, each byte once, and what is said of those that are not."""
+"""Values of every layout are read, each byte once; those that are not are named."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save_file
 
 from ckptdoctor import formats
-from ckptdoctor.values.examine import examine_values, total_bytes
-from ckptdoctor.values.strips import CHUNK
+from ckptdoctor.values.examine import bytes_to_read, examine_values
+from ckptdoctor.values.flat_chunks import CHUNK
 from tests.values.reading import one, saved, values_in
 from tests.values.test_statistics import holds
 
@@ -248,7 +248,7 @@ def test_progress_ends_at_the_total(tmp_path):
     assert max(done) == values.read == 4 * (CHUNK + 4)
     assert values.complete
     with formats.opened(str(path)) as (source, container):
-        assert total_bytes(formats.read(source, container)) == values.read
+        assert bytes_to_read(formats.read(source, container)) == values.read
 
 
 def test_memory_does_not_grow_with_the_file(tmp_path):

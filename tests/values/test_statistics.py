@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import TensorValues
-from ckptdoctor.values.chunks import Measure
+from ckptdoctor.values.chunks import ChunkMeasure
+from ckptdoctor.values.flat_chunks import CHUNK
 from ckptdoctor.values.partial import Partial
-from ckptdoctor.values.strips import CHUNK
 from ckptdoctor.values.summing_up import BINS, SAMPLE, summed_up
 from tests.values.reading import one
 
@@ -161,12 +161,12 @@ def test_statistics_do_not_depend_on_the_chunks(values, cuts):
     """The same values in other pieces, counted in one after another or apart and added up."""
     tensor = torch.tensor(values, dtype=torch.float32)
     whole, parts, sums = Partial(), Partial(), Partial()
-    Measure(CHUNK).add(tensor, whole)
+    ChunkMeasure(CHUNK).add(tensor, whole)
     edges = sorted({0, len(values), *[min(cut, len(values)) for cut in cuts]})
     for start, stop in pairwise(edges):
-        Measure(CHUNK).add(tensor[start:stop], parts)
+        ChunkMeasure(CHUNK).add(tensor[start:stop], parts)
         apart = Partial()
-        Measure(CHUNK).add(tensor[start:stop], apart)
+        ChunkMeasure(CHUNK).add(tensor[start:stop], apart)
         sums.add(apart)
     for each in (parts, sums):
         one_way, other = summed_up(whole), summed_up(each)

@@ -1,4 +1,4 @@
-"""How the other file differs: in a sentence, what was added, removed and changed, and how far modules are apart."""
+"""The difference to another file: a sentence, what was added, removed and changed, and how far modules are apart."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 
 from ckptdoctor.differences import Difference, Side, Single
-from ckptdoctor.report.diff_groups import Group, Row, groups, rows
+from ckptdoctor.report.diff_groups import DiffGroup, DiffRow, groups, rows
 from ckptdoctor.report.diff_text import figures
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
@@ -49,7 +49,7 @@ def _side(mark: str, side: Side) -> str:
     return f'<tr><th scope="row">{mark}</th><td class="key">{name(side.path)}</td>{cells}</tr>'
 
 
-def _groups(found: Sequence[Group]) -> str:
+def _groups(found: Sequence[DiffGroup]) -> str:
     if not found:
         return ""
     body = "".join(
@@ -64,8 +64,8 @@ def _groups(found: Sequence[Group]) -> str:
     return f'<div class="scroll"><table class="plain groups">{head}<tbody>{body}</tbody></table></div>'
 
 
-def _modules(found: Sequence[Row]) -> str:
-    """How far the values of modules are apart, with a bar for the difference relative to A."""
+def _modules(found: Sequence[DiffRow]) -> str:
+    """The distance of the values of modules, with a bar for the difference relative to A."""
     if not found:
         return ""
     finite = [row.numbers.relative for row in found if row.numbers.relative == row.numbers.relative]
@@ -78,7 +78,7 @@ def _modules(found: Sequence[Row]) -> str:
     return f'<h3>How far values are apart</h3><div class="scroll"><table class="plain wide">{table}</table></div>'
 
 
-def _module(row: Row, top: float, odd: bool) -> str:
+def _module(row: DiffRow, top: float, odd: bool) -> str:
     """One row; with ``odd`` it also tells where values are NaN on one side only, which no other figure counts."""
     relative = row.numbers.relative
     wide = 120 * min(1.0, relative / top) if relative == relative else 0.0

@@ -1,4 +1,4 @@
-"""What a page is made of."""
+"""A page is made of this: a report, the values where they were read, and a comparison where there is one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Examined:
 
     @property
     def checkpoint(self) -> Checkpoint | None:
-        """What the file holds, where that could be read."""
+        """The contents of the file, where they could be read."""
         return self.report.checkpoint
 
     @cached_property

@@ -17,14 +17,11 @@ from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.findings import Coverage, Finding, Severity
 from ckptdoctor.report.contents import other_contents, state_dict_row
+from ckptdoctor.report.html.charts import depth, distributions
 from ckptdoctor.report.html.comparison import comparison
-from ckptdoctor.report.html.depth import depth
-from ckptdoctor.report.html.distributions import distributions
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, lines, name, section, text
-from ckptdoctor.report.html.modules import Modules, modules
-from ckptdoctor.report.html.payload import bounded, payload
-from ckptdoctor.report.html.table import table
+from ckptdoctor.report.html.table import Modules, bounded, modules, payload, table
 from ckptdoctor.report.html.treemap import treemap
 from ckptdoctor.report.numbers import amount, count, plural, size
 from ckptdoctor.report.shell import fix_command, with_path
@@ -88,7 +85,7 @@ def _header(examined: Examined) -> str:
 
 
 def _unseen(examined: Examined) -> str:
-    """What was read, and what was not: nothing that was left out may pass for healthy."""
+    """The parts that were read, and those that were not: nothing left out may pass for healthy."""
     items = "".join([f"<li>{text(told)}</li>" for told in _left_out(examined)])
     return section("unseen", "What was not examined", f'<ul class="unseen">{items}</ul>' if items else "")
 
@@ -141,7 +138,7 @@ def script() -> str:
 
 
 def policy(style: str, script: str) -> str:
-    """What the browser may do: show this style sheet, run this script, and nothing else (https://www.w3.org/TR/CSP3/).
+    """The rights of the page: show this style sheet, run this script, and nothing else (https://www.w3.org/TR/CSP3/).
 
     Both are named by their digests, so that nothing that slips into the page could run; no request can leave it.
     """
@@ -243,7 +240,7 @@ def _row(role: str, where: str, tensors: str, nbytes: str, remark: str) -> str:
 
 
 def _dtypes(examined: Examined) -> str:
-    """How the bytes are shared among dtypes: one bar, and its key."""
+    """The share of each dtype in the bytes: one bar, and its key."""
     totals: Counter[str] = Counter()
     for number, tensor in enumerate(examined.tensors):
         if number not in examined.tied:
@@ -365,7 +362,7 @@ def command(line: str) -> str:
 
 
 def _coverage(coverage: Coverage) -> str:
-    """How much of a model fits, as it is and after each repair."""
+    """The share of a model that fits, as it is and after each repair."""
     rows = [("as it is", "", coverage.keys, coverage.parameters)]
     rows += [(step.title, step.code, step.keys, step.parameters) for step in coverage.steps]
     body = "".join(

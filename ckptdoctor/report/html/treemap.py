@@ -1,4 +1,4 @@
-"""Where the bytes are: the modules as areas. This drawing needs no script; the one that is drawn over it unfolds."""
+"""The modules as areas as large as their bytes. This drawing needs no script; the one drawn over it unfolds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.noun import noun
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.markup import coordinate, element, section, text
-from ckptdoctor.report.html.modules import Modules, children, sizes
-from ckptdoctor.report.html.payload import bounded
+from ckptdoctor.report.html.table import Modules, bounded, children, sizes
 from ckptdoctor.report.numbers import size
 
 _WIDTH, _HEIGHT = 1120.0, 460.0
@@ -58,10 +57,10 @@ class _Drawing:
             f'<svg viewBox="0 0 {_WIDTH:.0f} {_HEIGHT:.0f}" role="img" aria-label="Sizes of modules"'
             ' preserveAspectRatio="none">'
         )
-        yield from self._areas([self._folded(0)], Box(0, 0, _WIDTH, _HEIGHT), None, 0)
+        yield from self._areas([self._folded(0)], Rectangle(0, 0, _WIDTH, _HEIGHT), None, 0)
         yield "</svg>"
 
-    def _areas(self, cells: Sequence[_Cell], box: Box, colour: int | None, depth: int) -> Iterator[str]:
+    def _areas(self, cells: Sequence[_Cell], box: Rectangle, colour: int | None, depth: int) -> Iterator[str]:
         if len(cells) == 1 and cells[0].level is not None and depth == 0:  # the whole file needs no frame
             cells = self._cells(cells[0].level)
         places = squarified([float(cell.nbytes) for cell in cells], box)
@@ -74,7 +73,7 @@ class _Drawing:
                 yield from self._areas(self._cells(cell.level), room, None if fills else own, depth + 1)
 
     def _cells(self, level: int) -> list[_Cell]:
-        """What lies directly in a level, largest first; the smallest as one."""
+        """The contents of a level, largest first; the smallest as one."""
         levels, tensors = self.below[level]
         found = [self._folded(each) for each in levels if self.totals[each]]
         found += [_Cell(self.made.pieces[self.made.leaves[each]], self.nbytes[each], None) for each in tensors]
@@ -98,7 +97,7 @@ class _Drawing:
             name += self.made.pieces[self.made.levels[level]]
 
 
-def _drawn(cell: _Cell, box: Box, colour: int, inner: bool = False) -> str:
+def _drawn(cell: _Cell, box: Rectangle, colour: int, inner: bool = False) -> str:
     name = cell.name.rstrip("./")
     title = f"<title>{text(name)}: {text(size(cell.nbytes))}</title>"
     width, height = max(0.0, box.width - 1), max(0.0, box.height - 1)
@@ -123,7 +122,7 @@ def _drawn(cell: _Cell, box: Box, colour: int, inner: bool = False) -> str:
 
 
 @noun
-class Box:
+class Rectangle:
     """A rectangle."""
 
     x: float
@@ -131,13 +130,13 @@ class Box:
     width: float
     height: float
 
-    def within(self, margin: float, top: float) -> Box:
-        """What is left of it inside of a margin, and below a title."""
+    def within(self, margin: float, top: float) -> Rectangle:
+        """The rest of it inside of a margin, and below a title."""
         width, height = max(0.0, self.width - 2 * margin), max(0.0, self.height - top - margin)
-        return Box(self.x + margin, self.y + top, width, height)
+        return Rectangle(self.x + margin, self.y + top, width, height)
 
 
-def squarified(sizes: Sequence[float], box: Box) -> Iterator[Box]:
+def squarified(sizes: Sequence[float], box: Rectangle) -> Iterator[Rectangle]:
     """A rectangle for each size, largest first as they must come; together they fill the box."""
     total = sum(sizes)
     if total <= 0:
@@ -156,9 +155,9 @@ def squarified(sizes: Sequence[float], box: Box) -> Iterator[Box]:
         thick = row / side if side else 0.0
         yield from _row(areas[start:end], box, thick)
         if box.width >= box.height:
-            box = Box(box.x + thick, box.y, max(0.0, box.width - thick), box.height)
+            box = Rectangle(box.x + thick, box.y, max(0.0, box.width - thick), box.height)
         else:
-            box = Box(box.x, box.y + thick, box.width, max(0.0, box.height - thick))
+            box = Rectangle(box.x, box.y + thick, box.width, max(0.0, box.height - thick))
         start = end
 
 
@@ -169,12 +168,12 @@ def _worst(largest: float, smallest: float, row: float, side: float) -> float:
     return max(side * side * largest / (row * row), row * row / (side * side * smallest))
 
 
-def _row(areas: Sequence[float], box: Box, thick: float) -> Iterator[Box]:
+def _row(areas: Sequence[float], box: Rectangle, thick: float) -> Iterator[Rectangle]:
     at = 0.0
     for area in areas:
         long = area / thick if thick else 0.0
         if box.width >= box.height:
-            yield Box(box.x, box.y + at, thick, long)
+            yield Rectangle(box.x, box.y + at, thick, long)
         else:
-            yield Box(box.x + at, box.y, long, thick)
+            yield Rectangle(box.x + at, box.y, long, thick)
         at += long

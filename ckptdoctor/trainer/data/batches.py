@@ -1,4 +1,4 @@
-"""Batches for one rank: its share of every global batch, ready for the network, on the CPU."""
+"""Batches for one rank: the order of an epoch, and of every global batch this rank's share, prepared, on the CPU."""
 
 from __future__ import annotations
 
@@ -6,14 +6,64 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch.utils.data import DataLoader
 
 from ckptdoctor.errors import TrainingError, UsageError
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.data.dataset import Dataset, Split, prepared
-from ckptdoctor.trainer.data.sampler import Sampler, share
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, generator, prepared
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """The order of ``size`` images in each epoch, cut into global batches of ``batch_size``.
+
+    ``torch.utils.data.DistributedSampler`` is what tutorials use. It shuffles all images with the seed ``seed + epoch``
+    (without ``set_epoch`` every epoch has the order of the first: the classic mistake), pads or, with ``drop_last``,
+    cuts the order to a multiple of the number of ranks, and gives rank r of N the images r, r + N, r + 2N, …
+
+    This one shuffles in the same way and cuts the order into *global* batches first; then rank r gets the r-th
+    contiguous chunk of each, as ``nn.parallel.scatter`` deals it. In step k all ranks together see the same images
+    under both rules, as long as the number of ranks divides the batch. But here a step is a slice of the order that
+    does not depend on N: a run can stop after any step and go on with another number of ranks, and neither repeats nor
+    misses an image. And there is no ``set_epoch`` to forget: the epoch is an argument.
+
+    Every batch is whole: images that do not fill a last one wait for another epoch's order. So the mean over ranks of
+    their mean gradients, which is what an all-reduce gives, is the mean over the batch.
+    """
+
+    size: int
+    batch_size: int
+    seed: int
+
+    def permutation(self, epoch: int) -> torch.Tensor:
+        """The order of all images in an epoch, as indices."""
+        return torch.randperm(self.size, generator=generator("permutation", self.seed, epoch))
+
+    @property
+    def steps(self) -> int:
+        """The number of whole batches in an epoch. Raises UsageError when there is none."""
+        if self.batch_size < 1:
+            raise UsageError(f"a batch of {self.batch_size} images is none: --batch-size must be at least 1")
+        if self.size < self.batch_size:
+            raise UsageError(
+                f"a batch of {self.batch_size} images cannot be made of {self.size}: "
+                f"choose --batch-size {self.size} or less"
+            )
+        return self.size // self.batch_size
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[torch.Tensor]:
+        """The indices of each global batch of an epoch, from step ``start`` on."""
+        order = self.permutation(epoch)[: self.steps * self.batch_size]
+        return iter(order.split(self.batch_size)[start:])
+
+
+def rank_share(size: int, rank: int, world_size: int) -> slice:
+    """The contiguous part of ``size`` images that falls to a rank; parts differ by at most one, and may be empty."""
+    return slice(size * rank // world_size, size * (rank + 1) // world_size)
+
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -29,7 +79,13 @@ class Batches:
     """
 
     def __init__(
-        self, split: Split, dataset: Dataset, sampler: Sampler, config: Config, rank: int = 0, world_size: int = 1
+        self,
+        split: DataSplit,
+        dataset: Dataset,
+        sampler: Sampler,
+        config: RunConfig,
+        rank: int = 0,
+        world_size: int = 1,
     ) -> None:
         if sampler.batch_size % world_size:
             raise UsageError(
@@ -39,7 +95,7 @@ class Batches:
         # page-locked memory is a matter of CUDA: torch warns where there is none
         self._pinned = config.pin_memory and torch.cuda.is_available()
         self._images = Images(split, dataset, getattr(torch, config.dtype))
-        self._order = Order(sampler, share(sampler.batch_size, rank, world_size))
+        self._order = RankOrder(sampler, rank_share(sampler.batch_size, rank, world_size))
         self._loader: DataLoader[Batch] | None = None
         if config.workers:
             self._loader = loader(self._images, self._order, config.workers, self._pinned)
@@ -62,7 +118,7 @@ class Batches:
 class Images:
     """A split from which whole batches are taken."""
 
-    def __init__(self, split: Split, dataset: Dataset, dtype: torch.dtype) -> None:
+    def __init__(self, split: DataSplit, dataset: Dataset, dtype: torch.dtype) -> None:
         self.split = split
         self.dataset = dataset
         self.dtype = dtype
@@ -85,8 +141,8 @@ class Images:
         return self.choose(torch.tensor(indices))
 
 
-class Order:
-    """Which images this rank gets in each step; also a DataLoader's batch sampler, which it asks for lists of indices.
+class RankOrder:
+    """The images of this rank in each step; also a DataLoader's batch sampler, which it asks for lists of indices.
 
     A DataLoader iterates over it in this process, not in its workers, so the next epoch is simply set. It must not know
     the Batches that hold it: in a cycle, garbage collection takes the workers' queues away before they are told to end,
@@ -107,7 +163,7 @@ class Order:
         return (chosen.tolist() for chosen in self.chunks(self.epoch, self.start))
 
 
-def loader(images: Images, order: Order, workers: int, pinned: bool) -> DataLoader[Batch]:
+def loader(images: Images, order: RankOrder, workers: int, pinned: bool) -> DataLoader[Batch]:
     """A DataLoader whose workers live from epoch to epoch and prepare whole batches."""
     return DataLoader(
         images,  # type: ignore[arg-type]  # it has what DataLoader calls, and needs no base class for it
@@ -122,12 +178,12 @@ def loader(images: Images, order: Order, workers: int, pinned: bool) -> DataLoad
 
 
 def as_it_is(batch: Batch) -> Batch:
-    """What ``__getitems__`` gave is a batch already. A named function, because workers may have to unpickle it."""
+    """Pass on the batch that ``__getitems__`` gave. A named function, because workers may have to unpickle it."""
     return batch
 
 
 def from_workers(source: DataLoader[Batch]) -> Iterator[Batch]:
-    """What the workers prepare, in order. Raises TrainingError when one of them dies.
+    """The batches that workers prepare, in order. Raises TrainingError when one of them dies.
 
     A death is noticed where a batch is waited for: from a broken connection, or within the five seconds after which
     DataLoader looks whether its workers live.
@@ -170,7 +226,7 @@ def sigchld_as_it_was() -> Iterator[None]:
 
 
 def test_batches(
-    split: Split, dataset: Dataset, *, rank: int = 0, world_size: int = 1, batch_size: int, dtype: torch.dtype
+    split: DataSplit, dataset: Dataset, *, rank: int = 0, world_size: int = 1, batch_size: int, dtype: torch.dtype
 ) -> Iterator[Batch]:
     """This rank's part of every batch of a whole split, in order: each image exactly once over all ranks.
 
@@ -179,5 +235,5 @@ def test_batches(
     """
     for first in range(0, len(split), batch_size):
         inputs, labels = split.inputs[first : first + batch_size], split.labels[first : first + batch_size]
-        mine = share(len(labels), rank, world_size)
+        mine = rank_share(len(labels), rank, world_size)
         yield prepared(inputs[mine], dataset, dtype), labels[mine]

@@ -17,9 +17,8 @@ from typing import IO, cast
 import torch
 
 from ckptdoctor.errors import DamagedError, TruncatedError, UnreadableError, UsageError
-from ckptdoctor.trainer.data.dataset import Dataset, Split
-from ckptdoctor.trainer.data.published import PUBLISHED, locate, spelled
-from ckptdoctor.trainer.data.reading import CHUNK, Source, as_tensor, opened
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit
+from ckptdoctor.trainer.data.files import CHUNK, PUBLISHED_DATA, ImageSource, as_tensor, locate, opened, spelled
 
 ARCHIVE = "cifar-10-binary.tar.gz"
 META = "batches.meta.txt"
@@ -35,8 +34,8 @@ LARGEST = 10_000
 
 def cifar10(directory: Path) -> Dataset:
     """The 60,000 small photographs, from a directory of their files or of the archive as it was downloaded."""
-    parts, classes = read_files(directory) if complete(directory) else read_archive(directory / ARCHIVE)
-    *train, test = (parts[name] for name in PUBLISHED["cifar10"].files)
+    parts, classes = read_files(directory) if has_files(directory) else read_archive(directory / ARCHIVE)
+    *train, test = (parts[name] for name in PUBLISHED_DATA["cifar10"].files)
     if len({len(part) for part in train}) > 1:  # a file that was cut between two images looks whole by itself
         counts = ", ".join(str(len(part)) for part in train)
         raise DamagedError(
@@ -44,10 +43,10 @@ def cifar10(directory: Path) -> Dataset:
         )
     inputs, labels = torch.cat([part.inputs for part in train]), torch.cat([part.labels for part in train])
     mean, std = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
-    return Dataset("cifar10", Split(inputs, labels), test, classes, mean, std)
+    return Dataset("cifar10", DataSplit(inputs, labels), test, classes, mean, std)
 
 
-def complete(directory: Path) -> bool:
+def has_files(directory: Path) -> bool:
     """Whether the files themselves are there. When neither they nor the archive are, raises what to do about it."""
     try:
         locate("cifar10", directory)
@@ -58,13 +57,13 @@ def complete(directory: Path) -> bool:
             if exists(directory / name):
                 raise UsageError(
                     f"{directory / name} is the Python version of CIFAR-10, which is made of pickles, and they are "
-                    f"never loaded here: get the binary version, {ARCHIVE}, from {PUBLISHED['cifar10'].homepage}"
+                    f"never loaded here: get the binary version, {ARCHIVE}, from {PUBLISHED_DATA['cifar10'].homepage}"
                 ) from None
         raise
     return True
 
 
-def read_files(directory: Path) -> tuple[dict[str, Split], tuple[str, ...]]:
+def read_files(directory: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
     """Every file of the set, and the names of the classes."""
     parts = {}
     paths = locate("cifar10", directory)
@@ -78,22 +77,22 @@ def read_files(directory: Path) -> tuple[dict[str, Split], tuple[str, ...]]:
         return parts, names(source)
 
 
-def read_archive(path: Path) -> tuple[dict[str, Split], tuple[str, ...]]:
+def read_archive(path: Path) -> tuple[dict[str, DataSplit], tuple[str, ...]]:
     """The same from the archive as it is published. Nothing is extracted to disk."""
-    found: dict[str, Split] = {}
+    found: dict[str, DataSplit] = {}
     classes: tuple[str, ...] = CLASSES
     with opened(path) as archive:
         for name, member in members(archive):
             if name == META:
                 classes = names(member)
-            elif name in PUBLISHED["cifar10"].files:
+            elif name in PUBLISHED_DATA["cifar10"].files:
                 found[name] = records(member)
-    if missing := [name for name in PUBLISHED["cifar10"].files if name not in found]:
+    if missing := [name for name in PUBLISHED_DATA["cifar10"].files if name not in found]:
         raise DamagedError(f"{path} does not hold {', '.join(missing)}: it is damaged, or another archive of that name")
     return found, classes
 
 
-def members(archive: Source) -> Iterator[tuple[str, Source]]:
+def members(archive: ImageSource) -> Iterator[tuple[str, ImageSource]]:
     """Every file in an archive with the last part of its name, to be read before the next one is asked for."""
     try:
         # an open stream goes in, not a path: gzip then compares its checksum, which tarfile's own unpacking does not
@@ -102,14 +101,14 @@ def members(archive: Source) -> Iterator[tuple[str, Source]]:
                 if not 0 <= entry.size <= LARGEST * RECORD:
                     raise archive.damaged(f"it claims a file of {entry.size} bytes", entry.offset)
                 if entry.isreg() and (stream := tar.extractfile(entry)):
-                    yield entry.name.rpartition("/")[2], Source(stream, f"{archive.name}/{entry.name!r}")
+                    yield entry.name.rpartition("/")[2], ImageSource(stream, f"{archive.name}/{entry.name!r}")
     except (tarfile.TarError, ValueError) as error:
         raise archive.damaged(f"as an archive: {error}", archive.position) from error
     while archive.take_most(CHUNK):  # to the end, where gzip has its checksum
         pass
 
 
-def records(source: Source) -> Split:
+def records(source: ImageSource) -> DataSplit:
     """The images of one file. Raises DamagedError unless it is whole records with labels of ten classes."""
     contents = source.take_most(LARGEST * RECORD)
     source.end()
@@ -125,10 +124,10 @@ def records(source: Source) -> Split:
     if (strange := labels >= len(CLASSES)).any():
         where = int(strange.nonzero()[0])
         raise source.damaged(f"the label of image {where} is {labels[where]}, and there are 10 classes", where * RECORD)
-    return Split(table[:, 1:].reshape(count, *SHAPE), labels)
+    return DataSplit(table[:, 1:].reshape(count, *SHAPE), labels)
 
 
-def names(source: Source) -> tuple[str, ...]:
+def names(source: ImageSource) -> tuple[str, ...]:
     """The names of the classes, one on each line. Raises DamagedError unless they are ten words."""
     text = source.take_most(4096).decode("ascii", errors="replace")
     source.end()

@@ -5,20 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import torch
+
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data import shapes
 from ckptdoctor.trainer.data.cifar import cifar10
-from ckptdoctor.trainer.data.dataset import Dataset
-from ckptdoctor.trainer.data.idx import fashion_mnist, mnist
-from ckptdoctor.trainer.data.mnist5k import mnist5k
-from ckptdoctor.trainer.data.points import points
-from ckptdoctor.trainer.data.published import folder
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, generator
+from ckptdoctor.trainer.data.files import folder
+from ckptdoctor.trainer.data.mnist import fashion_mnist, mnist, mnist5k
 
 FROM_FILES = {"mnist": mnist, "fashion-mnist": fashion_mnist, "cifar10": cifar10}
 
 
-def load(config: Config) -> Dataset:
+def load(config: RunConfig) -> Dataset:
     """The images of ``config.data``, as many as ``config.images`` says: the same whatever the seed."""
     train, test = counts(config)
     dataset = source(config, train, test)
@@ -27,8 +27,8 @@ def load(config: Config) -> Dataset:
     return replace(dataset, train=dataset.train.first(train), test=dataset.test.first(test))
 
 
-def counts(config: Config) -> tuple[int | None, int | None]:
-    """How many images to train and to test with; None for all there are."""
+def counts(config: RunConfig) -> tuple[int | None, int | None]:
+    """The number of images to train and to test with; None for all there are."""
     if config.images is None:
         return None, None
     if config.images < 1:
@@ -36,7 +36,7 @@ def counts(config: Config) -> tuple[int | None, int | None]:
     return config.images, max(1, config.images // 5)
 
 
-def source(config: Config, train: int | None, test: int | None) -> Dataset:
+def source(config: RunConfig, train: int | None, test: int | None) -> Dataset:
     """A data set with at least that many images, if it has them."""
     if config.data == "shapes":  # drawn, so no more than are needed
         return shapes.shapes(min(train or shapes.TRAIN, shapes.TRAIN), min(test or shapes.TEST, shapes.TEST))
@@ -49,3 +49,17 @@ def source(config: Config, train: int | None, test: int | None) -> Dataset:
         return FROM_FILES[config.data](directory)
     known = ", ".join(["points", "shapes", "mnist5k", *FROM_FILES])
     raise UsageError(f"there is no data set {config.data!r}: choose one of {known}")
+
+
+def points() -> Dataset:
+    """Points in space, for the smallest network: which of three coordinates is the largest?
+
+    1,024 to learn from and 256 to test with, of three classes, one for each coordinate.
+    """
+    return Dataset("points", draw_points("train", 1024), draw_points("test", 256), ("x", "y", "z"), (0.0,), (1.0,))
+
+
+def draw_points(name: str, count: int) -> DataSplit:
+    """Points of a normal distribution, each labelled with the index of its largest coordinate."""
+    inputs = torch.randn(count, 3, generator=generator("points", name))
+    return DataSplit(inputs, inputs.argmax(dim=1))

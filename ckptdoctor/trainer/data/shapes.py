@@ -12,8 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from ckptdoctor.trainer.data.dataset import Dataset, Split
-from ckptdoctor.trainer.data.seeding import generator
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, generator
 
 TRAIN, TEST = 10_000, 2_000
 SIDE = 28
@@ -83,12 +82,12 @@ def crescent(u: Tensor, v: Tensor) -> Tensor:
 
 
 def within(radius: float, u: Tensor, v: Tensor) -> Tensor:
-    """How far inside a circle around the middle a point lies, as measured at its edge. Needs no root."""
+    """The distance of a point to the edge of a circle around the middle, positive inside. Needs no root."""
     return (radius * radius - (u * u + v * v)) / (2 * radius)
 
 
 def box(u: Tensor, v: Tensor, half_width: float, half_height: float) -> Tensor:
-    """How far inside a rectangle around the middle a point lies."""
+    """The distance of a point to the edge of a rectangle around the middle, positive inside."""
     return torch.minimum(half_width - u.abs(), half_height - v.abs())
 
 
@@ -103,7 +102,7 @@ def shapes(train: int = TRAIN, test: int = TEST) -> Dataset:
     return Dataset("shapes", draw("train", train), draw("test", test), classes, mean=(0.2445,), std=(0.2330,))
 
 
-def draw(name: str, count: int) -> Split:
+def draw(name: str, count: int) -> DataSplit:
     """The first ``count`` images of a split. The classes take turns: any first images have nearly as many of each."""
     whole = -(-count // BLOCK) * BLOCK
     inputs = torch.empty(whole, 1, SIDE, SIDE, dtype=torch.uint8)
@@ -112,7 +111,7 @@ def draw(name: str, count: int) -> Split:
         for label, shape in enumerate(SHAPES):
             turns = slice(first + label, first + BLOCK, len(SHAPES))
             inputs[turns] = picture(shape, BLOCK // len(SHAPES), random)
-    return Split(inputs, torch.arange(whole) % len(SHAPES)).first(count)
+    return DataSplit(inputs, torch.arange(whole) % len(SHAPES)).first(count)
 
 
 def picture(shape: Callable[[Tensor, Tensor], Tensor], count: int, random: torch.Generator) -> Tensor:

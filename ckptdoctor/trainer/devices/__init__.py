@@ -13,22 +13,20 @@ Devices of a kind are numbered from 0: the logical numbers. Which physical GPU `
 
 from __future__ import annotations
 
-from ckptdoctor.trainer.devices.clock import finish_step, synchronize
-from ckptdoctor.trainer.devices.inventory import DeviceRow, rows
-from ckptdoctor.trainer.devices.inventory_table import table
-from ckptdoctor.trainer.devices.kinds import count, device, missing, require, settle
-from ckptdoctor.trainer.devices.worlds import check_world_size, default_world_size, replicas
+from ckptdoctor.trainer.devices.inventory import DeviceRow, rows, table
+from ckptdoctor.trainer.devices.kinds import count, device, finish_step, missing, require_gpus, settle, synchronize
+from ckptdoctor.trainer.devices.worlds import default_world_size, replicas, require_world_size
 
 __all__ = [
     "DeviceRow",
-    "check_world_size",
     "count",
     "default_world_size",
     "device",
     "finish_step",
     "missing",
     "replicas",
-    "require",
+    "require_gpus",
+    "require_world_size",
     "rows",
     "settle",
     "synchronize",

@@ -1,4 +1,4 @@
-"""What each device of this machine is, and what it is good for."""
+"""The devices of this machine: what each is, what it is good for, and the table of ``--devices`` that shows it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ import platform
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import distributed
 
 from ckptdoctor.trainer.devices import xla
 from ckptdoctor.trainer.devices.kinds import KINDS, count, device, missing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
 
 _AMPERE = 8  # the first compute capability with bfloat16 in hardware
 
@@ -154,3 +160,42 @@ def _cpu_memory() -> tuple[int | None, int | None]:
     if hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
         return None, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return None, None
+
+
+_GIB = 2**30
+
+
+def table() -> Table:
+    """The devices of this machine; fits 80 columns, and is plain text where there is no terminal."""
+    # rich is wanted for this one table, and every rank of a run would pay for it
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    shown = Table(box=SIMPLE_HEAD, pad_edge=False, leading=1)
+    shown.add_column("device", no_wrap=True)
+    shown.add_column("what it is", max_width=28)
+    shown.add_column("what runs on it")
+    for row in rows():
+        shown.add_row(*_cells(row))
+    return shown
+
+
+def _cells(row: DeviceRow) -> list[Text]:
+    """The cells as Text, not as str: a name with brackets in it would be taken for markup."""
+    from rich.text import Text
+
+    if row.missing is not None:
+        return [Text(cell, style="dim") for cell in (row.label, "not here", row.missing)]
+    physical = "" if row.physical is None else f"\nGPU {row.physical[:12]}"
+    return [
+        Text(row.label + physical, style="bold"),
+        Text(f"{row.name}\n{_memory(row)}"),
+        Text(f"{row.good_for}\n{row.runs}"),
+    ]
+
+
+def _memory(row: DeviceRow) -> str:
+    if row.total is None:
+        return "memory not known"
+    total = f"{row.total / _GIB:.1f} GiB"
+    return total if row.free is None else f"{row.free / _GIB:.1f} of {total} free"

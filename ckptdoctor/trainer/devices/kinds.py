@@ -1,4 +1,4 @@
-"""The kinds of device: "cpu", "cuda", "mps", "xla"; which are here, and why the others are not."""
+"""The kinds of device, "cpu", "cuda", "mps" and "xla": which are here, and why the others are not."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer.config import DEVICES
 from ckptdoctor.trainer.devices import xla
-from ckptdoctor.trainer.gpus import Gpu, Selection, query
+from ckptdoctor.trainer.gpus import Gpu, GpuSelection, query
 
 KINDS = tuple(kind for kind in DEVICES if kind != "auto")
 
@@ -28,7 +28,7 @@ def settle(kind: str) -> str:
     return kind
 
 
-def require(chosen: Selection) -> None:
+def require_gpus(chosen: GpuSelection) -> None:
     """Raise UsageError when this process does not see every GPU that was chosen: the message lists those there are.
 
     CUDA says nothing of a number that no GPU has: it stops reading CUDA_VISIBLE_DEVICES there, and shows fewer.
@@ -70,7 +70,7 @@ def device(kind: str, index: int = 0) -> torch.device:
 
 
 def count(kind: str) -> int | None:
-    """How many devices of a settled kind this process sees; None for the CPU: any number.
+    """The number of devices of a settled kind that this process sees; None for the CPU: any number.
 
     Replicas on the CPU are virtual: each is a copy of the weights (and, where a strategy runs processes, a process).
     They share the cores, so their number is a matter of teaching and testing, not of hardware.
@@ -104,11 +104,11 @@ def _no_cuda() -> str | None:
 
 
 def _said_by_cuda() -> str:
-    """What CUDA itself says when it is told to start: no driver, too old a driver, no GPU."""
+    """Tell CUDA to start, and say why it does not: no driver, too old a driver, no GPU."""
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as error:
-        said = xla.first_line(error)
+        said = xla.short_message(error)
         if "Found no NVIDIA driver" in said:
             return "this machine has no NVIDIA driver; install one if it has an NVIDIA GPU"
         if "No CUDA GPUs are available" in said:
@@ -123,3 +123,26 @@ def _no_mps() -> str | None:
     if not torch.backends.mps.is_built():
         return f"this torch ({torch.__version__}) is built without MPS, which is for Macs with Apple silicon"
     return "this Mac has no GPU that MPS can use, or its macOS is too old for this torch; update macOS"
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until ``device`` has done all that it was given: a clock that is read too early measures nothing.
+
+    A call such as ``loss.backward()`` only puts kernels into the queue of a GPU and returns. The CPU has no queue.
+    """
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+    elif device.type == "xla":
+        xla.cut()
+        xla.wait()
+
+
+def finish_step(device: torch.device) -> None:
+    """Mark the end of a training step. XLA compiles and runs what came since the last mark; others need none.
+
+    Without the mark the graph of a step would grow into that of an epoch before anything ran.
+    """
+    if device.type == "xla":
+        xla.cut()

@@ -1,4 +1,4 @@
-"""How many replicas a run has, and on which device each of them lives."""
+"""The replicas of a run: their number, and the device of each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALONE = frozenset({"mps", "xla"})
 
 
 def default_world_size(strategy: str, kind: str) -> int:
-    """How many replicas a run has when nobody says: every accelerator there is; two virtual replicas on the CPU.
+    """The number of replicas when nobody says: every accelerator there is; two virtual replicas on the CPU.
 
     On a machine with one GPU that is one replica: a second would need a GPU of its own. ``single`` is always one;
     ``exact`` takes as many as its micro-shards can be dealt to evenly, so 4 of 6 GPUs.
@@ -32,7 +32,7 @@ def default_world_size(strategy: str, kind: str) -> int:
     return most
 
 
-def check_world_size(strategy: str, kind: str, world_size: int, *, nodes: int = 1) -> None:
+def require_world_size(strategy: str, kind: str, world_size: int, *, nodes: int = 1) -> None:
     """Raise UsageError when the strategy cannot run that many replicas on ``nodes`` machines like this one."""
     if world_size < 1:
         raise UsageError(f"--world-size {world_size}: a run has at least one replica")

@@ -23,16 +23,16 @@ def missing() -> str | None:
         return None if count() else "torch_xla finds no device"
     # it is a library built for one version of torch and one of the runtime: it fails to load, or to find its runtime
     except (ImportError, OSError, RuntimeError) as error:
-        return f"torch_xla does not start ({first_line(error)})"
+        return f"torch_xla does not start ({short_message(error)})"
 
 
 def count() -> int:
-    """How many devices this process can address."""
+    """The number of devices that this process can address."""
     return int(import_module("torch_xla.runtime").addressable_device_count())
 
 
 def hardware() -> str:
-    """What is behind the devices, such as "TPU", "NEURON" or "CPU"."""
+    """The hardware behind the devices, such as "TPU", "NEURON" or "CPU"."""
     return str(import_module("torch_xla.runtime").device_type() or "XLA")
 
 
@@ -70,8 +70,8 @@ def memory(place: torch.device) -> tuple[int | None, int | None]:
     return None, None
 
 
-def first_line(error: BaseException) -> str:
-    """What an error of a library says, without the pages that may follow."""
+def short_message(error: BaseException) -> str:
+    """The message of a library's error, without the pages that may follow."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__
 

@@ -16,13 +16,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ckptdoctor.errors import TrainingError
-from ckptdoctor.trainer.launch.positions import Position
-from ckptdoctor.trainer.launch.sentences import GOES_ON, ranks, seconds
+from ckptdoctor.trainer.launch.positions import RankPosition
+from ckptdoctor.trainer.launch.reports import GOES_ON, ranks, seconds
 
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]  # documented, but missing in its __all__
 
-    from ckptdoctor.trainer.launch.variables import Place
+    from ckptdoctor.trainer.launch.variables import RankPlace
 
 _ASKING = 2.0
 """Seconds in which survivors find each other: they notice within a step of each other."""
@@ -55,7 +55,7 @@ def says_lost_contact(text: str) -> bool:
 
 
 def lost_contact(
-    error: BaseException, place: Place, store: Store | None, waited: float, position: Position
+    error: BaseException, place: RankPlace, store: Store | None, waited: float, position: RankPosition
 ) -> LostContactError:
     """The sentence that a survivor ends with. Where no launcher watches, it names who is missing."""
     timed_out = any(_says(each, _TIMED_OUT) for each in _chain(error))
@@ -67,14 +67,14 @@ def lost_contact(
     what = f"rank {place.rank} " + (f"waited {seconds(waited)}" if timed_out else "lost its connection")
     if place.alone_on_machine:
         return LostContactError(f"{what} {position}: another rank is gone or hangs; {GOES_ON}")
-    gone = missing(store, place)
+    gone = missing_ranks(store, place)
     if not gone:
         return LostContactError(f"the ranks lost contact with each other: {what} {position}; {GOES_ON}")
     verb = "is gone or hangs" if len(gone) == 1 else "are gone or hang"
     return LostContactError(f"{ranks(gone)} {verb}: {what} {position}; {GOES_ON}")
 
 
-def missing(store: Store, place: Place, wait: float = _ASKING) -> list[int]:
+def missing_ranks(store: Store, place: RankPlace, wait: float = _ASKING) -> list[int]:
     """The ranks that did not mark themselves as survivors in ``wait`` seconds; every survivor calls this."""
     answer: list[list[int]] = []
     # the store may live in a rank that hangs, and a request to a stopped process takes as long as that process likes
@@ -84,7 +84,7 @@ def missing(store: Store, place: Place, wait: float = _ASKING) -> list[int]:
     return answer[0] if answer else [0]
 
 
-def _ask(store: Store, place: Place, wait: float) -> list[int]:
+def _ask(store: Store, place: RankPlace, wait: float) -> list[int]:
     others = [rank for rank in range(place.world_size) if rank != place.rank]
     try:
         store.set(f"survivor/{place.rank}", "")
@@ -107,7 +107,7 @@ def unmarked(store: Store, name: str, others: list[int], wait: float) -> list[in
         time.sleep(0.05)
 
 
-def gather(store: Store, name: str, place: Place, wait: float) -> None:
+def wait_for_all(store: Store, name: str, place: RankPlace, wait: float) -> None:
     """Go on when every rank has come here. A barrier through the store, which needs no process group.
 
     Raises RuntimeError, as the store does, when one has not come after ``wait`` seconds.

@@ -10,20 +10,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ckptdoctor.errors import CkptDoctorError, TrainingError, UsageError, WriteError
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.launch.positions import PositionBoard
-from ckptdoctor.trainer.launch.ranks import Rank, Ranks, Start
-from ckptdoctor.trainer.launch.reports import Status
-from ckptdoctor.trainer.launch.sentences import GOES_ON, ranks, seconds
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.launch.contact import says_lost_contact
+from ckptdoctor.trainer.launch.positions import PositionBoard, RankPosition
+from ckptdoctor.trainer.launch.ranks import RankProcess, RankProcesses, Start
+from ckptdoctor.trainer.launch.reports import GOES_ON, RankReport, Status, patience, ranks, seconds, signal_name
 from ckptdoctor.trainer.launch.stopping import StopRequest
 from ckptdoctor.trainer.launch.variables import Environ
-from ckptdoctor.trainer.launch.verdict import Ending, Silent, by_weight, ending, verdict
+from ckptdoctor.wording import listed
 
 _POLL = 0.05
 """Seconds between two looks at the processes."""
@@ -32,7 +33,7 @@ _GRACE = 3.0
 """Seconds in which the others notice that a rank is gone and end by themselves."""
 
 
-def launch(config: Config, *, target: str = "ckptdoctor.trainer.run:work", environ: Environ | None = None) -> int:
+def launch(config: RunConfig, *, target: str = "ckptdoctor.trainer.run:work", environ: Environ | None = None) -> int:
     """Call ``target(config, team, stop)`` in ``config.world_size`` processes on this machine; 0 when all end well.
 
     Raises the sentence of the rank that failed, as the error it was there, or TrainingError for one that was killed or
@@ -43,7 +44,7 @@ def launch(config: Config, *, target: str = "ckptdoctor.trainer.run:work", envir
     sys.stdout.flush()  # rank 0 writes to the same place
     with _private_folder(config) as folder, StopRequest().installed() as stop:
         start = Start(config, target, folder, os.environ if environ is None else environ)
-        with Ranks(start) as all_ranks:
+        with RankProcesses(start) as all_ranks:
             error = _Watch(all_ranks, stop).until_the_end()
     if error is not None:
         raise error
@@ -51,7 +52,7 @@ def launch(config: Config, *, target: str = "ckptdoctor.trainer.run:work", envir
 
 
 @contextmanager
-def _private_folder(config: Config) -> Iterator[Path]:
+def _private_folder(config: RunConfig) -> Iterator[Path]:
     """A folder that only this user can enter, with what the launcher and its ranks share beside the store."""
     with ExitStack() as stack:
         try:
@@ -68,7 +69,7 @@ def _private_folder(config: Config) -> Iterator[Path]:
 class _Watch:
     """Looks at the ranks until none is left, or until those that are left have had their time."""
 
-    def __init__(self, all_ranks: Ranks, stop: StopRequest) -> None:
+    def __init__(self, all_ranks: RankProcesses, stop: StopRequest) -> None:
         self.ranks = all_ranks
         self.config = all_ranks.start.config
         self.stop = stop
@@ -79,7 +80,7 @@ class _Watch:
         """When the ranks have to have ended, once one of them has failed."""
 
     def until_the_end(self) -> CkptDoctorError | None:
-        """What went wrong, or None."""
+        """Watch until all have ended; returns the error of the run, or None."""
         running = list(self.ranks.all)
         while running and not self._time_is_up():
             time.sleep(_POLL)
@@ -94,7 +95,7 @@ class _Watch:
         deadline = self.end_by or self.stop_by
         return deadline is not None and time.monotonic() > deadline
 
-    def _look(self, running: list[Rank]) -> list[Rank]:
+    def _look(self, running: list[RankProcess]) -> list[RankProcess]:
         """Take note of those that have ended; returns the others."""
         ended = [rank for rank in running if not rank.is_running()]
         self.endings += by_weight([ending(rank, self.ranks.board.read(rank.number)) for rank in ended])
@@ -102,7 +103,7 @@ class _Watch:
             self.end_by = time.monotonic() + _GRACE
         return [rank for rank in running if rank not in ended]
 
-    def _pass_on(self, running: list[Rank]) -> None:
+    def _pass_on(self, running: list[RankProcess]) -> None:
         """Ask the ranks to stop, as they expect it; to each once, and to them alone, not to what they started."""
         for rank in running:
             rank.process.send_signal(signal.SIGINT)
@@ -117,3 +118,88 @@ class _Watch:
         return TrainingError(
             f"{ranks(numbers)} did not end within {seconds(self.config.timeout)} of the request to stop; {GOES_ON}"
         )
+
+
+@dataclass(frozen=True)
+class Ending:
+    """The way in which one rank ended."""
+
+    rank: int
+    pid: int
+    code: int
+    """The exit status, or the negative number of a signal, as subprocess has it."""
+    position: RankPosition
+    report: RankReport | None
+    log: str
+    """The path of the log."""
+    lost_contact: bool
+    """Whether it ended because another rank was gone."""
+
+    @property
+    def is_cause(self) -> bool:
+        """Whether it can have brought the others down."""
+        return self.code != Status.OK and not self.lost_contact
+
+
+def ending(rank: RankProcess, position: RankPosition) -> Ending:
+    """The ending of a process that is over."""
+    code = rank.process.returncode
+    # NCCL finds out in a thread of its own, which aborts the process: by the signal alone that looks like a crash
+    aborted = code == -signal.SIGABRT and says_lost_contact(rank.log())
+    report = RankReport.read(rank.start.report(rank.number))
+    lost = aborted or code == Status.LOST_CONTACT
+    return Ending(rank.number, rank.process.pid, code, position, report, str(rank.start.log(rank.number)), lost)
+
+
+@dataclass(frozen=True)
+class Silent:
+    """A rank that is there, and that the others waited for in vain."""
+
+    rank: int
+    pid: int
+    position: RankPosition
+
+
+def by_weight(endings: Sequence[Ending]) -> list[Ending]:
+    """Endings that were seen at the same moment, the likeliest cause first: a signal, a known error, any other."""
+    return sorted(endings, key=lambda each: (each.code >= 0, each.code != Status.REFUSED, each.rank))
+
+
+def verdict(endings: Sequence[Ending], silent: Sequence[Silent], config: RunConfig) -> CkptDoctorError | None:
+    """The error of a run: ``endings`` in the order in which they happened, ``silent`` what never ended by itself.
+
+    None when every rank ended well.
+    """
+    for each in endings:
+        if each.is_cause:
+            return _of_cause(each)
+    lost = [each for each in endings if each.lost_contact]
+    if not lost:
+        return None
+    if silent:
+        return TrainingError(_of_silence(silent, config))
+    return TrainingError(f"the ranks lost contact with each other {lost[0].position}; {GOES_ON}")
+
+
+def _of_cause(each: Ending) -> CkptDoctorError:
+    if each.code < 0:
+        return TrainingError(f"{_who(each)} was killed by {signal_name(-each.code)} {each.position}; {GOES_ON}")
+    if each.code == Status.REFUSED and each.report is not None:
+        return each.report.error()
+    if each.report is not None:
+        sentence = each.report.sentence.rstrip(".")
+        return TrainingError(f"rank {each.rank} failed: {sentence}; the traceback is in {each.log}.")
+    return TrainingError(f"{_who(each)} ended with status {each.code} {each.position}; what it said is in {each.log}.")
+
+
+def _of_silence(silent: Sequence[Silent], config: RunConfig) -> str:
+    numbers = [each.rank for each in silent]
+    pids = [each.pid for each in silent]
+    one = len(silent) == 1
+    who = f"{ranks(numbers)} ({'process' if one else 'processes'} {listed(pids)}) {'has' if one else 'have'}"
+    position = silent[0].position
+    return f"{who} not answered for {seconds(patience(config, position))} {position}; {GOES_ON}"
+
+
+def _who(each: Ending) -> str:
+    return f"rank {each.rank} (process {each.pid})"

@@ -1,4 +1,4 @@
-"""How far a rank has come, so that a sentence about its end can say where it was.
+"""A rank shows how far it has come, so that a sentence about its end can say where it was.
 
 The loop reports every step. The report must cost nothing, and the last one must survive ``kill -9``: so it is sixteen
 bytes written into memory that the launcher shares (a mapped file, a slot per rank), not a message on its way.
@@ -15,7 +15,7 @@ _SLOT = struct.Struct("QQ")
 
 
 @dataclass(frozen=True)
-class Position:
+class RankPosition:
     """The step a rank is in. Both count from 1; 0 is before the first."""
 
     epoch: int = 0
@@ -42,9 +42,9 @@ class PositionBoard:
         """Put up where a rank is."""
         _SLOT.pack_into(self._memory, rank * _SLOT.size, epoch, step)
 
-    def read(self, rank: int) -> Position:
-        """Where a rank was last."""
-        return Position(*_SLOT.unpack_from(self._memory, rank * _SLOT.size))
+    def read(self, rank: int) -> RankPosition:
+        """The last position of a rank."""
+        return RankPosition(*_SLOT.unpack_from(self._memory, rank * _SLOT.size))
 
     def close(self) -> None:
         """Give the mapping back."""
@@ -52,7 +52,7 @@ class PositionBoard:
 
 
 class _Reporter:
-    """Where this process is, and the board that shows it to the launcher, when there is one."""
+    """The step of this process, and the board that shows it to the launcher, when there is one."""
 
     def __init__(self) -> None:
         self.epoch = 0
@@ -72,9 +72,9 @@ def report_position(epoch: int, step: int) -> None:
         _REPORTER.board.write(_REPORTER.rank, epoch, step)
 
 
-def current_position() -> Position:
-    """What was reported last in this process."""
-    return Position(_REPORTER.epoch, _REPORTER.step)
+def current_position() -> RankPosition:
+    """The position that this process reported last."""
+    return RankPosition(_REPORTER.epoch, _REPORTER.step)
 
 
 def show_on(board: PositionBoard | None, rank: int = 0) -> None:

@@ -14,7 +14,7 @@ from io import BufferedWriter
 from pathlib import Path
 
 from ckptdoctor.errors import TrainingError, WriteError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.positions import PositionBoard
 from ckptdoctor.trainer.launch.stopping import SIGNALS
 
@@ -24,23 +24,23 @@ _PATIENCE = 1.0
 
 @dataclass(frozen=True)
 class Start:
-    """What all ranks of a run are started with."""
+    """The settings with which all ranks of a run are started."""
 
-    config: Config
+    config: RunConfig
     target: str
     folder: Path
     environ: Mapping[str, str]
 
     def log(self, rank: int) -> Path:
-        """Where a rank's stderr goes."""
+        """The log of a rank."""
         return Path(self.config.out) / "logs" / f"rank-{rank}.log"
 
     def report(self, rank: int) -> Path:
-        """Where a rank says what went wrong."""
+        """The file in which a rank says what went wrong."""
         return self.folder / f"rank-{rank}.json"
 
 
-class Rank:
+class RankProcess:
     """One process. It leads a process group of its own, so that all it starts can be ended with it."""
 
     def __init__(self, number: int, start: Start, lifeline: int) -> None:
@@ -66,7 +66,7 @@ class Rank:
         return self.process.returncode is None
 
     def log(self) -> str:
-        """What this process wrote to its log."""
+        """The log of a rank."""
         with self.start.log(self.number).open("rb") as log:
             log.seek(self.log_begins)
             return log.read().decode("utf-8", "replace")
@@ -77,17 +77,17 @@ class Rank:
             os.killpg(self.process.pid, number)
 
 
-class Ranks:
+class RankProcesses:
     """All processes of a run. Leaving the context ends every one of them that is still there."""
 
     def __init__(self, start: Start) -> None:
         self.start = start
-        self.all: list[Rank] = []
+        self.all: list[RankProcess] = []
         self.board = PositionBoard(start.folder / "positions")
-        # each rank has a pipe of its own: the signal a pipe sends when it closes has one receiver, see lifeline.py
+        # each rank has a pipe of its own: the signal a pipe sends when it closes has one receiver, see worker.py
         self._pipes: list[int] = []
 
-    def __enter__(self) -> Ranks:
+    def __enter__(self) -> RankProcesses:
         # no stop signal may reach a child before it listens: it inherits that they are blocked, and unblocks them
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
@@ -109,7 +109,7 @@ class Ranks:
         self._pipes.clear()
         self.board.close()
 
-    def running(self) -> list[Rank]:
+    def running(self) -> list[RankProcess]:
         """Those that have not ended."""
         return [rank for rank in self.all if rank.is_running()]
 
@@ -128,7 +128,7 @@ class Ranks:
             theirs, ours = os.pipe()
             self._pipes.append(ours)
             try:
-                self.all.append(Rank(number, self.start, theirs))
+                self.all.append(RankProcess(number, self.start, theirs))
             finally:
                 os.close(theirs)
         except OSError as error:

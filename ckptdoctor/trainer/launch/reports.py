@@ -1,19 +1,58 @@
-"""What a rank says about its own end: an exit status, and for an error a small file beside it."""
+"""A rank tells of its own end by an exit status and a small file; here are both, and the words of that sentence."""
 
 from __future__ import annotations
 
 import json
+import signal
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
 
 from ckptdoctor import errors
 from ckptdoctor.errors import CkptDoctorError, TrainingError
-from ckptdoctor.trainer.launch.sentences import first_line
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.launch.positions import RankPosition
+from ckptdoctor.wording import listed
+
+GOES_ON = "the run ended, and goes on from the last complete checkpoint with --resume."
+
+JOINING = 60.0
+"""Seconds that ranks wait for each other at the start at least, however short the timeout: a cold disk is slow."""
+
+
+def patience(config: RunConfig, position: RankPosition) -> float:
+    """The seconds that others wait for a rank that is there, before they give it up."""
+    return config.timeout if position.epoch else max(config.timeout, JOINING)
+
+
+def seconds(number: float) -> str:
+    """As "10 s"."""
+    return f"{number:g} s"
+
+
+def signal_name(number: int) -> str:
+    """As "signal 9 (SIGKILL)"."""
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:  # the real-time signals between the first and the last have no names
+        return f"signal {number}"
+
+
+def ranks(numbers: Sequence[int]) -> str:
+    """As "rank 1", or "ranks 1, 2 and 3"."""
+    return f"rank {numbers[0]}" if len(numbers) == 1 else f"ranks {listed(numbers)}"
+
+
+def first_line(error: BaseException, limit: int = 300) -> str:
+    """The error in one line, with the name of its class: "RuntimeError: …"."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 class Status(IntEnum):
-    """How a rank ends. 1 is also what Python itself ends with when something is wrong before the rank can report."""
+    """The exit status of a rank. 1 is also Python's own, when something is wrong before the rank can report."""
 
     OK = 0
     """The run is over, or was stopped in good order."""
@@ -26,7 +65,7 @@ class Status(IntEnum):
 
 
 @dataclass(frozen=True)
-class Report:
+class RankReport:
     """The error that a rank ended with."""
 
     kind: str
@@ -34,7 +73,7 @@ class Report:
     sentence: str
 
     @classmethod
-    def of(cls, error: BaseException) -> Report:
+    def of(cls, error: BaseException) -> RankReport:
         """Of an exception: the whole sentence of an error for users, the first line of any other."""
         return cls(type(error).__name__, error.message if isinstance(error, CkptDoctorError) else first_line(error))
 
@@ -43,8 +82,8 @@ class Report:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     @classmethod
-    def read(cls, path: Path) -> Report | None:
-        """What a rank left; None when it could not."""
+    def read(cls, path: Path) -> RankReport | None:
+        """The report that a rank left; None when it could not."""
         try:
             values = json.loads(path.read_text(encoding="utf-8"))
             return cls(values["kind"], values["sentence"])

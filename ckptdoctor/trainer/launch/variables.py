@@ -1,4 +1,4 @@
-"""Where this process stands among those of a run: what whoever started it left in the environment.
+"""The place of this process among those of a run, read from what its starter left in the environment.
 
 Three ways of starting a run are understood, and each tells a process four numbers and a place to meet:
 
@@ -27,7 +27,7 @@ Environ = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Place:
+class RankPlace:
     """One process among those of a run: its rank, of how many, in the world and on this machine."""
 
     rank: int
@@ -43,7 +43,7 @@ class Place:
         return self.rendezvous.startswith("file://")
 
 
-def place(environ: Environ) -> Place | None:
+def place(environ: Environ) -> RankPlace | None:
     """The place of this process; None when it was started by hand, and no others with it.
 
     Raises UsageError, which names the variable, when the variables contradict each other.
@@ -55,21 +55,21 @@ def place(environ: Environ) -> Place | None:
     return _of_slurm(environ)
 
 
-def _of_launcher(environ: Environ) -> Place:
+def _of_launcher(environ: Environ) -> RankPlace:
     rank, size = _rank_and_size(environ, "CKPTDOCTOR_RANK", "CKPTDOCTOR_WORLD_SIZE")
-    return Place(rank, rank, size, size, environ["CKPTDOCTOR_RENDEZVOUS"])
+    return RankPlace(rank, rank, size, size, environ["CKPTDOCTOR_RENDEZVOUS"])
 
 
-def _of_torchrun(environ: Environ) -> Place:
+def _of_torchrun(environ: Environ) -> RankPlace:
     rank, size = _rank_and_size(environ, "RANK", "WORLD_SIZE")
     local_rank, local_size = _rank_and_size(environ, "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     if local_size > size:
         raise UsageError(f"LOCAL_WORLD_SIZE is {local_size}, more than the WORLD_SIZE of {size}; start with torchrun.")
     _meeting_point(environ)
-    return Place(rank, local_rank, size, local_size, "env://")
+    return RankPlace(rank, local_rank, size, local_size, "env://")
 
 
-def _of_slurm(environ: Environ) -> Place | None:
+def _of_slurm(environ: Environ) -> RankPlace | None:
     # a batch script itself has SLURM_PROCID=0 and SLURM_NTASKS=N: only what srun started belongs to a step
     if "SLURM_STEP_ID" not in environ or "SLURM_PROCID" not in environ:
         return None
@@ -84,7 +84,7 @@ def _of_slurm(environ: Environ) -> Place | None:
         raise UsageError(
             f"SLURM_LOCALID is {local_rank}, but only {local_size} tasks are on this node: start with srun."
         )
-    return Place(rank, local_rank, size, local_size, f"tcp://{host}:{port}")
+    return RankPlace(rank, local_rank, size, local_size, f"tcp://{host}:{port}")
 
 
 def _tasks_on_this_node(environ: Environ, size: int) -> int:
@@ -102,7 +102,7 @@ def _tasks_on_this_node(environ: Environ, size: int) -> int:
 
 
 def _meeting_point(environ: Environ) -> tuple[str, int]:
-    """Where rank 0 listens. Slurm does not choose it: the batch script does."""
+    """The host and port where rank 0 listens. Slurm does not choose them: the batch script does."""
     host = environ.get("MASTER_ADDR")
     if not host:
         raise UsageError(

@@ -6,9 +6,13 @@ function to call, and which private folder holds the rest.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import shutil
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -16,13 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.launch import lifeline
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.contact import LostContactError
 from ckptdoctor.trainer.launch.positions import PositionBoard, show_on
-from ckptdoctor.trainer.launch.reports import Report, Status
+from ckptdoctor.trainer.launch.reports import RankReport, Status
 from ckptdoctor.trainer.launch.stopping import SIGNALS, StopRequest
-from ckptdoctor.trainer.launch.variables import Place, place
+from ckptdoctor.trainer.launch.variables import RankPlace, place
 
 
 def main() -> None:
@@ -40,7 +43,7 @@ def main() -> None:
 def run(environ: Mapping[str, str]) -> Status:
     """Do the work of one rank. Every exception becomes a report: this is the last place that can catch it."""
     folder = Path(environ["CKPTDOCTOR_FOLDER"])
-    lifeline.hold(int(environ["CKPTDOCTOR_LIFELINE"]), folder)
+    hold_lifeline(int(environ["CKPTDOCTOR_LIFELINE"]), folder)
     with StopRequest().installed() as stop:
         # the launcher had them blocked, so that none could arrive before somebody listens
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
@@ -53,11 +56,11 @@ def run(environ: Mapping[str, str]) -> Status:
     return Status.OK
 
 
-def _work(own: Place, folder: Path, target: str, stop: StopRequest) -> None:
+def _work(own: RankPlace, folder: Path, target: str, stop: StopRequest) -> None:
     from ckptdoctor.trainer.launch.world import join  # here, so that a failing import of torch is reported, too
 
     show_on(PositionBoard(folder / "positions"), own.rank)
-    config = Config.from_json((folder / "config.json").read_text(encoding="utf-8"))
+    config = RunConfig.from_json((folder / "config.json").read_text(encoding="utf-8"))
     work = resolve(target)
     with join(own, config) as team:
         work(config, team, stop)
@@ -72,10 +75,40 @@ def resolve(target: str) -> Callable[..., Any]:
 
 def _report(error: BaseException, path: Path) -> Status:
     traceback.print_exception(error)
-    Report.of(error).write(path)
+    RankReport.of(error).write(path)
     if isinstance(error, LostContactError):
         return Status.LOST_CONTACT
     return Status.REFUSED if isinstance(error, CkptDoctorError) else Status.FAILED
+
+
+def hold_lifeline(pipe: int, folder: Path) -> None:
+    """End the process group of this process when the pipe is closed at the other end, and remove the run's folder.
+
+    So there are no orphans: a rank ends when its launcher does, in whatever way the launcher ends. The launcher holds
+    the only write end of a pipe and never writes; each rank holds a read end. However the launcher ends, ``kill -9``
+    included, the system closes its end, and the read returns. A thread waits for that, so it does not matter what the
+    main thread is doing, or whether it ever comes back from it.
+    """
+    _wake_when_closed(pipe)
+    threading.Thread(target=_wait, args=(pipe, folder), name="lifeline", daemon=True).start()
+
+
+def _wait(pipe: int, folder: Path) -> None:
+    os.read(pipe, 1)
+    shutil.rmtree(folder, ignore_errors=True)  # the launcher cannot do it any more
+    os.killpg(os.getpgrp(), signal.SIGKILL)  # with the workers of a data loader, and whatever else was started
+
+
+def _wake_when_closed(pipe: int) -> None:
+    """On Linux, let the system continue this process when the pipe is closed: a stopped one has no running threads.
+
+    A descriptor can send a signal of one's choice when something happens on it: fcntl(2), F_SETOWN and F_SETSIG.
+    """
+    if hasattr(fcntl, "F_SETSIG"):
+        with contextlib.suppress(OSError):  # not every emulation of Linux knows it, and only stopped processes need it
+            fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGCONT)
+            fcntl.fcntl(pipe, fcntl.F_SETFL, fcntl.fcntl(pipe, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 if __name__ == "__main__":

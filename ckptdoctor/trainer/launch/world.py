@@ -23,18 +23,18 @@ from torch.distributed.rendezvous import rendezvous
 
 from ckptdoctor.errors import TrainingError, UsageError
 from ckptdoctor.trainer import devices
-from ckptdoctor.trainer.config import PROCESSES, Config
-from ckptdoctor.trainer.launch.contact import LostContactError, gather, is_lost_contact, lost_contact
+from ckptdoctor.trainer.config import PROCESSES, RunConfig
+from ckptdoctor.trainer.launch.contact import LostContactError, is_lost_contact, lost_contact, wait_for_all
 from ckptdoctor.trainer.launch.positions import current_position
-from ckptdoctor.trainer.launch.sentences import JOINING, patience
-from ckptdoctor.trainer.launch.variables import Place
+from ckptdoctor.trainer.launch.reports import JOINING, patience
+from ckptdoctor.trainer.launch.variables import RankPlace
 from ckptdoctor.trainer.team import Team
 
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xla": "xla"}
 
 
 @contextmanager
-def join(place: Place | None, config: Config) -> Iterator[Team]:
+def join(place: RankPlace | None, config: RunConfig) -> Iterator[Team]:
     """The team of this process, for as long as the run lasts. ``place`` None: a world of one, with no group.
 
     Ends together: leaving waits for the others. After a failure nobody is waited for; the system closes what is open.
@@ -60,7 +60,7 @@ def join(place: Place | None, config: Config) -> Iterator[Team]:
             raise lost_contact(error, place, store, waited, current_position()) from error
 
 
-def _check(place: Place | None, config: Config) -> None:
+def _check(place: RankPlace | None, config: RunConfig) -> None:
     if place is None:
         return
     if config.strategy not in PROCESSES and place.world_size > 1:
@@ -74,7 +74,7 @@ def _check(place: Place | None, config: Config) -> None:
         )
 
 
-def _alone(place: Place | None, config: Config) -> Team:
+def _alone(place: RankPlace | None, config: RunConfig) -> Team:
     """This process with its device, before it knows the others."""
     index = _index(place.local_rank if place else 0, config.device)
     device = devices.device(config.device, index)
@@ -86,7 +86,7 @@ def _alone(place: Place | None, config: Config) -> Team:
     return Team(device, place.rank, place.local_rank, place.world_size)
 
 
-def _settle_kernels(config: Config) -> None:
+def _settle_kernels(config: RunConfig) -> None:
     """Let cuDNN try its convolutions and keep the fastest; for the same bits every time, only ever the same ones."""
     exact = config.strategy == "exact"
     torch.backends.cudnn.benchmark = not exact
@@ -96,7 +96,7 @@ def _settle_kernels(config: Config) -> None:
 
 
 def _index(local_rank: int, kind: str) -> int:
-    """Which of the devices that this process sees is its own."""
+    """The number of this process's own device among those that it sees."""
     available = devices.count(kind)
     if available is None or local_rank < available:
         return local_rank
@@ -108,7 +108,7 @@ def _index(local_rank: int, kind: str) -> int:
     )
 
 
-def _meet(place: Place, config: Config) -> Store:
+def _meet(place: RankPlace, config: RunConfig) -> Store:
     """The store that all ranks have come to."""
     wait = max(config.timeout, JOINING)
     try:
@@ -118,12 +118,12 @@ def _meet(place: Place, config: Config) -> Store:
             raise TrainingError("MASTER_PORT is in use on this machine already: choose another one.") from error
         raise
     # here, and not in the group: a rank may need long to start, but once it trains the timeout counts
-    gather(store, "arrived", place, wait)
+    wait_for_all(store, "arrived", place, wait)
     store.set_timeout(timedelta(seconds=config.timeout))
     return store
 
 
-def _store(place: Place, wait: float) -> Store:
+def _store(place: RankPlace, wait: float) -> Store:
     if place.alone_on_machine:
         found: Store = FileStore(unquote(urlsplit(place.rendezvous).path), place.world_size)
         found.set_timeout(timedelta(seconds=wait))
@@ -133,7 +133,7 @@ def _store(place: Place, wait: float) -> Store:
     return PrefixStore("ckptdoctor", found)
 
 
-def _form_groups(store: Store, place: Place, config: Config) -> distributed.ProcessGroup:
+def _form_groups(store: Store, place: RankPlace, config: RunConfig) -> distributed.ProcessGroup:
     """Start the group that carries gradients, which becomes torch's default one; returns the one for control.
 
     Every group has a timeout: without one, a rank that hangs is waited for until the end of days.
@@ -161,22 +161,22 @@ def _stay_on_loopback() -> None:
             os.environ["GLOO_SOCKET_IFNAME"] = name
 
 
-def _leave(store: Store, place: Place, config: Config) -> None:
+def _leave(store: Store, place: RankPlace, config: RunConfig) -> None:
     """Take the groups down when nobody needs them any more.
 
     A rank whose last collective is done may still be the one that another rank's last collective reads from: closing
     the connection then looks like a crash to that rank. So all say that they are done before anyone closes anything,
     and rank 0, which may keep the store, goes last.
     """
-    gather(store, "done", place, config.timeout)
+    wait_for_all(store, "done", place, config.timeout)
     distributed.destroy_process_group()
     store.set(f"left/{place.rank}", "")
     if place.rank == 0:
-        gather(store, "left", place, config.timeout)
+        wait_for_all(store, "left", place, config.timeout)
 
 
 @contextmanager
-def _threads(place: Place | None, config: Config) -> Iterator[None]:
+def _threads(place: RankPlace | None, config: RunConfig) -> Iterator[None]:
     """Share the cores of this machine among the ranks on it.
 
     torch takes every core for each process. Two ranks on two cores would run four threads, which wait for each other
@@ -190,7 +190,7 @@ def _threads(place: Place | None, config: Config) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _share_of_cores(place: Place | None) -> int:
+def _share_of_cores(place: RankPlace | None) -> int:
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked):
         return int(asked)  # somebody has settled it; torchrun does, when it starts several processes

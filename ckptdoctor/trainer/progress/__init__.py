@@ -1,1 +1,1 @@
-"""What a person sees of a run: bars, a curve, metrics.jsonl and curves.html."""
+"""A person sees this of a run: bars, a curve, metrics.jsonl and curves.html."""

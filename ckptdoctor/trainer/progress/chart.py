@@ -1,12 +1,26 @@
-"""A line chart as SVG: what is drawn, and how. Colours and line styles are the page's."""
+"""A line chart as SVG over round numbers: what is drawn, and how. Colours and line styles are the page's."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from math import ceil, floor, log10
 
-from ckptdoctor.trainer.progress.axis import ticks
+
+def ticks(low: float, high: float, about: int = 5, finest: float = 0.0) -> list[float]:
+    """About so many round numbers, evenly spaced, from at most ``low`` to at least ``high``; always two or more.
+
+    They are multiples of 1, 2 or 5 times a power of ten, and not closer together than ``finest``.
+    """
+    # neighbours must be different numbers, also far from zero
+    span = max(high - low, finest, abs(low) * 1e-9, abs(high) * 1e-9, 1e-9)
+    power = 10.0 ** floor(log10(span / about))
+    step = next(power * digit for digit in (1, 2, 5, 10) if power * digit * about >= span * 0.999)
+    step = max(step, finest)
+    first, last = floor(low / step + 1e-9), ceil(high / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, max(last, first + 1) + 1)]
+
 
 _WIDTH, _HEIGHT = 480, 264
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 16, 12, 30
@@ -57,7 +71,7 @@ def svg(chart: Chart, name: str) -> str:
 
 @dataclass(frozen=True)
 class _Scale:
-    """Where an epoch and a value are in the picture."""
+    """Places in the picture for epochs and values."""
 
     first: int
     last: int
@@ -86,7 +100,7 @@ class _Scale:
 
 
 def _description(chart: Chart) -> str:
-    """What someone hears who does not see the picture: how each line ends."""
+    """A description for those who do not see the picture: how each line ends."""
     ends = [
         f"{series.name} {chart.text(series.points[-1][1])} after epoch {series.points[-1][0]}"
         for series in chart.series

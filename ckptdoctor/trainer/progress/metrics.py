@@ -5,17 +5,40 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import datetime, timezone
 from math import isfinite
 from types import TracebackType
 from typing import Any
 
-from ckptdoctor.errors import DamagedError, UnreadableError
-from ckptdoctor.trainer.events import Event, StepDone
-from ckptdoctor.trainer.progress.files import refused, replace
+from ckptdoctor.errors import DamagedError, UnreadableError, WriteError
+from ckptdoctor.trainer.events import RunEvent, StepDone
 
-Record = dict[str, Any]
+
+def replace_file(path: str, data: bytes) -> None:
+    """Give ``path`` these contents, in one step that a crash cannot split. Raises WriteError."""
+    temporary = f"{path}.partial"
+    try:
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            with suppress(FileNotFoundError):  # it has got its name
+                os.unlink(temporary)
+    except OSError as error:
+        raise refused(path, error) from error
+
+
+def refused(path: str, error: OSError) -> WriteError:
+    """The error to raise when a file of the run cannot be written."""
+    return WriteError(f"{path} cannot be written: {error.strerror}. Make room, or choose another --out.")
+
+
+MetricsRecord = dict[str, Any]
 
 _ABSURD = 1e150  # greater numbers, such as the loss of a run that has exploded, have no place on any scale
 
@@ -37,7 +60,7 @@ class MetricsLog:
         except OSError as error:
             raise refused(path, error) from error
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunEvent) -> None:
         """Append one line, and hand it to the operating system at once."""
         if isinstance(event, StepDone):
             return
@@ -61,7 +84,7 @@ class MetricsLog:
         self.close()
 
 
-def read(path: str) -> list[Record]:
+def read(path: str) -> list[MetricsRecord]:
     """All records of a ``metrics.jsonl``; a last line that was never finished is left out.
 
     Raises UnreadableError when there is no such file, DamagedError when another line is not a record.
@@ -69,7 +92,7 @@ def read(path: str) -> list[Record]:
     return list(_records(path, _bytes(path).split(b"\n")))
 
 
-def number(record: Record, key: str) -> float | None:
+def figure(record: MetricsRecord, key: str) -> float | None:
     """A figure of a record; None for what is missing, or was no number when it was written."""
     value = record.get(key)
     return float(value) if isinstance(value, (int, float)) and abs(value) < _ABSURD else None
@@ -83,7 +106,7 @@ def _bytes(path: str) -> bytes:
         raise UnreadableError(f"{path} cannot be read: {error.strerror}.") from error
 
 
-def _records(path: str, lines: Sequence[bytes]) -> Iterator[Record]:
+def _records(path: str, lines: Sequence[bytes]) -> Iterator[MetricsRecord]:
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
@@ -103,18 +126,18 @@ def _is_record(value: Any) -> bool:
     return value["event"] != "EpochDone" or isinstance(value.get("epoch"), int)
 
 
-def _repaired(path: str, resumed_epoch: int) -> list[Record]:
+def _repaired(path: str, resumed_epoch: int) -> list[MetricsRecord]:
     """The records that stay. The file is replaced in one step when it holds anything else."""
     if not os.path.lexists(path):
         return []
     records = _kept(read(path), resumed_epoch)
     data = b"".join(map(_line, records))
     if _bytes(path) != data:
-        replace(path, data)
+        replace_file(path, data)
     return records
 
 
-def _kept(records: Sequence[Record], resumed_epoch: int) -> list[Record]:
+def _kept(records: Sequence[MetricsRecord], resumed_epoch: int) -> list[MetricsRecord]:
     """Everything up to the first epoch that will be repeated; after it only when runs started and ended."""
     repeated = (index for index, record in enumerate(records) if _epoch(record) > resumed_epoch)
     first = next(repeated, len(records))
@@ -122,11 +145,11 @@ def _kept(records: Sequence[Record], resumed_epoch: int) -> list[Record]:
     return [*records[:first], *rest]
 
 
-def _epoch(record: Record) -> int:
+def _epoch(record: MetricsRecord) -> int:
     return int(record["epoch"]) if record["event"] == "EpochDone" else 0
 
 
-def _line(record: Record) -> bytes:
+def _line(record: MetricsRecord) -> bytes:
     return json.dumps(record, allow_nan=False).encode("ascii") + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""What is said of a run, as plain text: the same words for a terminal and for a log."""
+"""A run in plain words, the same for a terminal and for a log."""
 
 from __future__ import annotations
 
@@ -6,20 +6,22 @@ import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ckptdoctor.trainer.config import PROCESSES, Config
+from ckptdoctor.report.shell import quote
+from ckptdoctor.trainer.config import PROCESSES, RunConfig
 from ckptdoctor.trainer.events import Ended, EpochDone, Saved, Started, StepDone
 from ckptdoctor.trainer.progress.story import Story
-from ckptdoctor.trainer.progress.text import percent, plural, shell_word
+from ckptdoctor.trainer.progress.text import percent_of
+from ckptdoctor.wording import plural
 
 _HANDFUL = 4
 """So many replicas are named one by one."""
 
-Rows = list[tuple[str, str]]
+LabelledRows = list[tuple[str, str]]
 """Labels, and what they say."""
 
 
-def header(started: Started) -> Rows:
-    """What runs: network, strategy, devices, data, batch, epochs."""
+def header(started: Started) -> LabelledRows:
+    """The choices of the run: network, strategy, devices, data, batch, epochs."""
     config = started.config
     images = f"{config.data}: {plural(started.train_images, 'image')} to train, {started.test_images:,} to test"
     rows = [
@@ -59,12 +61,12 @@ def replicas(step: StepDone, names: Sequence[str]) -> list[str]:
     return [f"replica {index} on {name}: batch of {size}" for index, (name, size) in enumerate(pairs)]
 
 
-def epoch(event: EpochDone, config: Config) -> str:
+def epoch(event: EpochDone, config: RunConfig) -> str:
     """All that is known of an epoch, in one line that can be found with grep."""
     parts = [
-        f"train loss {event.train_loss:.4f}, accuracy {percent(event.train_accuracy)}",
-        f"test loss {event.test_loss:.4f}, accuracy {percent(event.test_accuracy)}",
-        *([f"EMA accuracy {percent(event.ema_accuracy)}"] if event.ema_accuracy is not None else []),
+        f"train loss {event.train_loss:.4f}, accuracy {percent_of(event.train_accuracy)}",
+        f"test loss {event.test_loss:.4f}, accuracy {percent_of(event.test_accuracy)}",
+        *([f"EMA accuracy {percent_of(event.ema_accuracy)}"] if event.ema_accuracy is not None else []),
         f"{event.images_per_second:,.0f} images/s",
         f"{event.seconds:.1f} s",
         f"lr {event.learning_rate:.4g}",
@@ -77,8 +79,8 @@ def checkpoint(event: Saved) -> str:
     return f"checkpoint {event.path}: {', '.join(event.files)}"
 
 
-def end(event: Ended, story: Story) -> tuple[str, Rows]:
-    """What was reached, and what to do next."""
+def end(event: Ended, story: Story) -> tuple[str, LabelledRows]:
+    """The result that was reached, and what to do next."""
     config = story.started.config
     if event.interrupted is None:
         headline = f"Done: {plural(event.epochs, 'epoch')}"
@@ -89,10 +91,10 @@ def end(event: Ended, story: Story) -> tuple[str, Rows]:
 
 def _ending(event: Ended, story: Story) -> Iterator[tuple[str, str]]:
     config = story.started.config
-    accuracy = [] if event.test_accuracy is None else [percent(event.test_accuracy)]
+    accuracy = [] if event.test_accuracy is None else [percent_of(event.test_accuracy)]
     if story.best is not None:
         number, best = story.best
-        accuracy.append(f"best {percent(best)} after epoch {number:,}")
+        accuracy.append(f"best {percent_of(best)} after epoch {number:,}")
     if accuracy:
         yield "accuracy", ", ".join(accuracy)
     if not story.saved:
@@ -101,7 +103,7 @@ def _ending(event: Ended, story: Story) -> Iterator[tuple[str, str]]:
     yield "checkpoints", story.saved[-1] + (f" and {len(story.saved) - 1:,} before it" if story.saved[1:] else "")
     if story.epochs:
         yield "curves", os.path.join(config.out, "curves.html")
-    yield "check it", f"ckptdoctor check {shell_word(story.saved[-1])}"
+    yield "check it", f"ckptdoctor check {quote(story.saved[-1])}"
     if event.interrupted is not None:
         yield "go on", "the same command with --resume"
 
@@ -116,12 +118,12 @@ def _strategy(started: Started) -> str:
     return f"{config.strategy}, {config.world_size:,} replicas in one process on {where}"
 
 
-def _batch(config: Config) -> str:
+def _batch(config: RunConfig) -> str:
     images = plural(config.batch_size, "image")
     return images if config.world_size == 1 else f"{images}: {config.batch_size // config.world_size:,} a replica"
 
 
-def _extras(config: Config) -> str:
+def _extras(config: RunConfig) -> str:
     """The choices that are worth a word because they are not the usual ones."""
     words = [
         f"{config.amp} autocast" if config.amp != "no" else "",

@@ -9,19 +9,18 @@ from importlib import import_module
 from time import perf_counter
 from typing import TextIO
 
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.events import EpochDone, Event, Listener, Started, StepDone
-from ckptdoctor.trainer.progress.curves import write
-from ckptdoctor.trainer.progress.files import refused
-from ckptdoctor.trainer.progress.metrics import MetricsLog
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.events import EpochDone, EventListener, RunEvent, Started, StepDone
+from ckptdoctor.trainer.progress.metrics import MetricsLog, refused
+from ckptdoctor.trainer.progress.page import write
 
 _SHARE = 20
 """The page of curves is not written again before this many times the time that writing it took has passed."""
 
 
 @contextmanager
-def listener(config: Config, team_is_first: bool, stream: TextIO | None = None) -> Iterator[Listener]:
-    """What a run is to tell its events: the terminal (``stream``; None: stdout), metrics.jsonl and curves.html.
+def listener(config: RunConfig, team_is_first: bool, stream: TextIO | None = None) -> Iterator[EventListener]:
+    """The listener of a run: the terminal (``stream``; None: stdout), metrics.jsonl and curves.html.
 
     Only the first rank speaks and writes; for the others the listener is deaf. Whatever ends the block, the terminal
     is left clean and the files are whole.
@@ -35,20 +34,20 @@ def listener(config: Config, team_is_first: bool, stream: TextIO | None = None) 
         yield _Report(config, stream, open_things)
 
 
-def _deaf(event: Event) -> None:
+def _deaf(event: RunEvent) -> None:
     """Hears nothing."""
 
 
 class _Report:
     """The terminal, the record and the page; the first event says from where the run goes on."""
 
-    def __init__(self, config: Config, stream: TextIO | None, open_things: ExitStack) -> None:
+    def __init__(self, config: RunConfig, stream: TextIO | None, open_things: ExitStack) -> None:
         self._config = config
         self._stream = stream
         self._open_things = open_things
         self._next_page = 0.0
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: RunEvent) -> None:
         if isinstance(event, StepDone):
             self._terminal(event)
             return
@@ -61,8 +60,7 @@ class _Report:
 
     def _open(self, event: Started) -> None:
         # only one rank needs rich
-        from ckptdoctor.trainer.progress.console import console
-        from ckptdoctor.trainer.progress.terminal import Terminal
+        from ckptdoctor.trainer.progress.terminal import Terminal, console
 
         path = os.path.join(self._config.out, "metrics.jsonl")
         try:

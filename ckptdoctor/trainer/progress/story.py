@@ -1,4 +1,4 @@
-"""What is known of a run so far, gathered from its events."""
+"""The story of a run so far, gathered from its events."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ckptdoctor.trainer.events import EpochDone, Saved, Started, StepDone
-from ckptdoctor.trainer.progress.metrics import Record, number
+from ckptdoctor.trainer.progress.metrics import MetricsRecord, figure
 
 
 @dataclass
 class Story:
-    """What later events build upon. ``clock`` and every ``now`` are seconds on the same clock."""
+    """The state that later events build upon. ``clock`` and every ``now`` are seconds on the same clock."""
 
     started: Started
     clock: float
@@ -27,10 +27,10 @@ class Story:
         self._before_run = self._before_epoch = self.started.epoch * self.started.steps
         self.epoch_clock = self.clock
 
-    def recall(self, past: Iterable[Record]) -> None:
+    def recall(self, past: Iterable[MetricsRecord]) -> None:
         """Take over what the records of metrics.jsonl say of the part before a resume."""
         for record in past:
-            accuracy = number(record, "test_accuracy")
+            accuracy = figure(record, "test_accuracy")
             if record["event"] == "EpochDone" and accuracy is not None:
                 self.epochs[record["epoch"]] = accuracy
             elif record["event"] == "Saved":
@@ -66,14 +66,14 @@ class Story:
 
     @property
     def done(self) -> int:
-        """How many steps are done, those of earlier runs included."""
+        """The number of steps that are done, those of earlier runs included."""
         if self.latest is None:
             return self._before_run
         return (self.latest.epoch - 1) * self.started.steps + self.latest.step
 
     @property
     def total(self) -> int:
-        """How many steps the whole run has."""
+        """The number of steps of the whole run."""
         return self.started.config.epochs * self.started.steps
 
     def left(self, now: float) -> float | None:

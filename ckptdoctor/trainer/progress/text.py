@@ -1,17 +1,11 @@
-"""Text that any terminal can show: nothing untrusted moves the cursor, nothing fails for want of an encoding."""
+"""Text and numbers that any terminal can show: nothing untrusted moves the cursor, no encoding refuses them."""
 
 from __future__ import annotations
 
-import os
-from shlex import quote
+from ckptdoctor.report.escape import escape
 
 # What stands for our own typographic signs on a terminal whose encoding lacks them
 _PLAIN = str.maketrans({"·": "-", "→": "->", "…": "...", "×": "x"})
-
-
-def visible(text: str) -> str:
-    r"""``text`` with every character that would not show (controls, bidi marks, lone surrogates) as ``\x1b``."""
-    return "".join(char if char.isprintable() else _code(char) for char in text)
 
 
 def encodable(text: str, encoding: str) -> str:
@@ -22,6 +16,11 @@ def encodable(text: str, encoding: str) -> str:
     return plain.encode(encoding, "backslashreplace").decode(encoding)
 
 
+def fitted(text: str, encoding: str) -> str:
+    """``text`` with nothing that a terminal could obey or an encoding refuse."""
+    return encodable(escape(text), encoding)
+
+
 def _has(encoding: str, text: str) -> bool:
     try:
         text.encode(encoding)
@@ -30,16 +29,7 @@ def _has(encoding: str, text: str) -> bool:
     return True
 
 
-def shell_word(path: str) -> str:
-    r"""``path`` as one word of a shell command; invisible characters and broken text as ``$'a\x1b'`` (bash, zsh)."""
-    if path.startswith("-"):
-        path = f"./{path}"
-    if path.isprintable():
-        return quote(path)
-    return "$'" + "".join(map(_ansi_c, os.fsencode(path))) + "'"
-
-
-def percent(fraction: float) -> str:
+def percent_of(fraction: float) -> str:
     """``87.5 %`` of 0.875."""
     return f"{100 * fraction:.1f} %"
 
@@ -49,22 +39,3 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def plural(number: int, noun: str) -> str:
-    """``1 epoch``, ``1,124 images``."""
-    return f"{number:,} {noun if number == 1 else noun + 's'}"
-
-
-def _code(char: str) -> str:
-    code = ord(char)
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-def _ansi_c(byte: int) -> str:
-    char = chr(byte)
-    if char in "\\'":
-        return f"\\{char}"
-    return char if 0x20 <= byte < 0x7F else f"\\x{byte:02x}"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ckptdoctor.trainer.snapshot import seeding
-from ckptdoctor.trainer.strategies.strategy import State, Strategy
+from ckptdoctor.trainer.strategies.strategy import StateTensors, Strategy
 from ckptdoctor.trainer.team import Team
 
 
@@ -18,13 +18,13 @@ from ckptdoctor.trainer.team import Team
 class Collected:
     """The state of a run, whole and on the CPU."""
 
-    weights: State
+    weights: StateTensors
     """Under the bare keys of the model."""
-    wrapped: State
+    wrapped: StateTensors
     """As the wrapped model names them."""
     optimizer: dict[str, Any]
     scaler: dict[str, Any] | None
-    ema: State | None
+    ema: StateTensors | None
     """As the averaged model names them: ``n_averaged``, and the weights under ``module.``."""
     rng: list[seeding.RandomState]
     """Of every rank."""
@@ -47,7 +47,7 @@ def collect(strategy: Strategy, team: Team, rng: seeding.RandomState | None = No
     )
 
 
-def as_torch_saves(state: State, module: nn.Module | None) -> State:
+def as_torch_saves(state: StateTensors, module: nn.Module | None) -> StateTensors:
     """The same tensors in the kind of dict that ``module.state_dict()`` gives, versions of its parts and all.
 
     That is an OrderedDict with an attribute ``_metadata`` (torch.nn.Module.state_dict), which goes into the file. Bare

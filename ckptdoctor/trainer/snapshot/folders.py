@@ -1,17 +1,50 @@
-"""Checkpoint folders that are complete or not there: whoever is killed while writing one leaves the last one whole.
+"""Checkpoint folders are complete or not there: whoever is killed while writing one leaves the last one whole.
 
-A folder is filled under the name ``epoch-0003.partial`` and gets its own name when every byte is on the disk. Reading
-goes by names alone, so there is no moment in which half a checkpoint could be taken for one.
+A folder is named after how far its run has come. It is filled under the name ``epoch-0003.partial`` and gets its own
+name when every byte is on the disk. Reading goes by names alone, so there is no moment in which half a checkpoint could
+be taken for one.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import re
 import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from ckptdoctor.trainer.snapshot.exchange import exchange
-from ckptdoctor.trainer.snapshot.position import Position, parse
+_NAME = re.compile(r"epoch-(\d{4,})(?:-step-(\d{4,}))?")
+
+
+@dataclass(frozen=True, order=True)
+class Position:
+    """A place in a run. Positions are ordered by how far they are."""
+
+    epoch: int = 0
+    """Epochs that are complete."""
+    step: int = 0
+    """Steps that are done of the next one."""
+    best_accuracy: float = 0.0
+    """The best test accuracy so far, as a fraction."""
+
+    @property
+    def name(self) -> str:
+        """The name of its checkpoint folder: ``epoch-0003``, or ``epoch-0002-step-0057`` in the middle of an epoch."""
+        return f"epoch-{self.epoch:04}" + (f"-step-{self.step:04}" if self.step else "")
+
+
+def position_of(name: str) -> Position | None:
+    """The position that a folder name stands for; None for any other name."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    position = Position(int(found[1]), int(found[2] or 0))
+    return position if position.name == name else None
+
 
 TRAINING = "training.pt"
 TRUTH = "truth.json"
@@ -30,7 +63,7 @@ def begin(out: Path, position: Position) -> Path:
 
 
 def partial_of(out: Path, position: Position) -> Path:
-    """What the folder of this position is called while it is being filled."""
+    """The name of the folder of this position while it is being filled."""
     return out / (position.name + _PARTIAL)
 
 
@@ -49,24 +82,24 @@ def commit(partial: Path) -> Path:
     return final
 
 
-def complete(out: Path) -> list[Path]:
+def complete_folders(out: Path) -> list[Path]:
     """The complete checkpoint folders of a run, oldest first; none where there is no such directory."""
     if not out.is_dir():
         return []
-    found = [(position, path) for path in out.iterdir() if (position := parse(path.name)) and _is_complete(path)]
+    found = [(position, path) for path in out.iterdir() if (position := position_of(path.name)) and _is_complete(path)]
     return [path for _, path in sorted(found)]
 
 
 def newest(out: Path) -> Path | None:
     """The complete checkpoint folder that has come furthest; None when there is none."""
-    return next(reversed(complete(out)), None)
+    return next(reversed(complete_folders(out)), None)
 
 
 def sweep(out: Path) -> None:
     """Remove what a killed run left half written. Only for a run that begins: nobody else may be writing here."""
     for path in sorted(out.iterdir()) if out.is_dir() else ():
         name, suffix = path.stem, path.suffix
-        if parse(name) is None or not path.is_dir():
+        if position_of(name) is None or not path.is_dir():
             continue
         if suffix == _REPLACED and not (out / name).exists():
             os.replace(path, out / name)  # killed between the two renames of _replace
@@ -103,3 +136,38 @@ def _sync(path: str | Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_AT_FDCWD = -100  # Linux, fcntl.h: relative paths start at the working directory
+_RENAME_EXCHANGE = 2  # Linux, renameat2(2)
+_RENAME_SWAP = 2  # macOS, renamex_np(2)
+# what a system, or a file system, says of a call that it does not have
+_UNSUPPORTED = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EPERM})
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Let the two paths trade what they name. False where that cannot be done in one step; nothing has changed then.
+
+    ``renameat2(2)`` with RENAME_EXCHANGE on Linux, ``renamex_np(2)`` with RENAME_SWAP on macOS. Raises OSError.
+    """
+    call = _system_call()
+    if call is None:
+        return False
+    if call(os.fsencode(one), os.fsencode(other)) == 0:
+        return True
+    error = ctypes.get_errno()
+    if error in _UNSUPPORTED:
+        return False
+    raise OSError(error, os.strerror(error), str(other))
+
+
+def _system_call() -> Callable[[bytes, bytes], int] | None:
+    """The call that exchanges two paths; None where there is none (Windows, an old C library)."""
+    if sys.platform == "win32":
+        return None
+    library = ctypes.CDLL(None, use_errno=True)
+    if hasattr(library, "renameat2"):
+        return lambda one, other: int(library.renameat2(_AT_FDCWD, one, _AT_FDCWD, other, _RENAME_EXCHANGE))
+    if hasattr(library, "renamex_np"):
+        return lambda one, other: int(library.renamex_np(one, other, _RENAME_SWAP))
+    return None

@@ -11,13 +11,11 @@ import torch
 
 from ckptdoctor.errors import DamagedError, NotACheckpointError, UnreadableError, UsageError
 from ckptdoctor.loading import load
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot import seeding
-from ckptdoctor.trainer.snapshot.averaging import as_averaged_model
-from ckptdoctor.trainer.snapshot.folders import TRAINING, TRUTH
-from ckptdoctor.trainer.snapshot.position import Position
-from ckptdoctor.trainer.snapshot.training import KEYS
-from ckptdoctor.trainer.snapshot.truth import digest
+from ckptdoctor.trainer.snapshot.folders import TRAINING, TRUTH, Position
+from ckptdoctor.trainer.snapshot.training import KEYS, as_averaged_model
+from ckptdoctor.trainer.snapshot.truth import sha256_of
 from ckptdoctor.trainer.strategies.strategy import Strategy
 from ckptdoctor.trainer.team import Team
 
@@ -26,7 +24,7 @@ _SAME = ("network", "width", "dtype", "data", "images", "batch_size", "seed", "o
 
 
 def read(folder: Path) -> dict[str, Any]:
-    """What ``training.pt`` of a checkpoint folder holds. Nothing in it is run, and it is on the CPU wherever it was.
+    """The contents of ``training.pt`` in a checkpoint folder. Nothing in it is run, and it is on the CPU.
 
     Raises UnreadableError, and DamagedError when it is not, to the byte, what was written. An older checkpoint is not
     taken in its place unasked: the run would silently lose what came after.
@@ -43,7 +41,7 @@ def read(folder: Path) -> dict[str, Any]:
     return dict(saved)
 
 
-def must_fit(saved: Mapping[str, Any], config: Config) -> None:
+def require_same_run(saved: Mapping[str, Any], config: RunConfig) -> None:
     """Raise UsageError where the checkpoint is of another run. Strategy and number of ranks may differ."""
     for name in _SAME:
         then, now = saved["config"].get(name), getattr(config, name)
@@ -55,9 +53,9 @@ def must_fit(saved: Mapping[str, Any], config: Config) -> None:
             )
 
 
-def restore(saved: Mapping[str, Any], strategy: Strategy, team: Team, config: Config) -> Position:
+def restore(saved: Mapping[str, Any], strategy: Strategy, team: Team, config: RunConfig) -> Position:
     """Put a run back where it was, and say where that is. Collective."""
-    must_fit(saved, config)
+    require_same_run(saved, config)
     average = None if saved["ema"] is None else as_averaged_model(copied(saved["ema"]))
     strategy.load(copied(saved["state_dict"]), copied(saved["optimizer"]), average)
     if strategy.scaler is not None and saved["scaler"]:
@@ -79,7 +77,7 @@ def copied(value: Any) -> Any:
 
 def _digest(path: Path) -> str:
     try:
-        return digest(path)
+        return sha256_of(path)
     except OSError as error:
         raise UnreadableError(f"The checkpoint {path} cannot be read: {error.strerror}.") from error
 

@@ -8,15 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ckptdoctor.errors import WriteError
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.snapshot import folders, training, truth
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.snapshot import dcp, folders, training, truth
 from ckptdoctor.trainer.snapshot.collect import collect
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.seeding import RandomState
-from ckptdoctor.trainer.snapshot.styles import dcp
-from ckptdoctor.trainer.snapshot.styles.registry import styles_of
-from ckptdoctor.trainer.snapshot.tagging import saving_with_tag, tag_of
-from ckptdoctor.trainer.snapshot.truth import Making
+from ckptdoctor.trainer.snapshot.styles import styles_of
+from ckptdoctor.trainer.snapshot.training import saving_with_tag, tag_of
+from ckptdoctor.trainer.snapshot.truth import CheckpointMaking
 from ckptdoctor.trainer.strategies.strategy import Strategy
 from ckptdoctor.trainer.team import Team
 
@@ -24,7 +23,7 @@ from ckptdoctor.trainer.team import Team
 _WRITER = ("PytorchStreamWriter", "inline_container", "write failed", "unexpected pos")
 
 
-def save(config: Config, strategy: Strategy, team: Team, position: Position, rng: RandomState | None = None) -> Path:
+def save(config: RunConfig, strategy: Strategy, team: Team, position: Position, rng: RandomState | None = None) -> Path:
     """Write the checkpoint folder of ``position`` below ``config.out`` and return its path.
 
     Collective: every rank calls it, the first one writes, and all are back only when the folder is complete. Raises
@@ -33,7 +32,9 @@ def save(config: Config, strategy: Strategy, team: Team, position: Position, rng
     out = Path(config.out)
     partial = folders.partial_of(out, position)
     collected = collect(strategy, team, rng)
-    making = Making(partial, config, strategy, position, collected, config.tag_device or tag_of(strategy.devices[0]))
+    making = CheckpointMaking(
+        partial, config, strategy, position, collected, config.tag_device or tag_of(strategy.devices[0])
+    )
     _together(team, partial, lambda: team.is_first and folders.begin(out, position))
     if dcp.FOLDER in config.save:
         _together(team, partial, lambda: dcp.write(partial / dcp.FOLDER, collected.weights, strategy, team))
@@ -41,8 +42,8 @@ def save(config: Config, strategy: Strategy, team: Team, position: Position, rng
     return partial.with_name(position.name)
 
 
-def _finish(making: Making) -> Path:
-    """What the first rank does alone: its files, the truth about them, and the name."""
+def _finish(making: CheckpointMaking) -> Path:
+    """Write the files of the first rank, the truth about them, and give the folder its name."""
     saved = training.contents(making.config, making.position, making.collected)
     training.write(making.folder / folders.TRAINING, saved, making.tag)
     for style in styles_of(making.config):
@@ -83,7 +84,7 @@ def _as_write_error(partial: Path) -> Iterator[None]:
 
 
 def _reason(error: OSError | RuntimeError) -> str | None:
-    """What went wrong with the writing; None for an error that has nothing to do with it."""
+    """The reason why writing failed; None for an error that has nothing to do with it."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     return "the file could not be written to its end" if any(word in str(error) for word in _WRITER) else None

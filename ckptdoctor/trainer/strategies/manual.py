@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from ckptdoctor.trainer import devices
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.networks.lenet import lenet
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.networks import lenet
 from ckptdoctor.trainer.strategies.module_strategy import on_cpu
-from ckptdoctor.trainer.strategies.strategy import State, Strategy, Tally, precise
+from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, Strategy, precise
 from ckptdoctor.trainer.team import Team
 
 Tensors = list[torch.Tensor]
@@ -56,7 +56,7 @@ class Manual(Strategy):
     model = None
     wrapped = None
 
-    def __init__(self, config: Config, team: Team, model: nn.Module) -> None:
+    def __init__(self, config: RunConfig, team: Team, model: nn.Module) -> None:
         """Start from the weights of ``model``, so that every strategy starts from the same."""
         self.config, self.team = config, team
         self.blank = None
@@ -71,7 +71,7 @@ class Manual(Strategy):
         """One for each replica; the CPU as often as there are replicas."""
         return devices.replicas(self.config.device, self.config.world_size)
 
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> Tally:
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
         """Split the batch, compute each replica's gradients, sum them, and let every replica take the same step."""
         parts = split_batch(inputs, labels, self.devices)
         logits = [lenet(part[0], replica) for part, replica in zip(parts, self._replicas, strict=True)]
@@ -86,7 +86,7 @@ class Manual(Strategy):
         first = self.devices[0]
         loss = torch.stack([precise(each.detach()).to(first) for each in losses]).sum()
         right = [(each.argmax(1) == part[1]).sum().to(first) for each, part in zip(logits, parts, strict=True)]
-        return Tally(loss, torch.stack(right).sum(), len(inputs), tuple(len(part[0]) for part in parts))
+        return StepTally(loss, torch.stack(right).sum(), len(inputs), tuple(len(part[0]) for part in parts))
 
     def predict(self, inputs: torch.Tensor, ema: bool = False) -> torch.Tensor:
         """Logits from the first replica: all are equal."""
@@ -97,11 +97,11 @@ class Manual(Strategy):
         """A number is all there is."""
         self._lr = lr
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateTensors:
         """The first replica's tensors, under the keys of the module LeNet."""
         return on_cpu(dict(zip(self._keys, self._replicas[0], strict=True)))
 
-    def wrapped_state_dict(self) -> State:
+    def wrapped_state_dict(self) -> StateTensors:
         """The same: nothing is wrapped."""
         return self.state_dict()
 
@@ -112,7 +112,7 @@ class Manual(Strategy):
         like = torch.optim.SGD(self._replicas[0], lr=self._lr, momentum=self.config.momentum).state_dict()
         return {"state": slots, "param_groups": like["param_groups"]}
 
-    def load(self, weights: State, optimizer: dict[str, Any], ema: State | None = None) -> None:
+    def load(self, weights: StateTensors, optimizer: dict[str, Any], ema: StateTensors | None = None) -> None:
         """To every replica."""
         values = [weights[key] for key in self._keys]
         slots = [optimizer["state"].get(index, {}) for index in range(len(values))]

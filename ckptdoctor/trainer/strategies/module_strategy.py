@@ -1,4 +1,4 @@
-"""What all strategies share that train an ``nn.Module`` with autograd and a ``torch.optim`` optimizer."""
+"""A strategy that trains an ``nn.Module`` with autograd and a ``torch.optim`` optimizer: all but ``manual`` are one."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.strategies.strategy import State, Strategy, Tally, precise
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, Strategy, precise
 from ckptdoctor.trainer.team import Team
 
 EMA_DECAY = 0.99
@@ -26,7 +26,7 @@ class ModuleStrategy(Strategy):
     model: nn.Module
     wrapped: nn.Module
 
-    def __init__(self, config: Config, team: Team, model: nn.Module) -> None:
+    def __init__(self, config: RunConfig, team: Team, model: nn.Module) -> None:
         """Move the model to the device of this rank (in place: a module, unlike a tensor, keeps its identity)."""
         self.config, self.team = config, team
         self.blank = deepcopy(model)
@@ -53,7 +53,7 @@ class ModuleStrategy(Strategy):
         """Logits of this rank's share, and how many of its images each replica saw."""
         return self.wrapped(inputs), (len(inputs),)
 
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> Tally:
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
         """Forward, loss, backward, update; what differs between strategies happens inside ``wrapped``."""
         inputs, labels = self._moved(inputs), self._moved(labels)
         self.wrapped.train()
@@ -91,15 +91,15 @@ class ModuleStrategy(Strategy):
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateTensors:
         """The model's own, copied to the CPU."""
         return on_cpu(self.model.state_dict())
 
-    def wrapped_state_dict(self) -> State:
+    def wrapped_state_dict(self) -> StateTensors:
         """The wrapped model's, copied to the CPU."""
         return on_cpu(self.wrapped.state_dict())
 
-    def ema_state_dict(self) -> State | None:
+    def ema_state_dict(self) -> StateTensors | None:
         """That of the averaged model: ``n_averaged``, and the weights under ``module.``."""
         return None if self.ema is None else on_cpu(self.ema.state_dict())
 
@@ -108,7 +108,7 @@ class ModuleStrategy(Strategy):
         state: dict[str, Any] = self.optimizer.state_dict()
         return {**state, "state": {index: on_cpu(slots) for index, slots in state["state"].items()}}
 
-    def load(self, weights: State, optimizer: dict[str, Any], ema: State | None = None) -> None:
+    def load(self, weights: StateTensors, optimizer: dict[str, Any], ema: StateTensors | None = None) -> None:
         """Both strictly: a key too many or too few is an error."""
         self.model.load_state_dict(weights)
         self.optimizer.load_state_dict(optimizer)
@@ -145,12 +145,18 @@ def _copied(tensor: torch.Tensor, copies: dict[tuple[int, int], torch.Tensor]) -
     return copies.setdefault((tensor.data_ptr(), tensor.numel()), copy) if tensor.numel() else copy
 
 
-def _tally(loss: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor, replica_batches: tuple[int, ...]) -> Tally:
+def _tally(
+    loss: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor, replica_batches: tuple[int, ...]
+) -> StepTally:
     correct = (logits.argmax(1) == labels).sum()
-    return Tally(precise(loss) * len(labels), correct, len(labels), replica_batches)
+    return StepTally(precise(loss) * len(labels), correct, len(labels), replica_batches)
 
 
-def _optimizer(config: Config, model: nn.Module) -> torch.optim.Optimizer:
+def _optimizer(config: RunConfig, model: nn.Module) -> torch.optim.Optimizer:
     if config.optimizer == "adamw":
         return torch.optim.AdamW(model.parameters(), lr=config.lr)
     return torch.optim.SGD(model.parameters(), lr=config.lr, momentum=config.momentum)
+
+
+class SingleDevice(ModuleStrategy):
+    """``single``: one process, one device. Every other strategy must compute the same as this one."""

@@ -1,4 +1,4 @@
-"""What every way of training can do; the loop knows nothing else of it."""
+"""Every way of training can do this; the loop knows nothing else of it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.team import Team
 
-State = dict[str, torch.Tensor]
+StateTensors = dict[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
-class Tally:
-    """What a step counted on this rank: sums over images, so that steps and ranks can be added up.
+class StepTally:
+    """The counts of a step on this rank: sums over images, so that steps and ranks can be added up.
 
     ``loss`` and ``correct`` are tensors without dimensions that stay on their device: reading their values would make
     the CPU wait for a GPU after every step.
@@ -43,7 +43,7 @@ class Strategy(ABC):
     ``prefix`` is what the wrapping puts before every key, "" for none.
     """
 
-    config: Config
+    config: RunConfig
     team: Team
     model: nn.Module | None
     blank: nn.Module | None
@@ -62,7 +62,7 @@ class Strategy(ABC):
         """The device of each replica in this process."""
 
     @abstractmethod
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> Tally:
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
         """One optimizer step on this rank's share of the global batch: inputs (n, …) and labels (n,) on the CPU."""
 
     @abstractmethod
@@ -78,21 +78,21 @@ class Strategy(ABC):
         """The learning rate of the steps to come."""
 
     @abstractmethod
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateTensors:
         """All weights and buffers under their bare keys, whole, on the CPU. Collective: every rank calls it."""
 
     @abstractmethod
-    def wrapped_state_dict(self) -> State:
+    def wrapped_state_dict(self) -> StateTensors:
         """The same as the wrapped model names them. Collective."""
 
     @abstractmethod
     def optimizer_state_dict(self) -> dict[str, Any]:
         """{"state": {index: {…}}, "param_groups": […]}, whole, on the CPU. Collective."""
 
-    def ema_state_dict(self) -> State | None:
-        """What ``ema.state_dict()`` gives, whole, on the CPU; None where there is no average. Collective."""
+    def ema_state_dict(self) -> StateTensors | None:
+        """The result of ``ema.state_dict()``, whole, on the CPU; None where there is no average. Collective."""
         return None
 
     @abstractmethod
-    def load(self, weights: State, optimizer: dict[str, Any], ema: State | None = None) -> None:
+    def load(self, weights: StateTensors, optimizer: dict[str, Any], ema: StateTensors | None = None) -> None:
         """Take over what the three ``…state_dict`` functions gave, on any world size. Collective."""

@@ -1,1 +1,1 @@
-"""What the browser shows, as plain data: nothing here knows of Textual, and everything copes with 500,000 tensors."""
+"""The contents of the browser as plain data: nothing here knows of Textual, and all copes with 500,000 tensors."""

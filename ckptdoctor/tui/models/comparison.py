@@ -19,7 +19,7 @@ from ckptdoctor.filters.table import Table
 
 
 class Flag(IntFlag):
-    """What is to be said of an entry."""
+    """Something to be said of an entry."""
 
     RENAMED = 1
     CHANGED = 2  # other values, or another shape, dtype, kind or device tag
@@ -42,7 +42,7 @@ _SETTLED = (Verdict.EQUAL, Verdict.ROUNDED, Verdict.CLOSE)
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """What comparing more values has shown: the whole difference, and the columns of the entries that are new in it."""
+    """The result of comparing more values: the whole difference, and the columns of the entries that are new in it."""
 
     found: Difference
     entries: Sequence[int]
@@ -51,7 +51,7 @@ class News:
     ties: dict[str, list[Tie]] | None = None  # None: as before
 
 
-class Comparison:
+class ComparedEntries:
     """A difference as screens show it. Made in a thread; changed by the screen alone, with ``learn``."""
 
     def __init__(self, found: Difference) -> None:
@@ -87,7 +87,7 @@ class Comparison:
         return removed[left] if left < len(removed) else self.found.added[left - len(removed)]
 
     def name(self, entry: int) -> str:
-        """What it is called in A; in B where A has not got it."""
+        """The name in A; in B where A has not got it."""
         return _name(self.found, entry)
 
     def tensors(self, entry: int) -> tuple[Tensor | None, Tensor | None]:
@@ -104,7 +104,7 @@ class Comparison:
         return self.flags[entry] & _DIFFERENT != 0
 
     def numbers(self, group: int) -> Numbers:
-        """How far all tensors of a module are apart, as far as that is known."""
+        """The distance of all tensors of a module, as far as it is known."""
         if group not in self._sums:
             pairs = [self.found.pairs[entry] for entry in self.members[group] if entry < len(self.found.pairs)]
             known = [pair.values.numbers for pair in pairs if pair.values is not None and pair.values.numbers]
@@ -121,7 +121,7 @@ class Comparison:
         self._sums.clear()
 
     def counts(self) -> dict[Flag, int]:
-        """How many entries are changed, renamed, or on one side alone."""
+        """The number of entries that are changed, renamed, or on one side alone."""
         kinds = (Flag.CHANGED, Flag.RENAMED, Flag.ONLY_A, Flag.ONLY_B, Flag.UNKNOWN)
         tally = Counter(self.flags)
         return {kind: sum([number for flags, number in tally.items() if flags & kind]) for kind in kinds}
@@ -161,13 +161,13 @@ def ties_by_name(found: Difference) -> dict[str, list[Tie]]:
 
 
 def news(found: Difference, entries: Sequence[int]) -> News:
-    """What is known of these entries by now: work for a thread."""
+    """The news about these entries: work for a thread."""
     pairs = [found.pairs[entry] for entry in entries]
     return News(found, entries, array("H", map(_flags, pairs)), array("d", map(magnitude, pairs)))
 
 
 def magnitude(pair: Pair) -> float:
-    """How far both sides are apart: the norm of the difference by that of A.
+    """The distance of both sides: the norm of the difference by that of A.
 
     NaN where it is not known, infinite where A is all zeros or one side alone has NaN.
     """

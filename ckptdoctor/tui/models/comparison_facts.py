@@ -1,4 +1,4 @@
-"""What there is to say of a line of a comparison, as labelled lines. Text from the files is escaped here."""
+"""The facts about a line of a comparison, as labelled lines. Text from the files is escaped here."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ckptdoctor.report.diff_text import figures
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.tui.models.comparison import Comparison
+from ckptdoctor.tui.models.comparison import ComparedEntries
 from ckptdoctor.tui.models.facts import Fact
-from ckptdoctor.tui.models.side_by_side import Beside, Entry, Fold, Head, Line
+from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
 from ckptdoctor.wording import and_more, beyond, percent
 
 _NAMED = 4  # tied names that are written out
@@ -32,34 +32,34 @@ _TOLD = {
 }
 
 
-def title(comparison: Comparison, line: Line) -> str:
-    """What the line is about."""
-    if isinstance(line, Entry):
+def title(comparison: ComparedEntries, line: ComparisonLine) -> str:
+    """The title of the line."""
+    if isinstance(line, EntryLine):
         pair = comparison.pair(line.entry)
         if pair is not None and pair.renamed:
             return f"{_name(pair.name)} → {_name(pair.name_b)}"
         return _name(comparison.name(line.entry))
-    if isinstance(line, Head):
+    if isinstance(line, HeadLine):
         return _name(comparison.groups[line.group])
-    if isinstance(line, Fold):
+    if isinstance(line, FoldLine):
         return same(comparison, len(line.entries))
     return _name(comparison.found.others[line.number].name) if line.number >= 0 else "beside the tensors"
 
 
-def same(comparison: Comparison, number: int) -> str:
+def same(comparison: ComparedEntries, number: int) -> str:
     """So many tensors do not differ, as far as was looked."""
     if comparison.found.compared:
         return f"{plural(number, 'tensor')} the same"
     return f"{plural(number, 'tensor')} alike by name, shape and dtype"
 
 
-def facts(comparison: Comparison, line: Line) -> Iterator[Fact]:
-    """What there is to say, most important first."""
-    if isinstance(line, Head):
+def facts(comparison: ComparedEntries, line: ComparisonLine) -> Iterator[Fact]:
+    """The facts about the line, most important first."""
+    if isinstance(line, HeadLine):
         yield from _head(comparison, line)
-    elif isinstance(line, Fold):
+    elif isinstance(line, FoldLine):
         yield from _names(comparison, line.entries)
-    elif isinstance(line, Beside):
+    elif isinstance(line, OtherLine):
         if line.number >= 0:
             yield from _other(comparison.found.others[line.number])
         else:
@@ -68,7 +68,7 @@ def facts(comparison: Comparison, line: Line) -> Iterator[Fact]:
         yield from _entry(comparison, line.entry)
 
 
-def _entry(comparison: Comparison, entry: int) -> Iterator[Fact]:
+def _entry(comparison: ComparedEntries, entry: int) -> Iterator[Fact]:
     pair = comparison.pair(entry)
     if pair is None:
         one, other = comparison.tensors(entry)
@@ -95,7 +95,7 @@ def _tensor(tensor: Tensor) -> str:
     return " · ".join(pieces)
 
 
-def _values(comparison: Comparison, pair: Pair) -> Iterator[Fact]:
+def _values(comparison: ComparedEntries, pair: Pair) -> Iterator[Fact]:
     values = pair.values
     if values is None:
         yield "values", "not compared yet" if comparison.found.compared else "not compared: v compares them"
@@ -112,7 +112,7 @@ def _values(comparison: Comparison, pair: Pair) -> Iterator[Fact]:
 
 
 def distances(numbers: Numbers) -> Iterator[Fact]:
-    """How far apart the values are."""
+    """The distance of the values."""
     largest, mean, relative, cosine = figures(numbers)
     yield "", f"max |Δ| {largest} · mean |Δ| {mean} · rel. L2 {relative} · cosine {cosine}"
     if numbers.nan_a or numbers.nan_b:
@@ -124,7 +124,7 @@ def _share(numbers: Numbers) -> str:
     return percent(numbers.changed, numbers.elements)
 
 
-def _name_told(comparison: Comparison, pair: Pair) -> Iterator[Fact]:
+def _name_told(comparison: ComparedEntries, pair: Pair) -> Iterator[Fact]:
     if pair.by_content:
         yield "renamed", "found by its contents, which are the same"
     elif not pair.sure:
@@ -134,7 +134,7 @@ def _name_told(comparison: Comparison, pair: Pair) -> Iterator[Fact]:
 
 
 def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
-    """Where it is one with others on one side only."""
+    """Ties with others on one side only."""
     for tie in ties:
         here, there = ("A", "B") if tie.side == "a" else ("B", "A")
         others = [_name(each) for each in (*tie.names, *tie.missing) if each != name]
@@ -144,7 +144,7 @@ def _ties(ties: Sequence[Tie], name: str) -> Iterator[Fact]:
         yield "ties", f"one with {named} in {here}; {', '.join(ways)}"
 
 
-def _head(comparison: Comparison, line: Head) -> Iterator[Fact]:
+def _head(comparison: ComparedEntries, line: HeadLine) -> Iterator[Fact]:
     elements = sum([_elements(comparison, entry) for entry in line.entries])
     yield "", f"{plural(len(line.entries), 'tensor')} · {amount(elements)} elements · {count(line.differing)} differ"
     numbers = comparison.numbers(line.group)
@@ -156,13 +156,13 @@ def _head(comparison: Comparison, line: Head) -> Iterator[Fact]:
         yield from distances(numbers)
 
 
-def _elements(comparison: Comparison, entry: int) -> int:
+def _elements(comparison: ComparedEntries, entry: int) -> int:
     one, other = comparison.tensors(entry)
     tensor = one if one is not None else other
     return tensor.numel if tensor is not None else 0
 
 
-def _names(comparison: Comparison, entries: Sequence[int]) -> Iterator[Fact]:
+def _names(comparison: ComparedEntries, entries: Sequence[int]) -> Iterator[Fact]:
     elements = sum([_elements(comparison, entry) for entry in entries[:_SHORTENED]])
     if len(entries) <= _SHORTENED:
         yield "", f"{amount(elements)} elements"

@@ -1,4 +1,4 @@
-"""What the headers say of a tensor, a level or a value, as labelled lines. Text from the file is escaped here."""
+"""The facts that headers tell of a tensor, a level or a value, as labelled lines. Text from the file is escaped."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ckptdoctor.report.contents import place, value
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
 from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.tui.models.book import Book
-from ckptdoctor.tui.models.tree import Branch, Item
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
+from ckptdoctor.tui.models.tree import TreeBranch, TreeItem
 from ckptdoctor.wording import and_more
 
 _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is counted
@@ -19,21 +19,21 @@ _NAMED = 4  # tied tensors, dtypes or devices that are named before the rest is 
 Fact = tuple[str, str]
 
 
-def title(book: Book, item: Item) -> str:
-    """What the thing is called in full."""
-    if isinstance(item, Branch) and item.is_module:
+def title(opened: OpenedCheckpoint, item: TreeItem) -> str:
+    """The full name of the thing."""
+    if isinstance(item, TreeBranch) and item.is_module:
         lead = place(item.path) + "/" if item.path else ""
         return f"{lead}{abridged(escape(item.prefix[:-1]))}"
-    return place(book.lines.tree.path(item))
+    return place(opened.lines.tree.path(item))
 
 
-def facts(book: Book, item: Item) -> Iterator[Fact]:
-    """What there is to say of it, most important first."""
+def facts(opened: OpenedCheckpoint, item: TreeItem) -> Iterator[Fact]:
+    """The facts about it, most important first."""
     if isinstance(item, int):
-        yield from _tensor(book.table.tensors[item])
-        yield from _tied(book, item)
-    elif isinstance(item, Branch):
-        yield from _branch(book, item)
+        yield from _tensor(opened.table.tensors[item])
+        yield from _tied(opened, item)
+    elif isinstance(item, TreeBranch):
+        yield from _branch(opened, item)
     elif item.more:
         yield "", f"{plural(item.more, 'more value')} that are not shown"
     else:
@@ -78,21 +78,22 @@ def _layout(tensor: Tensor) -> str:
     return f"stride {shape(tensor.stride)}, contiguous would be {shape(contiguous_stride(tensor.shape))}"
 
 
-def _tied(book: Book, row: int) -> Iterator[Fact]:
-    others = book.table.tied_to(row)
+def _tied(opened: OpenedCheckpoint, row: int) -> Iterator[Fact]:
+    others = opened.table.tied_to(row)
     if others:
-        yield "tied to", and_more(others, _NAMED, say=lambda row: abridged(escape(book.table.name(row)), 80), spelt=str)
+        name = opened.table.name
+        yield "tied to", and_more(others, _NAMED, say=lambda row: abridged(escape(name(row)), 80), spelt=str)
 
 
-def _branch(book: Book, branch: Branch) -> Iterator[Fact]:
-    figures = book.lines.tree.figures(branch)
+def _branch(opened: OpenedCheckpoint, branch: TreeBranch) -> Iterator[Fact]:
+    figures = opened.lines.tree.figures(branch)
     kind = " · ".join(filter(None, (branch.role, abridged(escape(branch.kind)))))
     if kind:
         yield "", kind
     if figures.tensors:
         pieces = [plural(figures.tensors, "tensor"), f"{amount(figures.elements)} elements", size(figures.nbytes)]
         yield "", " · ".join(pieces)
-        kinds = book.lines.tree.kinds(branch)
+        kinds = opened.lines.tree.kinds(branch)
         yield "dtypes", _few([dtype for dtype, _ in kinds])
         yield "devices", _few([device for _, device in kinds])
     elif not branch.is_module:

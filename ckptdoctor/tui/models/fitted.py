@@ -1,4 +1,4 @@
-"""How a checkpoint fits a target, as rows: coverage before and after each repair, and what is left over in groups."""
+"""The fit of a checkpoint to a target as rows: coverage before and after each repair, and leftovers in groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = 2_000  # characters of a pattern of names
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FitRow:
     """A row of the upper list: as it is, a step (``number`` counts from 1), or a kind of leftover.
 
     ``keys`` and ``parameters`` fit by then; None where that is not what the row is about.
@@ -33,7 +33,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class FitNames:
     """A row of the lower list, escaped: names before, names after ("": there is no arrow), and what stands behind."""
 
     before: str
@@ -41,12 +41,12 @@ class Listed:
     right: str = ""
 
 
-def rows(fit: Fit) -> list[Row]:
+def rows(fit: Fit) -> list[FitRow]:
     """The chain from the top down, and what is left over after it."""
-    found = [Row("as it is", keys=fit.keys, parameters=fit.parameters)]
+    found = [FitRow("as it is", keys=fit.keys, parameters=fit.parameters)]
     for number, step in enumerate(fit.steps, 1):
         title = abridged(escape(step.title), _NAME)
-        found.append(Row(title, step.code, number, step.keys, step.parameters, pairs=step.pairs))
+        found.append(FitRow(title, step.code, number, step.keys, step.parameters, pairs=step.pairs))
     after = " after that" if fit.steps else ""
     for title, misfits in (
         ("missing", fit.missing),
@@ -54,15 +54,15 @@ def rows(fit: Fit) -> list[Row]:
         ("more than it wants", fit.unexpected),
     ):
         if misfits:
-            found.append(Row(f"{title}{after}", misfits=misfits))
+            found.append(FitRow(f"{title}{after}", misfits=misfits))
     return found
 
 
-def listed(row: Row) -> list[Listed]:
-    """What a row is about, names of one kind put together: work for a thread where there are many."""
+def names_of(row: FitRow) -> list[FitNames]:
+    """The names that a row is about, those of one kind put together: work for a thread where there are many."""
     if row.misfits:
         return list(_misfits(row.misfits))
-    return [Listed(_name(old), _name(new) if new else DROPPED, _times(number)) for old, new, number in _groups(row)]
+    return [FitNames(_name(old), _name(new) if new else DROPPED, _times(number)) for old, new, number in _groups(row)]
 
 
 def headline(fit: Fit) -> str:
@@ -79,18 +79,18 @@ def headline(fit: Fit) -> str:
 
 
 def fits(coverage: Coverage) -> str:
-    """How much of a target fits, before and after the chain, in a few words."""
+    """The share of a target that fits, before and after the chain, in a few words."""
     after = f" → {coverage.steps[-1].keys:,}" if coverage.steps else ""
     return f"{coverage.keys:,}{after} of {plural(coverage.total_keys, 'key')} fit {escape(coverage.reference)}"
 
 
-def _groups(row: Row) -> Iterator[tuple[str, str, int]]:
+def _groups(row: FitRow) -> Iterator[tuple[str, str, int]]:
     stay = [(old, new) for old, new in row.pairs if new]
     yield from ((old, new, 1) for old, new in row.pairs if not new)
     yield from grouped(stay)
 
 
-def _misfits(misfits: Sequence[Misfit]) -> Iterator[Listed]:
+def _misfits(misfits: Sequence[Misfit]) -> Iterator[FitNames]:
     kinds: dict[tuple[object, object], list[str]] = {}
     for each in misfits:
         both = each.here is not None and each.wanted is not None
@@ -103,7 +103,7 @@ def _misfits(misfits: Sequence[Misfit]) -> Iterator[Listed]:
             else:
                 one = shapes[keys[0]] if len(keys) == 1 else shapes.get(names)
                 told = shape(one) if one is not None else ""
-            yield Listed(_name(names), "", "   ".join(filter(None, (told, _times(number)))))
+            yield FitNames(_name(names), "", "   ".join(filter(None, (told, _times(number)))))
 
 
 def _times(number: int) -> str:

@@ -1,4 +1,4 @@
-"""How fast long work is, and how long it still takes, in a few words."""
+"""The speed of long work, and the time it still takes, in a few words."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Pace:
         seconds = now - self._began
         if seconds >= _SETTLED and done:
             rate = done / seconds
-            pieces += [f"{size(int(rate))}/s", f"{duration((total - done) / rate)} left"]
+            pieces += [f"{size(int(rate))}/s", f"{rough_duration((total - done) / rate)} left"]
         return pieces
 
 
-def duration(seconds: float) -> str:
+def rough_duration(seconds: float) -> str:
     """``12 s``, ``3 min``, ``2 h 10 min``."""
     whole = round(seconds)
     if whole < 60:

@@ -25,7 +25,7 @@ _TOLD = ("optimizer-unfit", "cast-loss", "replace", "set-metadata", "convert", "
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PlanRow:
     """One row, escaped. ``look`` says how it is shown; ``after`` stands behind an arrow, ``right`` at the end.
 
     Rows of one ``block`` have their arrows below each other, where there is room.
@@ -38,31 +38,31 @@ class Row:
     block: int = 0
 
 
-def rows(report: RepairReport, tree: Node = None) -> list[Row]:
+def rows(report: RepairReport, tree: Node = None) -> list[PlanRow]:
     """All of the plan, for contents that are ``tree`` before it.
 
     Groups of names are found anew, which is work for a thread where there are many.
     """
-    found: list[Row] = []
+    found: list[PlanRow] = []
     for number, step in enumerate(report.steps):
-        found += [Row("plain")] if number else []
+        found += [PlanRow("plain")] if number else []
         found += _step(step, tree)
     found += _left(report.left)
     return found
 
 
-def amount(report: RepairReport) -> str:
-    """How much of the output differs from the original."""
+def changed_bytes(report: RepairReport) -> str:
+    """The part of the output that differs from the original."""
     return f"{size(report.new_bytes)} of {size(report.size)} will differ" if report.new_bytes else "no byte will differ"
 
 
 def summary(report: RepairReport) -> str:
-    """How many steps, and how safe."""
+    """The number of steps, and how safe they are."""
     return f"{plural(len(report.steps), 'step')}, {how_safe(report.steps)}"
 
 
 def dropped(report: RepairReport, tree: Node = None) -> list[str]:
-    """What the output does not have any more, in few words."""
+    """The things that the output does not have any more, in few words."""
     found = []
     for step in report.steps:
         for change in step.changes:
@@ -74,7 +74,7 @@ def dropped(report: RepairReport, tree: Node = None) -> list[str]:
 
 
 def _beside(change: Change, tree: Node) -> str:
-    """What goes when one part becomes the whole: all that lies beside it."""
+    """The names of what goes when one part becomes the whole: all that is next to it."""
     names: list[str] = []
     for depth, part in enumerate(change.place or ()):
         try:
@@ -85,40 +85,40 @@ def _beside(change: Change, tree: Node) -> str:
     return and_more(names, _NAMED) if names else f"what lies beside {_name(show_path(change.place or ()))}"
 
 
-def _step(step: Step, tree: Node) -> Iterator[Row]:
+def _step(step: Step, tree: Node) -> Iterator[PlanRow]:
     fit = "" if step.fit is None else f"{step.fit[0]:,} of {plural(step.fit[1], 'key')} fit"
     safety = step.safety.value if step.safety is not Safety.SAFE else ""
-    yield Row("step", escape(f"{step.label} {step.name}".rstrip()), right=" · ".join(filter(None, (safety, fit))))
+    yield PlanRow("step", escape(f"{step.label} {step.name}".rstrip()), right=" · ".join(filter(None, (safety, fit))))
     told = [change for change in step.changes if _is_told(change)]
     title = escape(step.title)
     if not told or _plain(in_words(told[0], step)) != _plain(title):
         listed = next((counted(each) for each in step.changes if not _is_told(each)), "")
-        yield Row("note", f"{title} · {listed}" if listed else title)
+        yield PlanRow("note", f"{title} · {listed}" if listed else title)
     first = True
     for change in step.changes:
         if not _is_told(change):
             if not first:
-                yield Row("note", counted(change))
+                yield PlanRow("note", counted(change))
             first = False
         yield from _pairs(change, step)
         if change.kind == "take-root":
-            yield Row(DROPPED, _beside(change, tree))
+            yield PlanRow(DROPPED, _beside(change, tree))
 
 
-def _pairs(change: Change, step: Step) -> Iterator[Row]:
+def _pairs(change: Change, step: Step) -> Iterator[PlanRow]:
     block = id(change)
     if _is_told(change):
         before, _, after = in_words(change, step).partition("  →  ")
         if after or before != escape(step.title):
-            yield Row("pair", before, after, counted(change), block)
+            yield PlanRow("pair", before, after, counted(change), block)
         return
     for old, new, number in grouped(change.pairs):
         many = "" if number == 1 else f"{number:,} keys"
         if change.kind == "drop":
             where = f"{abridged(escape(show_path(change.place)))}/" if change.place else ""
-            yield Row(DROPPED, where + _name(old), right=many, block=block)
+            yield PlanRow(DROPPED, where + _name(old), right=many, block=block)
         else:
-            yield Row("pair", _name(old or new), _name(new) if old else "", many, block)
+            yield PlanRow("pair", _name(old or new), _name(new) if old else "", many, block)
 
 
 def _plain(text: str) -> str:
@@ -134,12 +134,12 @@ def _name(text: str) -> str:
     return abridged(escape(text), _NAMES)
 
 
-def _left(findings: Iterable[Finding]) -> Iterator[Row]:
-    """What stays as it is although it was to be repaired."""
+def _left(findings: Iterable[Finding]) -> Iterator[PlanRow]:
+    """Findings that stay although they were to be repaired."""
     wanted = [each for each in findings if each.severity is not Severity.INFO and each.fix is None]
     if wanted:
-        yield Row("plain")
-        yield Row("step", "stays as it is")
+        yield PlanRow("plain")
+        yield PlanRow("step", "stays as it is")
     for finding in wanted:
         message = abridged(escape(finding.message), _MESSAGE)
-        yield Row("note", f"{finding.code} {finding.name} · {message}")
+        yield PlanRow("note", f"{finding.code} {finding.name} · {message}")

@@ -1,4 +1,4 @@
-"""What can be saved of a broken file, tensor by tensor in file order, and what the new file is called."""
+"""The tensors of a broken file that can be saved, in file order, and the name of the new file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OF_FILE = frozenset({"F005", "F006", "F007"})
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What becomes of a tensor: ``kind`` in one word, ``said`` in more."""
+    """The fate of a tensor: ``kind`` in one word, ``said`` in more."""
 
     path: KeyPath
     dtype: str
@@ -62,7 +62,7 @@ def _fate(lost: LostTensor | None) -> tuple[str, str]:
 
 
 def in_figures(report: SalvageReport) -> str:
-    """How much of the file can be saved."""
+    """The part of the file that can be saved."""
     total = report.recovered + len(report.lost)
     pieces = [f"{report.recovered:,} of {plural(total, 'tensor')} whole", size(report.recovered_bytes)]
     partial = len(report.partial)

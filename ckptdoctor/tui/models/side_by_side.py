@@ -10,13 +10,13 @@ from typing import Union
 from ckptdoctor.errors import UsageError
 from ckptdoctor.filters.found import Findings
 from ckptdoctor.filters.language import Query, parse
-from ckptdoctor.tui.models.comparison import DIFFERENT, Comparison, Flag
+from ckptdoctor.tui.models.comparison import DIFFERENT, ComparedEntries, Flag
 
 _OPEN = 300  # lines that modules may have together and be open to begin with
 
 
 class Show(Enum):
-    """Which entries have lines; the value says it in words."""
+    """The entries that have lines; the value says it in words."""
 
     ALL = "all, equal ones folded"
     CHANGED = "changed"
@@ -25,8 +25,8 @@ class Show(Enum):
     ONLY_B = "only in B"
 
 
-class Order(Enum):
-    """How lines follow each other."""
+class LineOrder(Enum):
+    """The order of the lines."""
 
     MODULES = "by module"
     MAGNITUDE = "largest change first"
@@ -47,7 +47,7 @@ _WORDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class HeadLine:
     """The line of a module: those of its entries that are shown, and how many of them differ."""
 
     group: int
@@ -57,12 +57,12 @@ class Head:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What stays the same of it when lines are made anew."""
+        """The identity of the line, which stays when lines are made again."""
         return "head", self.group
 
 
 @dataclass(frozen=True, slots=True)
-class Fold:
+class FoldLine:
     """One line for entries that do not differ; ``depth`` 1 is within a module."""
 
     entries: Sequence[int]
@@ -71,12 +71,12 @@ class Fold:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What stays the same of it when lines are made anew."""
+        """The identity of the line, which stays when lines are made again."""
         return "fold", self.entries[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EntryLine:
     """A tensor that is indented: ``depth`` 0 has its full name."""
 
     entry: int
@@ -84,48 +84,48 @@ class Entry:
 
     @property
     def key(self) -> tuple[str, int]:
-        """What stays the same of it when lines are made anew."""
+        """The identity of the line, which stays when lines are made again."""
         return "entry", self.entry
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class OtherLine:
     """A value beside the tensors that differs, by its number; -1 is the line above all of them."""
 
     number: int
 
     @property
     def key(self) -> tuple[str, int]:
-        """What stays the same of it when lines are made anew."""
+        """The identity of the line, which stays when lines are made again."""
         return "beside", self.number
 
 
-Line = Union[Head, Fold, Entry, Beside]
-Key = tuple[str, int]
+ComparisonLine = Union[HeadLine, FoldLine, EntryLine, OtherLine]
+LineKey = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What somebody wants to see: which entries, how sorted, and which lines were opened (True) or closed by hand."""
+class WantedLines:
+    """The lines somebody wants to see: which entries, how sorted, and which were opened (True) or closed by hand."""
 
     show: Show = Show.ALL
-    order: Order = Order.MODULES
+    order: LineOrder = LineOrder.MODULES
     text: str = ""
-    turned: Mapping[Key, bool] = field(default_factory=dict)
+    turned: Mapping[LineKey, bool] = field(default_factory=dict)
 
 
-def following(show: Show) -> Show:
-    """What is shown next."""
+def next_show(show: Show) -> Show:
+    """The next choice of entries."""
     every = list(Show)
     return every[(every.index(show) + 1) % len(every)]
 
 
-def check(text: str) -> None:
+def require_filter(text: str) -> None:
     """Raises UsageError, with a sentence, for a filter that makes no sense."""
     _understood(text)
 
 
-def chosen(comparison: Comparison, show: Show, text: str) -> list[int]:
+def chosen(comparison: ComparedEntries, show: Show, text: str) -> list[int]:
     """The entries that are shown, in file order: work for a thread where there are many."""
     query, words = _understood(text)
     rows = query.rows(comparison.table, Findings(comparison.table)) if query.terms else None
@@ -160,36 +160,38 @@ def _understood(text: str) -> tuple[Query, list[tuple[Flag, bool]]]:
         raise
 
 
-def arranged(comparison: Comparison, wanted: Wanted) -> list[Line]:
+def arranged(comparison: ComparedEntries, wanted: WantedLines) -> list[ComparisonLine]:
     """The lines, from the first to the last: work for a thread where there are many."""
     entries = chosen(comparison, wanted.show, wanted.text)
     folding = wanted.show is Show.ALL and not wanted.text
-    if wanted.order is Order.MAGNITUDE:
+    if wanted.order is LineOrder.MAGNITUDE:
         lines = list(_by_magnitude(comparison, entries, wanted.turned, folding))
     else:
         lines = list(_by_module(comparison, entries, wanted.turned, folding))
     others = comparison.found.others if folding else ()
     if others:
-        lines.append(Beside(-1))
+        lines.append(OtherLine(-1))
         if wanted.turned.get(("beside", -1), True):
-            lines += map(Beside, range(len(others)))
+            lines += map(OtherLine, range(len(others)))
     return lines
 
 
 def _by_magnitude(
-    comparison: Comparison, entries: Sequence[int], turned: Mapping[Key, bool], folding: bool
-) -> Iterator[Line]:
+    comparison: ComparedEntries, entries: Sequence[int], turned: Mapping[LineKey, bool], folding: bool
+) -> Iterator[ComparisonLine]:
     far = comparison.magnitudes
     apart = [entry for entry in entries if comparison.differs(entry) or not folding]
     # what is not known, NaN, comes behind what is
-    yield from (Entry(entry, 0) for entry in sorted(apart, key=lambda entry: -far[entry] if far[entry] >= 0 else 0.0))
+    yield from (
+        EntryLine(entry, 0) for entry in sorted(apart, key=lambda entry: -far[entry] if far[entry] >= 0 else 0.0)
+    )
     same = [entry for entry in entries if not comparison.differs(entry)] if folding else []
     yield from _folded(same, 0, turned)
 
 
 def _by_module(
-    comparison: Comparison, entries: Sequence[int], turned: Mapping[Key, bool], folding: bool
-) -> Iterator[Line]:
+    comparison: ComparedEntries, entries: Sequence[int], turned: Mapping[LineKey, bool], folding: bool
+) -> Iterator[ComparisonLine]:
     groups: dict[int, list[int]] = {}
     for entry in entries:
         groups.setdefault(comparison.group_of[entry], []).append(entry)
@@ -206,25 +208,25 @@ def _by_module(
             yield from _inside(comparison, members, 0, turned, folding)
             continue
         is_open = turned.get(("head", group), not many)
-        yield Head(group, members, len(apart[group]), is_open)
+        yield HeadLine(group, members, len(apart[group]), is_open)
         if is_open:
             yield from _inside(comparison, members, 1, turned, folding)
     yield from _folded(waiting, 0, turned)
 
 
 def _inside(
-    comparison: Comparison, members: Sequence[int], depth: int, turned: Mapping[Key, bool], folding: bool
-) -> Iterator[Line]:
-    yield from (Entry(entry, depth) for entry in members if comparison.differs(entry) or not folding)
+    comparison: ComparedEntries, members: Sequence[int], depth: int, turned: Mapping[LineKey, bool], folding: bool
+) -> Iterator[ComparisonLine]:
+    yield from (EntryLine(entry, depth) for entry in members if comparison.differs(entry) or not folding)
     if folding:
         yield from _folded([entry for entry in members if not comparison.differs(entry)], depth, turned)
 
 
-def _folded(entries: Sequence[int], depth: int, turned: Mapping[Key, bool]) -> Iterator[Line]:
+def _folded(entries: Sequence[int], depth: int, turned: Mapping[LineKey, bool]) -> Iterator[ComparisonLine]:
     if len(entries) < 2:  # a line that stands for one would save none
-        yield from (Entry(entry, depth) for entry in entries)
+        yield from (EntryLine(entry, depth) for entry in entries)
         return
-    fold = Fold(entries, depth, turned.get(("fold", entries[0]), False))
+    fold = FoldLine(entries, depth, turned.get(("fold", entries[0]), False))
     yield fold
     if fold.is_open:
-        yield from (Entry(entry, depth + 1 if depth else 0) for entry in entries)
+        yield from (EntryLine(entry, depth + 1 if depth else 0) for entry in entries)

@@ -1,4 +1,4 @@
-"""Which two dimensions of a tensor are looked at, and where the others stand. Pure arithmetic."""
+"""A slice of a tensor: the two dimensions that are looked at, and the indexes of the others. Pure arithmetic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from math import prod
 
 from ckptdoctor.report.numbers import plain
 
-Index = tuple[int, ...]
+ElementIndex = tuple[int, ...]
 
 _LITTLE = 25  # elements of a slice that say little
 
@@ -20,15 +20,15 @@ class Slice:
     Without ``rows``, what there is of one dimension is written in lines of ``across``; a number alone has neither.
     """
 
-    shape: Index
+    shape: ElementIndex
     rows: int | None
     columns: int | None
-    at: Index
+    at: ElementIndex
     across: int = 1
 
     @property
     def height(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         if 0 in self.shape:
             return 0
         if self.rows is not None:
@@ -37,7 +37,7 @@ class Slice:
 
     @property
     def width(self) -> int:
-        """How many numbers stand in a line."""
+        """The number of numbers in a line."""
         if 0 in self.shape:
             return 0
         return self.count if self.rows is not None else min(self.count, self.across)
@@ -54,19 +54,19 @@ class Slice:
 
     @property
     def slices(self) -> int:
-        """How many slices there are."""
+        """The number of slices."""
         return prod([self.shape[dim] for dim in self.others])
 
     @property
     def number(self) -> int:
-        """Which of them this is."""
+        """The number of this slice."""
         number = 0
         for dim in self.others:
             number = number * self.shape[dim] + self.at[dim]
         return number
 
-    def index(self, row: int, column: int) -> Index | None:
-        """Which element stands there; None behind the last."""
+    def index(self, row: int, column: int) -> ElementIndex | None:
+        """The element at that place; None behind the last."""
         if not (0 <= row < self.height and 0 <= column < self.width):
             return None
         found = list(self.at)
@@ -80,7 +80,7 @@ class Slice:
             found[self.columns] = column
         return tuple(found)
 
-    def place(self, index: Index) -> tuple[int, int]:
+    def place(self, index: ElementIndex) -> tuple[int, int]:
         """Row and column of an element of this slice."""
         column = 0 if self.columns is None else index[self.columns]
         if self.rows is not None:
@@ -104,7 +104,7 @@ class Slice:
         """The indexes of each dimension that all of it needs."""
         return self.box(range(self.height), range(self.count if self.rows is not None else 0))
 
-    def through(self, index: Index) -> Slice:
+    def through(self, index: ElementIndex) -> Slice:
         """The slice with the same dimensions that an element lies in."""
         return replace(self, at=self._still(index))
 
@@ -117,7 +117,7 @@ class Slice:
         return replace(self, at=tuple(at))
 
     def leap(self) -> int:
-        """How many slices make one step of the first dimension that stands still."""
+        """The number of slices in one step of the first dimension that stands still."""
         others = self.others
         return self.slices // self.shape[others[0]] if others else 0
 
@@ -145,7 +145,7 @@ class Slice:
     def _movable(self) -> list[int]:
         return [dim for dim, size in enumerate(self.shape) if size > 1]
 
-    def _still(self, index: Sequence[int]) -> Index:
+    def _still(self, index: Sequence[int]) -> ElementIndex:
         return tuple([0 if dim in (self.rows, self.columns) else each for dim, each in enumerate(index)])
 
     def __str__(self) -> str:
@@ -153,8 +153,8 @@ class Slice:
         return f"[{', '.join([signs.get(dim) or plain(each) for dim, each in enumerate(self.at)])}]"
 
 
-def first(shape: Index) -> Slice:
-    """What is looked at to begin with: the last two dimensions that are more than one index long.
+def first(shape: ElementIndex) -> Slice:
+    """The first slice to look at: the last two dimensions that are more than one index long.
 
     Where those hold next to nothing, as in a convolution of 3 × 3, the two largest.
     """
@@ -169,7 +169,7 @@ def first(shape: Index) -> Slice:
     return Slice(shape, None, len(shape) - 1, nothing)
 
 
-def parse_index(text: str, shape: Index) -> Index:
+def parse_index(text: str, shape: ElementIndex) -> ElementIndex:
     """``3, 17`` or ``-1 0``: an index for each dimension. Raises ValueError, with the sentence to show."""
     words = text.replace(",", " ").replace("[", " ").replace("]", " ").split()
     if len(words) != len(shape):

@@ -36,15 +36,15 @@ _CHAIN = 64  # levels of nested contents that become one line
 METADATA = Special("metadata")  # the step to the metadata of a safetensors file
 
 
-class Order(Enum):
-    """How the lines of one level follow each other."""
+class TreeOrder(Enum):
+    """The order of the lines of one level."""
 
     FILE = "file order"
     LARGEST = "largest first"
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class TreeValue:
     """Something that is not a tensor and has nothing below it. ``more``: so many of them that have no lines."""
 
     name: str
@@ -54,7 +54,7 @@ class Value:
 
 
 @dataclass(slots=True, eq=False)
-class Branch:
+class TreeBranch:
     """A level: nested contents (``node``), or a module whose name (``prefix``) keys of a state dict begin with.
 
     ``rows`` are the tensors at and below it. ``path`` is its place; for a module, that of its state dict.
@@ -69,11 +69,11 @@ class Branch:
     prefix: str = ""
     kind: str = ""
     role: str = ""
-    parent: Branch | None = None
+    parent: TreeBranch | None = None
     index: int = 0
     figures: Figures | None = None  # these two once somebody has asked for them
     kinds: list[tuple[str, str]] | None = None
-    children: list[Item] | None = None
+    children: list[TreeItem] | None = None
     is_open: bool = False
     open_at: list[int] = field(default_factory=list)
     tops: list[int] = field(default_factory=list)
@@ -85,22 +85,22 @@ class Branch:
         return bool(self.prefix)
 
     @property
-    def opened(self) -> Iterator[Branch]:
+    def opened(self) -> Iterator[TreeBranch]:
         """Its children that are open."""
         for index in self.open_at:
             child = (self.children or [])[index]
-            if isinstance(child, Branch):
+            if isinstance(child, TreeBranch):
                 yield child
 
 
-Item = Union[Branch, Value, int]
+TreeItem = Union[TreeBranch, TreeValue, int]
 
 
 class Tree:
     """The contents of a checkpoint, or only those of some rows, unfolded as far as somebody has looked."""
 
     def __init__(
-        self, checkpoint: Checkpoint, table: Table, rows: Rows | None = None, order: Order = Order.FILE
+        self, checkpoint: Checkpoint, table: Table, rows: Rows | None = None, order: TreeOrder = TreeOrder.FILE
     ) -> None:
         self.checkpoint = checkpoint
         self.table = table
@@ -110,9 +110,9 @@ class Tree:
         self._roles = {each.path: each.role.value for each in checkpoint.state_dicts}
         every = range(len(table)) if rows is None else rows
         role = self._roles.get(ROOT, "")
-        self.root = Branch("", ROOT, every, checkpoint.tree, role=role, is_open=True)
+        self.root = TreeBranch("", ROOT, every, checkpoint.tree, role=role, is_open=True)
 
-    def grow(self, branch: Branch) -> list[Item]:
+    def grow(self, branch: TreeBranch) -> list[TreeItem]:
         """The children of a level, made when they are first asked for; sorted as ``order`` says."""
         if branch.children is None:
             with self._growing:  # a thread may prepare the level that the screen asks for
@@ -120,7 +120,7 @@ class Tree:
                     branch.children = self._in_order(branch, list(self._children(branch)))
         return branch.children
 
-    def grow_below(self, branch: Branch, most: int) -> list[Branch]:
+    def grow_below(self, branch: TreeBranch, most: int) -> list[TreeBranch]:
         """A level and those below it, nearest ones first, until there are ``most`` lines of them; all are grown."""
         grown, waiting, lines = [], [branch], 0
         for each in waiting:
@@ -128,13 +128,13 @@ class Tree:
             if lines > most and each is not branch:
                 break
             grown.append(each)
-            waiting += [item for item in self.grow(each) if isinstance(item, Branch)]
+            waiting += [item for item in self.grow(each) if isinstance(item, TreeBranch)]
         return grown
 
-    def grow_towards(self, path: KeyPath) -> list[tuple[Branch, int]]:
+    def grow_towards(self, path: KeyPath) -> list[tuple[TreeBranch, int]]:
         """The levels from the root to the thing at ``path``, or to the nearest level that exists, with the way on."""
         row, branch = self.table.row_of.get(path), self.root
-        way: list[tuple[Branch, int]] = []
+        way: list[tuple[TreeBranch, int]] = []
         while True:
             self.grow(branch)
             index = _child_with(branch, row) if row is not None else _child_towards(branch, path)
@@ -142,24 +142,24 @@ class Tree:
                 return way
             way.append((branch, index))
             child = (branch.children or [])[index]
-            if not isinstance(child, Branch) or (row is None and child.path == path):
+            if not isinstance(child, TreeBranch) or (row is None and child.path == path):
                 return way
             branch = child
 
-    def figures(self, branch: Branch) -> Figures:
-        """How many tensors, elements and bytes are at and below a level."""
+    def figures(self, branch: TreeBranch) -> Figures:
+        """The number of tensors, elements and bytes at and below a level."""
         if branch.figures is None:
             branch.figures = self.table.figures(branch.rows)
         return branch.figures
 
-    def kinds(self, branch: Branch) -> list[tuple[str, str]]:
+    def kinds(self, branch: TreeBranch) -> list[tuple[str, str]]:
         """The different (dtype, device tag) at and below a level."""
         if branch.kinds is None:
             branch.kinds = self.table.kinds_of(branch.rows)
         return branch.kinds
 
-    def name(self, parent: Branch, item: Item) -> str:
-        """What a child of ``parent`` is called there, not yet escaped."""
+    def name(self, parent: TreeBranch, item: TreeItem) -> str:
+        """The name of a child of ``parent``, not yet escaped."""
         if not isinstance(item, int):
             return item.name
         path = self.table.tensors[item].path
@@ -167,25 +167,25 @@ class Tree:
             return show_part(path[-1])[len(parent.prefix) :]
         return show_path(path[len(parent.path) :])
 
-    def path(self, item: Item) -> KeyPath:
-        """Where an item lies."""
+    def path(self, item: TreeItem) -> KeyPath:
+        """The key path of an item."""
         return self.table.tensors[item].path if isinstance(item, int) else item.path
 
-    def _in_order(self, branch: Branch, items: list[Item]) -> list[Item]:
-        if self.order is Order.LARGEST:
+    def _in_order(self, branch: TreeBranch, items: list[TreeItem]) -> list[TreeItem]:
+        if self.order is TreeOrder.LARGEST:
             items.sort(key=self._weight, reverse=True)
         for index, item in enumerate(items):
-            if isinstance(item, Branch):
+            if isinstance(item, TreeBranch):
                 item.index = index
                 item.parent = branch
         return items
 
-    def _weight(self, item: Item) -> int:
+    def _weight(self, item: TreeItem) -> int:
         if isinstance(item, int):
             return self.table.nbytes[item]
-        return self.figures(item).nbytes if isinstance(item, Branch) else -1
+        return self.figures(item).nbytes if isinstance(item, TreeBranch) else -1
 
-    def _children(self, branch: Branch) -> Iterator[Item]:
+    def _children(self, branch: TreeBranch) -> Iterator[TreeItem]:
         if branch.is_module:
             yield from self._modules(branch, branch.rows)
             return
@@ -199,7 +199,7 @@ class Tree:
         if branch is self.root and self.checkpoint.metadata and not self.filtered:
             yield self._metadata(self.checkpoint.metadata)
 
-    def _state_dict(self, branch: Branch) -> Iterator[Item]:
+    def _state_dict(self, branch: TreeBranch) -> Iterator[TreeItem]:
         """The modules and tensors of a state dict, then what else lies in it."""
         others = _others(branch.node)
         rows = branch.rows
@@ -210,7 +210,7 @@ class Tree:
         if others:
             yield from self._nested(branch, others, branch.rows)
 
-    def _modules(self, branch: Branch, rows: Rows) -> Iterator[Item]:
+    def _modules(self, branch: TreeBranch, rows: Rows) -> Iterator[TreeItem]:
         """The rows by the next token of their keys: a module, or a tensor where that is all there is of it."""
         for name, runs in self._runs(rows, len(branch.path), len(branch.prefix)).items():
             first = runs[0].rows
@@ -220,7 +220,7 @@ class Tree:
             else:
                 shared = _tokens(min([run.low for run in runs]), max([run.high for run in runs]))
                 name = shared[len(branch.prefix) : -1]
-                yield Branch(name, branch.path, found, prefix=shared, parent=branch)
+                yield TreeBranch(name, branch.path, found, prefix=shared, parent=branch)
 
     def _runs(self, rows: Rows, at: int, begin: int) -> dict[str | int, list[_Run]]:
         """Neighbours whose keys have the same token at ``begin``, by the token; a tensor without one by its row."""
@@ -238,7 +238,7 @@ class Tree:
                 groups.setdefault(key[begin:end], []).append(_Run(rows[start:place], low, high))
         return groups
 
-    def _nested(self, branch: Branch, entries: Iterable[tuple[Part, Node]], rows: Rows) -> Iterator[Item]:
+    def _nested(self, branch: TreeBranch, entries: Iterable[tuple[Part, Node]], rows: Rows) -> Iterator[TreeItem]:
         below = self._by_step(rows, len(branch.path))
         plain = 0
         for part, child in entries:
@@ -251,9 +251,9 @@ class Tree:
                     continue
                 plain += 1
                 if plain <= _PLAIN:
-                    yield Value(show_part(part), (*branch.path, part), child)
+                    yield TreeValue(show_part(part), (*branch.path, part), child)
         if plain > _PLAIN:
-            yield Value("", branch.path, None, plain - _PLAIN)
+            yield TreeValue("", branch.path, None, plain - _PLAIN)
 
     def _by_step(self, rows: Rows, at: int) -> dict[Part, list[int]]:
         tensors = self.table.tensors
@@ -264,7 +264,7 @@ class Tree:
                 found.setdefault(path[at], []).append(row)
         return found
 
-    def _level(self, parent: Branch, part: Part, node: Node, rows: Rows) -> Branch:
+    def _level(self, parent: TreeBranch, part: Part, node: Node, rows: Rows) -> TreeBranch:
         """The level of nested contents, with the levels below it that are its only child as its name."""
         path, name = (*parent.path, part), show_part(part)
         for _ in range(_CHAIN):
@@ -272,25 +272,25 @@ class Tree:
             if below is None:
                 break
             path, name, node = (*path, below[0]), f"{name}/{show_part(below[0])}", below[1]
-        return Branch(name, path, rows, node, kind=_kind(node), role=self._roles.get(path, ""), parent=parent)
+        return TreeBranch(name, path, rows, node, kind=_kind(node), role=self._roles.get(path, ""), parent=parent)
 
-    def _metadata(self, metadata: dict[str, str]) -> Branch:
+    def _metadata(self, metadata: dict[str, str]) -> TreeBranch:
         node = Mapping("dict", tuple(metadata.items()))
-        return Branch("metadata", (METADATA,), range(0), node, parent=self.root)
+        return TreeBranch("metadata", (METADATA,), range(0), node, parent=self.root)
 
 
-def _child_with(branch: Branch, row: int) -> int | None:
-    """Which child of a grown level is the tensor of this row, or has it below itself."""
+def _child_with(branch: TreeBranch, row: int) -> int | None:
+    """The child of a grown level that is the tensor of this row, or has it below itself."""
     for index, item in enumerate(branch.children or ()):
-        if item == row if isinstance(item, int) else isinstance(item, Branch) and holds(item.rows, row):
+        if item == row if isinstance(item, int) else isinstance(item, TreeBranch) and holds(item.rows, row):
             return index
     return None
 
 
-def _child_towards(branch: Branch, path: KeyPath) -> int | None:
-    """Which child lies on the way to ``path``: a value there, or a level of nested contents."""
+def _child_towards(branch: TreeBranch, path: KeyPath) -> int | None:
+    """The child on the way to ``path``: a value there, or a level of nested contents."""
     for index, item in enumerate(branch.children or ()):
-        if isinstance(item, int) or (isinstance(item, Branch) and item.is_module):
+        if isinstance(item, int) or (isinstance(item, TreeBranch) and item.is_module):
             continue
         if item.path and path[: len(item.path)] == item.path:
             return index
@@ -349,7 +349,7 @@ def _tokens(one: str, other: str) -> str:
 
 
 def _others(node: Node) -> list[tuple[Part, Node]]:
-    """What lies in a state dict beside its tensors."""
+    """The contents of a state dict next to its tensors."""
     if isinstance(node, Mapping) and node.attributes is None:
         return [entry for entry in node.entries if type(entry[1]) is not Tensor]
     return [(part, child) for part, child in children(node) if not isinstance(child, Tensor)]

@@ -9,14 +9,14 @@ from typing import Union
 
 from ckptdoctor.checkpoint.dtypes import DType
 
-Number = Union[float, int, bool, complex]
+AnyNumber = Union[float, int, bool, complex]
 RGB = tuple[int, int, int]
 
 _PLAIN = 1e7  # whole numbers below this are written out
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
-def text(value: Number, dtype: DType) -> str:
+def text(value: AnyNumber, dtype: DType) -> str:
     """The shortest text that stands for this value and no other of the dtype; a quantized one counts as float32."""
     if isinstance(value, complex):
         half = value.imag
@@ -46,7 +46,7 @@ def _float(value: float, dtype: DType) -> str:
 
 
 def _gap(value: float, mantissa: int, exponent: int) -> float:
-    """How far the nearest other number of such a dtype is; of those below the normal ones, all are equally far."""
+    """The distance to the nearest other number of such a dtype; below the normal numbers it is the same for all."""
     share, power = frexp(value)
     least = 2 - (1 << (exponent - 1)) if exponent > 1 else 0  # one less where infinities have no exponent of their own
     if abs(share) == 0.5:  # the one nearer to zero is half as far
@@ -107,16 +107,16 @@ def by_size(sizes: Sequence[tuple[int, int, int]], zeros: int) -> tuple[list[int
 
 # heatmaps
 
-Cells = Sequence[Sequence[Union[float, None]]]
+GridCells = Sequence[Sequence[Union[float, None]]]
 
 
-def limit(cells: Cells) -> float:
+def limit(cells: GridCells) -> float:
     """The size that gets the full colour: that of all but one in a hundred, so that one outlier hides nothing."""
     sizes = sorted([abs(each) for row in cells for each in row if each is not None and isfinite(each)])
     return sizes[min(len(sizes) - 1, len(sizes) * 99 // 100)] or sizes[-1] if sizes else 0.0
 
 
-def zoomed(cells: Cells, rows: int, columns: int) -> list[list[float | None]]:
+def zoomed(cells: GridCells, rows: int, columns: int) -> list[list[float | None]]:
     """Each cell as large as there is room for, at most eight times; squares stay squares."""
     if not cells or not cells[0]:
         return []
@@ -124,7 +124,7 @@ def zoomed(cells: Cells, rows: int, columns: int) -> list[list[float | None]]:
     return [[each for each in row for _ in range(times)] for row in cells for _ in range(times)]
 
 
-def halves(cells: Cells) -> Iterator[list[tuple[float | None, float | None]]]:
+def halves(cells: GridCells) -> Iterator[list[tuple[float | None, float | None]]]:
     """Two rows of cells as one line of pairs, upper and lower."""
     for at in range(0, len(cells), 2):
         lower = cells[at + 1] if at + 1 < len(cells) else [None] * len(cells[at])
@@ -133,7 +133,7 @@ def halves(cells: Cells) -> Iterator[list[tuple[float | None, float | None]]]:
 
 @dataclass(frozen=True, slots=True)
 class Colours:
-    """What a cell looks like: from ``negative`` over ``zero`` to ``positive``, and what is no number."""
+    """The looks of a cell: from ``negative`` over ``zero`` to ``positive``, and what is not a number."""
 
     negative: RGB
     zero: RGB
@@ -174,7 +174,7 @@ def shade(value: float | None, most: float) -> str:
 
 
 def merged(upper: float | None, lower: float | None) -> float | None:
-    """What one character says of two cells: the larger, by size; what is no number before all."""
+    """The one sign for two cells: that of the larger, by size; what is not a number comes before all."""
     if upper is None or lower is None:
         return lower if upper is None else upper
     if isnan(upper) or isnan(lower):

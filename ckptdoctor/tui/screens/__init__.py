@@ -1,1 +1,7 @@
-"""What fills the terminal, one screen a file."""
+"""The screens, one a file; and from how many columns and lines on one is of which class, which app.tcss lays out."""
+
+from __future__ import annotations
+
+WIDTHS = [(0, "-narrow"), (100, "-normal"), (160, "-wide")]
+HEIGHTS = [(0, "-low"), (30, "-tall")]
+STACKED = [(0, "-tiny"), (16, "-low"), (30, "-tall")]  # of a screen with panes above each other

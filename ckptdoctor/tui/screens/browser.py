@@ -26,28 +26,25 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural, size
 from ckptdoctor.report.shell import with_path
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import OPENS
-from ckptdoctor.tui.examining import Examination
-from ckptdoctor.tui.filling import Filling
+from ckptdoctor.tui.background import OPENS, StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.fitted import fits
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.pace import Pace
 from ckptdoctor.tui.models.salvaged import damaged_file
+from ckptdoctor.tui.screens import STACKED, WIDTHS
 from ckptdoctor.tui.screens.damaged import DamagedScreen
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.tensor import TensorScreen
-from ckptdoctor.tui.sizes import STACKED, WIDTHS
-from ckptdoctor.tui.target import Target
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar, counted
 from ckptdoctor.tui.widgets.detail import Detail
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
 from ckptdoctor.tui.widgets.findings import FindingsView
-from ckptdoctor.tui.widgets.key_bar import KeyBar
 from ckptdoctor.tui.widgets.list_view import ListView
-from ckptdoctor.tui.widgets.title_bar import TitleBar, counted
 from ckptdoctor.tui.widgets.tree_view import TreeView
+from ckptdoctor.tui.workers import Examination, SharedTarget
 
 if TYPE_CHECKING:
     from ckptdoctor.examine.offers import Offer
@@ -56,7 +53,7 @@ if TYPE_CHECKING:
 _NEVER_READ = ("--model, --like", "there are none")
 
 
-class BrowserScreen(Screen[None], Filling):
+class BrowserScreen(Screen[None], StillReading):
     """One file, from the first byte read to the last finding."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -74,12 +71,12 @@ class BrowserScreen(Screen[None], Filling):
         key("question_mark,f1", "help", "help", "All keys, and the language of the filter", show=True),
     ]
 
-    def __init__(self, path: str, settings: Settings, target: Target | None = None) -> None:
+    def __init__(self, path: str, settings: Settings, target: SharedTarget | None = None) -> None:
         super().__init__()
         self.path = path
         self.settings = settings
-        self.target = target or Target(settings, path)
-        self.book: Book | None = None
+        self.target = target or SharedTarget(settings, path)
+        self.opened: OpenedCheckpoint | None = None
         self.examination: Examination | None = None
         self.findings: list[Finding] = []
         self.report: FileReport | None = None
@@ -108,7 +105,7 @@ class BrowserScreen(Screen[None], Filling):
         """Examine the file, again where that was done before; its contents stay on the screen."""
         self.findings = []
         self.query_one(FindingsView).say_nothing("Nothing so far.")
-        self.examination = Examination(self, self.path, settings, self.book, self.target)
+        self.examination = Examination(self, self.path, settings, self.opened, self.target)
         self.run_worker(self.examination.run, group="examination", exclusive=True, thread=True)
 
     # what the examination says
@@ -123,11 +120,11 @@ class BrowserScreen(Screen[None], Filling):
         ]
         self.query_one(TitleBar).say(what=pieces)
 
-    def on_book_opened(self, message: messages.BookOpened) -> None:
+    def on_checkpoint_opened(self, message: messages.CheckpointOpened) -> None:
         """Show the contents."""
-        self.book = message.book
-        self.query_one(TreeView).show(self.book)
-        self.query_one(ListView).show(self.book)
+        self.opened = message.opened
+        self.query_one(TreeView).show(self.opened)
+        self.query_one(ListView).show(self.opened)
         self.query_one(TreeView).say_nothing("It is empty.")
         self.query_one(ListView).say_nothing("It has no tensors.")
         self.query_one(TitleBar).say(state="examining…")
@@ -144,8 +141,8 @@ class BrowserScreen(Screen[None], Filling):
     def on_finding_found(self, message: messages.FindingFound) -> None:
         """Add a finding."""
         self.findings.append(message.finding)
-        if self.book is not None and message.finding not in self.book.marks.findings:
-            self.book.marks.add(message.finding, message.rows)
+        if self.opened is not None and message.finding not in self.opened.badges.findings:
+            self.opened.badges.add(message.finding, message.rows)
         self._show_findings(list(self.findings))
 
     def on_progressed(self, message: messages.Progressed) -> None:
@@ -166,13 +163,13 @@ class BrowserScreen(Screen[None], Filling):
         if report.coverage is not None:
             self.query_one("#findings").border_title = Content(f"findings · {fits(report.coverage)} · c")
         self.query_one(TitleBar).say(what=message.what, state="" if self.findings else "nothing found")
-        if self.book is None:
+        if self.opened is None:
             self.app.switch_screen(DamagedScreen(report, self.path, self._of))
 
     def on_examination_failed(self, message: messages.ExaminationFailed) -> None:
         """Nothing can be shown, or nothing more."""
         self.query_one(TitleBar).say(state="")
-        if self.book is None:
+        if self.opened is None:
             self.app.exit(return_code=2, message=Text(f"error: {_lines(message.sentence)}"))
         else:
             self.app.notify(message.sentence, severity="error", markup=False)
@@ -188,8 +185,8 @@ class BrowserScreen(Screen[None], Filling):
 
     def on_item_selected(self, message: messages.ItemSelected) -> None:
         """Show what is known of it."""
-        if self.book is not None:
-            self.query_one(Detail).show_item(self.book, message.item)
+        if self.opened is not None:
+            self.query_one(Detail).show_item(self.opened, message.item)
 
     def on_finding_selected(self, message: messages.FindingSelected) -> None:
         """Show all that the finding says."""
@@ -206,8 +203,8 @@ class BrowserScreen(Screen[None], Filling):
 
     def on_item_activated(self, message: messages.ItemActivated) -> None:
         """Show the values of a tensor; of anything else, go into the pane with its details."""
-        if isinstance(message.item, int) and self.book is not None:
-            self.app.push_screen(TensorScreen(self.book, message.item))
+        if isinstance(message.item, int) and self.opened is not None:
+            self.app.push_screen(TensorScreen(self.opened, message.item))
         else:
             self.query_one(Detail).focus()
 
@@ -215,9 +212,9 @@ class BrowserScreen(Screen[None], Filling):
         """Go to the first thing that it names, in tree or list; where none is there, to the file that is damaged."""
         finding = message.finding
         named = finding.keys or (() if finding.location.path is None else (finding.location.path,))
-        if self.book is None:
+        if self.opened is None:
             return
-        there = self.book.first_of(named)
+        there = self.opened.first_of(named)
         if there is None and damaged_file(self.path, finding) is not None:
             self._salvage(finding)
         elif not named:
@@ -237,20 +234,20 @@ class BrowserScreen(Screen[None], Filling):
 
     def on_filter_changed(self, message: messages.FilterChanged) -> None:
         """Find out which tensors are left."""
-        book = self.book
-        if book is not None:
+        opened = self.opened
+        if opened is not None:
             query = parse(message.text)
-            self.compute(lambda: query.rows(book.table, book.marks), self._narrow, "filter", len(book.table))
+            self.compute(lambda: query.rows(opened.table, opened.badges), self._narrow, "filter", len(opened.table))
 
     def _narrow(self, rows: Rows | None) -> None:
-        assert self.book is not None
+        assert self.opened is not None
         self.query_one(TreeView).narrow(rows)
         self.query_one(ListView).narrow(rows)
         if rows is not None and not len(rows):
             self.query_one(Detail).clear()
             for view in (self.query_one(TreeView), self.query_one(ListView)):
                 view.say_nothing("No tensor is like that.")
-        said = "" if rows is None else f"{count(len(rows))} of {plural(len(self.book.table), 'tensor')}"
+        said = "" if rows is None else f"{count(len(rows))} of {plural(len(self.opened.table), 'tensor')}"
         self.query_one(FilterBar).say(said)
 
     # keys
@@ -268,7 +265,7 @@ class BrowserScreen(Screen[None], Filling):
 
     def action_examine_deeply(self) -> None:
         """Read every byte."""
-        if self.book is not None:
+        if self.opened is not None:
             self.examine(replace(self.settings, deep=True))
 
     def action_stop(self) -> None:
@@ -277,7 +274,7 @@ class BrowserScreen(Screen[None], Filling):
             self.query_one(TitleBar).say(state="stopping…")
 
     def _tell_unread(self, report: FileReport) -> None:
-        """What was not examined, and what would do it; after a deep examination what could not be read, and why."""
+        """Say what was not examined, and what would do it; after a deep examination what could not be read, and why."""
         view = self.query_one(FindingsView)
         early = "Stopped early: nothing was found so far."
         view.say_nothing(early if report.interrupted else "Nothing was found in what was examined.")
@@ -295,7 +292,7 @@ class BrowserScreen(Screen[None], Filling):
     def action_repair(self) -> None:
         """Choose repairs, when all rules have been asked; while every byte is read, of what was found until now."""
         examination = self.examination
-        if self.book is None or examination is None:
+        if self.opened is None or examination is None:
             return
         if addresses.is_address(self.path):
             self.app.notify("It is not on this machine, and is not repaired where it is: download it.", markup=False)
@@ -354,10 +351,10 @@ class BrowserScreen(Screen[None], Filling):
 
     def action_fit(self) -> None:
         """Hold it against what the options name."""
-        if self.book is None:
+        if self.opened is None:
             return
         if self.target.is_named:
-            self.app.push_screen(FitScreen(self.path, self.book.checkpoint, self.settings, self.target))
+            self.app.push_screen(FitScreen(self.path, self.opened.checkpoint, self.settings, self.target, self._of))
         else:
             self.app.notify("What should it fit? Open it with --model, --config or --like.", markup=False)
 
@@ -373,7 +370,7 @@ class BrowserScreen(Screen[None], Filling):
     def command(self) -> str:
         """The equal command line, of what has the focus."""
         settings = self.examination.settings if self.examination is not None else self.settings
-        if self.book is None or self.query_one(FindingsView).has_focus:
+        if self.opened is None or self.query_one(FindingsView).has_focus:
             return command_line.check(self.path, settings)
         text = self.query_one(FilterBar).text
         if self._contents() is self.query_one(ListView):
@@ -382,7 +379,7 @@ class BrowserScreen(Screen[None], Filling):
         if line is None:
             return command_line.show(self.path, text=text)
         level = line.parent if text and isinstance(line.item, int) else line.item  # a filter of one tensor is none
-        return command_line.show(self.path, self.book.lines.tree.path(level), text=text)
+        return command_line.show(self.path, self.opened.lines.tree.path(level), text=text)
 
     def action_help(self) -> None:
         """All keys, and the language of the filter."""

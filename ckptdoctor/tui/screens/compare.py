@@ -19,29 +19,36 @@ from ckptdoctor.checkpoint import addresses
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Side
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.look.inspector import Peek
+from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.report.contents import heading
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.comparing import Comparing
-from ckptdoctor.tui.filling import Filling
+from ckptdoctor.tui.background import StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.comparison import Comparison, Flag
+from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
 from ckptdoctor.tui.models.pace import Pace
-from ckptdoctor.tui.models.side_by_side import Entry, Line, Order, Show, Wanted, arranged, check, following
+from ckptdoctor.tui.models.side_by_side import (
+    ComparisonLine,
+    EntryLine,
+    LineOrder,
+    Show,
+    WantedLines,
+    arranged,
+    next_show,
+    require_filter,
+)
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
+from ckptdoctor.tui.screens.browser import BrowserScreen
 from ckptdoctor.tui.screens.difference import DifferenceScreen
 from ckptdoctor.tui.screens.fit import FitScreen
 from ckptdoctor.tui.screens.help import HelpScreen
-from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
-from ckptdoctor.tui.target import Target
-from ckptdoctor.tui.widgets.cells import fit_middle
-from ckptdoctor.tui.widgets.compare_detail import CompareDetail
-from ckptdoctor.tui.widgets.compare_view import CompareView
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.compare_view import CompareDetail, CompareView
 from ckptdoctor.tui.widgets.filter_bar import FilterBar
-from ckptdoctor.tui.widgets.key_bar import KeyBar
-from ckptdoctor.tui.widgets.title_bar import TitleBar
+from ckptdoctor.tui.widgets.line_view import fit_middle
+from ckptdoctor.tui.workers import Comparing, SharedTarget
 
 _PAUSE = 0.5  # seconds between two times that lines are made anew while values come in
 HINT = "name, *.weight, is:changed, is:renamed, is:only-a, dtype:bf16, shape:64x*, >1MB, !not"
@@ -54,7 +61,7 @@ _WORDS = {
 }
 
 
-class CompareScreen(Screen[None], Filling):
+class CompareScreen(Screen[None], StillReading):
     """A difference that fills in: headers at once, values when they are asked for."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -75,23 +82,23 @@ class CompareScreen(Screen[None], Filling):
         self.path = path
         self.other = other
         self.settings = settings
-        named = Target(settings, path)
-        self.target = named if named.is_named else Target(replace(settings, like=other))
+        named = SharedTarget(settings, path)
+        self.target = named if named.is_named else SharedTarget(replace(settings, like=other))
         self.request = DiffRequest(path, other, settings.root)
         self.comparing = Comparing(self, self.request)
-        self.comparison: Comparison | None = None
-        self.wanted = Wanted()
+        self.comparison: ComparedEntries | None = None
+        self.wanted = WantedLines()
         self._measuring: Worker[None] | None = None
         self._pause: Timer | None = None
         self._pace = Pace()
-        self._opened: tuple[Peek, Peek] | None = None
+        self._opened: tuple[Inspector, Inspector] | None = None
         self._counts: dict[Flag, int] = {}
 
     def compose(self) -> ComposeResult:
-        """What both are and how they differ; the lines; what the cursor is on."""
+        """Both files and how they differ; the lines; the facts about the cursor's line."""
         yield TitleBar([" ↔ ".join([escape(addresses.shown(each)) for each in (self.path, self.other)])], id="title")
         yield Static(id="sides", markup=False)
-        yield FilterBar(id="filter", check=check, hint=HINT)
+        yield FilterBar(id="filter", check=require_filter, hint=HINT)
         yield CompareView(id="compare")
         yield CompareDetail(id="compare-detail")
         yield KeyBar()
@@ -165,7 +172,7 @@ class CompareScreen(Screen[None], Filling):
                 len(comparison),
             )
 
-    def _arranged(self, made: tuple[Comparison, list[Line], dict[Flag, int]]) -> None:
+    def _arranged(self, made: tuple[ComparedEntries, list[ComparisonLine], dict[Flag, int]]) -> None:
         comparison, lines, self._counts = made
         view = self.query_one(CompareView)
         view.show(comparison, lines)
@@ -174,7 +181,7 @@ class CompareScreen(Screen[None], Filling):
         show = "" if self.wanted.show is Show.ALL else f"only {self.wanted.show.value.removeprefix('only ')} · "
         far = "relative L2 on the right · " if comparison.measuring else ""
         view.border_subtitle = Content(f"{show}{far}{self.wanted.order.value}")
-        entries = sum([isinstance(line, Entry) for line in lines]) if self.wanted.text else 0
+        entries = sum([isinstance(line, EntryLine) for line in lines]) if self.wanted.text else 0
         self.query_one(FilterBar).say(
             f"{count(entries)} of {plural(len(comparison), 'tensor')}" if self.wanted.text else ""
         )
@@ -207,7 +214,7 @@ class CompareScreen(Screen[None], Filling):
     def on_line_activated(self, message: messages.LineActivated) -> None:
         """Show how the values of a tensor differ."""
         comparison, line = self.comparison, message.line
-        if comparison is None or not isinstance(line, Entry):
+        if comparison is None or not isinstance(line, EntryLine):
             return
         pair = comparison.pair(line.entry)
         if pair is None:
@@ -216,13 +223,13 @@ class CompareScreen(Screen[None], Filling):
         elif pair.reshaped and not pair.transposed:
             self.app.notify("They have other shapes: there is nothing to subtract.", markup=False)
         else:
-            self.app.push_screen(DifferenceScreen(comparison, line, self.request, self._peeks(comparison)))
+            self.app.push_screen(DifferenceScreen(comparison, line, self.request, self._inspectors(comparison)))
 
-    def _peeks(self, comparison: Comparison) -> tuple[Peek, Peek]:
-        """What looks into both files; they stay open."""
+    def _inspectors(self, comparison: ComparedEntries) -> tuple[Inspector, Inspector]:
+        """Inspectors of both files; they stay open."""
         if self._opened is None:
             a, b = comparison.found.a.checkpoint, comparison.found.b.checkpoint
-            self._opened = Peek(self.path, a), Peek(self.other, b)
+            self._opened = Inspector(self.path, a), Inspector(self.other, b)
         return self._opened
 
     def on_filter_changed(self, message: messages.FilterChanged) -> None:
@@ -260,16 +267,16 @@ class CompareScreen(Screen[None], Filling):
 
     def action_show(self) -> None:
         """Show other kinds of change."""
-        show = following(self.wanted.show)
+        show = next_show(self.wanted.show)
         while show in _KINDS and not self._counts.get(_KINDS[show]):
-            show = following(show)
+            show = next_show(show)
         self.wanted = replace(self.wanted, show=show)
         self._put_in_lines()
 
     def action_order(self) -> None:
         """By module, or the largest change first."""
-        by_module = self.wanted.order is Order.MODULES
-        self.wanted = replace(self.wanted, order=Order.MAGNITUDE if by_module else Order.MODULES)
+        by_module = self.wanted.order is LineOrder.MODULES
+        self.wanted = replace(self.wanted, order=LineOrder.MAGNITUDE if by_module else LineOrder.MODULES)
         self._put_in_lines()
 
     def action_fit(self) -> None:
@@ -277,7 +284,12 @@ class CompareScreen(Screen[None], Filling):
         if self.comparison is None:
             return
         target = self.target
-        self.app.push_screen(FitScreen(self.path, self.comparison.found.a.checkpoint, target.settings, target))
+        checkpoint = self.comparison.found.a.checkpoint
+
+        def opened(path: str) -> BrowserScreen:
+            return BrowserScreen(path, target.settings, target)
+
+        self.app.push_screen(FitScreen(self.path, checkpoint, target.settings, target, opened))
 
     def action_help(self) -> None:
         """All keys, and the language of the filter."""

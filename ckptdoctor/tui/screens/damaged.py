@@ -19,22 +19,25 @@ from textual.worker import Worker, get_current_worker
 from ckptdoctor.checkpoint import addresses
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.findings import FileReport
+from ckptdoctor.findings import FileReport, RepairReport, SalvageReport
 from ckptdoctor.report import full
 from ckptdoctor.report.escape import escape
+from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.report.paint import Paint
+from ckptdoctor.report.salvage import next_step, vouched, what_it_means
+from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.salvage.checkpoint import Salvage, beside, plan_salvage
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.salvaged import Fate, fates, in_figures, output_for
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
-from ckptdoctor.tui.screens.salvage import ConfirmSalvage, SalvagingScreen
-from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
-from ckptdoctor.tui.widgets.key_bar import KeyBar
+from ckptdoctor.tui.screens.questions import Question
+from ckptdoctor.tui.screens.writing import WritingScreen
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.salvage_view import SalvageView
-from ckptdoctor.tui.widgets.title_bar import TitleBar
 
 _AT_ONCE = 256 << 20  # bytes that are read without being asked to
 _PAUSE = 0.1  # seconds between two reports of how far reading is
@@ -44,7 +47,7 @@ _Prospect = tuple[Salvage, list[Fate]] | str
 
 
 class DamagedScreen(Screen[None], Background):
-    """What ``check`` says where there is nothing to browse, and what ``salvage`` would save."""
+    """The report of ``check`` where there is nothing to browse, and what ``salvage`` would save."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
@@ -193,7 +196,7 @@ class DamagedScreen(Screen[None], Background):
 
 
 def _outside(report: FileReport) -> Text:
-    """What can be said of any file: what to do with its format, and its first bytes."""
+    """Facts about any file: what to do with its format, and its first bytes."""
     container = report.container
     assert container is not None
     told = container.guidance in (report.error or "")
@@ -209,3 +212,51 @@ def _dump(data: bytes) -> list[str]:
         f"  {at * 16:04x}  {row.hex(' '):<47}  {''.join(chr(byte) if 32 <= byte < 127 else '·' for byte in row)}"
         for at, row in enumerate(rows)
     ]
+
+
+class ConfirmSalvage(Question):
+    """True: write it."""
+
+    def __init__(self, report: SalvageReport) -> None:
+        super().__init__()
+        self.report = report
+
+    def text(self) -> Text:
+        """The file, what is in it, and what is not."""
+        report = self.report
+        folder = os.path.dirname(os.path.abspath(report.output))
+        text = Text()
+        text.append(f"{escape(os.path.basename(report.output))}\n", "bold")
+        text.append(f"in {abridged(escape(folder), 200)}\n\n", "dim")
+        text.append(f"A new file with what is whole: {in_figures(report)}.\n")
+        if vouched(report):
+            text.append(f"Of what is saved: {vouched(report)}.\n", "dim")
+        if report.lost:
+            warning = str(self.app.theme_variables["warning"])
+            text.append(f"\n{plural(len(report.lost), 'tensor')} will not be in it", warning)
+            text.append(", and loading says that they are missing. Nothing is filled in.\n")
+        text.append(f"\n{escape(os.path.basename(report.path))} stays as it is, and nothing else is written.")
+        return text
+
+
+class SalvagingScreen(WritingScreen):
+    """Writes it, says how far it is and what was proven. True: open the result."""
+
+    def __init__(self, salvage: Salvage) -> None:
+        super().__init__(salvage.plan)
+        self.salvaged = salvage.report
+
+    def _end(self, title: str, keys: str) -> None:
+        super()._end("saved" if title == "repaired" else title, keys)
+
+    def _result(self, report: RepairReport) -> Text:
+        said, good = self.salvaged, str(self.app.theme_variables["success"])
+        text = Text()
+        text.append(f"{escape(report.output)}\n", "bold")
+        text.append(f"{size(report.size)}, written in {report.seconds:.2f} s; the original is untouched\n\n", "dim")
+        for line in (in_figures(said), "everything in it is equal to what is in the original"):
+            text.append("✓ ", good).append(f"{line}\n")
+        if said.lost:
+            text.append(f"\n{what_it_means(said)}\n", "dim")
+        text.append("\nload it with\n", "dim").append(f"  {next_step(said)}", str(self.app.theme_variables["accent"]))
+        return text

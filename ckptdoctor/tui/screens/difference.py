@@ -1,4 +1,4 @@
-"""How the values of one tensor differ between two checkpoints: figures, and a heatmap of any slice."""
+"""The values of one tensor in two checkpoints: figures, and a heatmap of how any slice differs."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.diffing.request import DiffRequest
-from ckptdoctor.look.inspector import Peek, Refused
+from ckptdoctor.look.inspector import Inspector, Refused
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.comparison import Comparison
+from ckptdoctor.tui.models.comparison import ComparedEntries
 from ckptdoctor.tui.models.comparison_facts import facts, title
-from ckptdoctor.tui.models.side_by_side import Entry
+from ckptdoctor.tui.models.side_by_side import EntryLine
 from ckptdoctor.tui.models.slices import Slice, first
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
-from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
-from ckptdoctor.tui.widgets.difference_map import DifferenceMap
-from ckptdoctor.tui.widgets.key_bar import KeyBar
-from ckptdoctor.tui.widgets.title_bar import TitleBar
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.tensor.heatmap import DifferenceMap
 
 _PAUSE = 0.08  # seconds on a slice before it is read
 
@@ -47,7 +46,13 @@ class DifferenceScreen(Screen[None], Background):
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(self, comparison: Comparison, line: Entry, request: DiffRequest, peeks: tuple[Peek, Peek]) -> None:
+    def __init__(
+        self,
+        comparison: ComparedEntries,
+        line: EntryLine,
+        request: DiffRequest,
+        inspectors: tuple[Inspector, Inspector],
+    ) -> None:
         super().__init__()
         pair = comparison.pair(line.entry)
         assert pair is not None
@@ -55,16 +60,16 @@ class DifferenceScreen(Screen[None], Background):
         self.line = line
         self.pair = pair
         self.request = request
-        self.peeks = peeks
+        self.inspectors = inspectors
         self.slice: Slice | None = None
 
     def compose(self) -> ComposeResult:
-        """What is known of both, and the picture."""
+        """The facts about both, and the picture."""
         bar = TitleBar([title(self.comparison, self.line)], id="title")
         bar.state = ""
         yield bar
         yield Static(id="apart", markup=False)
-        yield DifferenceMap(self.peeks, (self.pair.a, self.pair.b), self.pair.transposed, id="difference")
+        yield DifferenceMap(self.inspectors, (self.pair.a, self.pair.b), self.pair.transposed, id="difference")
         yield KeyBar()
 
     def on_mount(self) -> None:
@@ -74,8 +79,8 @@ class DifferenceScreen(Screen[None], Background):
             text.append(f"{name:<8} ", "dim").append(said + "\n")
         text.rstrip()
         self.query_one("#apart", Static).update(text)
-        peek, tensor = self.peeks[0], self.pair.a
-        self.compute(lambda: peek.seen_as(tensor), self._begin, "slice")
+        inspector, tensor = self.inspectors[0], self.pair.a
+        self.compute(lambda: inspector.seen_as(tensor), self._begin, "slice")
 
     def _begin(self, seen: Tensor | Refused) -> None:
         if isinstance(seen, Refused):

@@ -1,7 +1,8 @@
-"""How a checkpoint fits a model, a config or another file: coverage, the chain of repairs, what is left over."""
+"""The fit of a checkpoint to a model, a config or another file: coverage, the chain of repairs, what is left over."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 from rich.text import Text
@@ -19,21 +20,19 @@ from ckptdoctor.repair.request import FixRequest
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import FEW, OPENS
-from ckptdoctor.tui.filling import Filling
+from ckptdoctor.tui.background import FEW, OPENS, StillReading
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.fitted import Listed, Row, headline, listed
+from ckptdoctor.tui.models.fitted import FitNames, FitRow, headline, names_of
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
 from ckptdoctor.tui.screens.repair import RepairScreen
-from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
-from ckptdoctor.tui.target import Target
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.fit_view import FitView, NamesView
-from ckptdoctor.tui.widgets.key_bar import KeyBar
-from ckptdoctor.tui.widgets.title_bar import TitleBar
+from ckptdoctor.tui.workers import SharedTarget
 
 
-class FitScreen(Screen[None], Filling):
+class FitScreen(Screen[None], StillReading):
     """Opened over another screen; escape goes back."""
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
@@ -46,12 +45,21 @@ class FitScreen(Screen[None], Filling):
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(self, path: str, checkpoint: Checkpoint, settings: Settings, target: Target | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        checkpoint: Checkpoint,
+        settings: Settings,
+        target: SharedTarget,
+        opened: Callable[[str], Screen[None]],
+    ) -> None:
+        """``opened`` gives the screen of another file: of what was written."""
         super().__init__()
         self.path = path
         self.checkpoint = checkpoint
         self.settings = settings
-        self.target = target or Target(settings, path)
+        self.target = target
+        self.opened = opened
         self.fit: Fit | None = None
 
     def compose(self) -> ComposeResult:
@@ -93,11 +101,11 @@ class FitScreen(Screen[None], Filling):
         self.query_one(NamesView).border_title = Content(row.title)
         self.query_one(NamesView).border_subtitle = plural(many, "key") if many else ""
         # finding groups takes far longer than drawing a line: fewer than usual are done at once
-        self.compute(lambda: listed(row), lambda found: self._list(row, found), "names", many * FEW // 2_000)
+        self.compute(lambda: names_of(row), lambda found: self._list(row, found), "names", many * FEW // 2_000)
 
-    def _list(self, row: Row, found: list[Listed]) -> None:
+    def _list(self, row: FitRow, found: list[FitNames]) -> None:
         if not found:
-            found = [Listed("nothing changes" if row.number else "the keys as they are in the file")]
+            found = [FitNames("nothing changes" if row.number else "the keys as they are in the file")]
         self.query_one(NamesView).show_names(found)
 
     def on_row_activated(self, message: messages.RowActivated) -> None:
@@ -127,9 +135,7 @@ class FitScreen(Screen[None], Filling):
     def _repaired(self, output: str | None) -> None:
         """Open what was written."""
         if output is not None:
-            from ckptdoctor.tui.screens.browser import BrowserScreen
-
-            self.app.switch_screen(BrowserScreen(output, self.settings, self.target))
+            self.app.switch_screen(self.opened(output))
 
     def command(self) -> str:
         """The repair, where it makes everything fit; else the examination."""

@@ -26,17 +26,15 @@ from ckptdoctor.tui import messages
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
-from ckptdoctor.tui.models.planned import Row, amount, dropped, rows, summary
-from ckptdoctor.tui.screens.confirm import ConfirmScreen
+from ckptdoctor.tui.models.planned import PlanRow, changed_bytes, dropped, rows, summary
+from ckptdoctor.tui.screens import HEIGHTS, WIDTHS
 from ckptdoctor.tui.screens.help import HelpScreen
+from ckptdoctor.tui.screens.questions import ConfirmScreen
 from ckptdoctor.tui.screens.writing import WritingScreen
-from ckptdoctor.tui.sizes import HEIGHTS, WIDTHS
-from ckptdoctor.tui.target import Target
-from ckptdoctor.tui.widgets.cures import CureList
-from ckptdoctor.tui.widgets.key_bar import KeyBar
-from ckptdoctor.tui.widgets.output_name import OutputName
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.fix_list import FixList, OutputName
 from ckptdoctor.tui.widgets.plan import PlanView
-from ckptdoctor.tui.widgets.title_bar import TitleBar
+from ckptdoctor.tui.workers import SharedTarget
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan
@@ -46,12 +44,12 @@ _PAUSE = 0.06  # seconds without another change before the plan is made
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """What came of a request: a plan, or why there is none; and what speaks against the name of the output."""
+    """The outcome of a request: a plan, or why there is none; and what speaks against the name of the output."""
 
     request: FixRequest
     plan: Plan | None = None
     report: RepairReport | None = None
-    rows: tuple[Row, ...] = ()
+    rows: tuple[PlanRow, ...] = ()
     refusal: str = ""
     dropped: tuple[str, ...] = ()
     usual: str = ""
@@ -64,7 +62,7 @@ class RepairScreen(Screen[str], Background):
 
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = HEIGHTS
-    AUTO_FOCUS = "CureList"
+    AUTO_FOCUS = "FixList"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("enter", "write", "write", "Write the repaired file, after a question", show=True, display="⏎"),
         key("n", "name", "name", "Give the new file another name", show=True),
@@ -79,13 +77,13 @@ class RepairScreen(Screen[str], Background):
         offered: Sequence[Offer],
         settings: Settings | None = None,
         at: str | None = None,
-        target: Target | None = None,
+        target: SharedTarget | None = None,
     ) -> None:
         super().__init__()
         self.path = path
         self.offered = offered
         self.settings = settings or Settings()
-        self.target = target or Target(self.settings, path)
+        self.target = target or SharedTarget(self.settings, path)
         self._at = at
         self._sight: _Sight | None = None
         self._waiting: Timer | None = None
@@ -97,7 +95,7 @@ class RepairScreen(Screen[str], Background):
         """Repairs, what they do, and the name of the new file."""
         yield TitleBar([escape(addresses.shown(self.path)), "repair"], id="title")
         with Container(id="repair"):
-            yield CureList(self.offered, id="cures")
+            yield FixList(self.offered, id="fixes")
             yield PlanView(id="plan")
         with Horizontal(id="output"):
             yield OutputName(compact=True, id="output-name")
@@ -106,11 +104,11 @@ class RepairScreen(Screen[str], Background):
 
     def on_mount(self) -> None:
         """Make the plan of what is usual."""
-        self.query_one("#cures").border_title = "repairs"
+        self.query_one("#fixes").border_title = "repairs"
         self.query_one("#plan").border_title = "plan"
         self.query_one("#output").border_title = "new file"
         if self._at is not None:
-            self.call_after_refresh(self.query_one(CureList).go_to, self._at)
+            self.call_after_refresh(self.query_one(FixList).go_to, self._at)
         self._plan_anew()
 
     def command(self) -> str:
@@ -152,9 +150,9 @@ class RepairScreen(Screen[str], Background):
         self._wanted = wanted
 
     def _plan_anew(self) -> None:
-        chosen = self.query_one(CureList).chosen
+        chosen = self.query_one(FixList).chosen
         possible = sum([offer.safety is not None for offer in self.offered])
-        self.query_one("#cures").border_subtitle = f"{len(chosen)} of {possible} chosen" if possible else ""
+        self.query_one("#fixes").border_subtitle = f"{len(chosen)} of {possible} chosen" if possible else ""
         self._sight, self._wanted, request = None, False, self._request()
         self.query_one(TitleBar).say(state="" if request is None else "planning…")
         if request is None:
@@ -164,8 +162,8 @@ class RepairScreen(Screen[str], Background):
         self.compute(lambda: _seen(request, self.target), self._show, "plan")
 
     def _request(self) -> FixRequest | None:
-        """What is chosen, as a request; None where that is nothing."""
-        chosen = self.query_one(CureList).chosen
+        """The choice as a request; None where nothing is chosen."""
+        chosen = self.query_one(FixList).chosen
         if not chosen:
             return None
         name = os.path.expanduser(self.query_one(Input).value.strip()) if self._named else None
@@ -174,7 +172,7 @@ class RepairScreen(Screen[str], Background):
     def _show_nothing(self) -> None:
         any_at_all = any(offer.safety is not None for offer in self.offered)
         text = "Choose a repair with the space bar." if any_at_all else "There is no repair for what was found."
-        self.query_one(PlanView).show([Row("note", text)])
+        self.query_one(PlanView).show([PlanRow("note", text)])
         self.query_one("#plan").border_subtitle = ""
         self._say("")
 
@@ -193,7 +191,7 @@ class RepairScreen(Screen[str], Background):
         report = sight.report
         if report is None:
             first, *more = [escape(line) for line in sight.refusal.split("\n")]
-            self.query_one(PlanView).show([Row("error", first), *[Row("plain", line) for line in more]])
+            self.query_one(PlanView).show([PlanRow("error", first), *[PlanRow("plain", line) for line in more]])
             pane.border_subtitle = "refused"
             self._say("")
             return
@@ -201,7 +199,7 @@ class RepairScreen(Screen[str], Background):
         pane.border_subtitle = summary(report) if report.steps else ""
         if not self._named:
             self._give(report.output if sight.plan is not None and sight.plan.recipe else "")
-        said = [sight.remark, amount(report)] if sight.plan is not None and sight.plan.recipe is not None else []
+        said = [sight.remark, changed_bytes(report)] if sight.plan is not None and sight.plan.recipe is not None else []
         self._say(sight.objection or " · ".join(filter(None, said)), wrong=bool(sight.objection))
 
     def _give(self, usual: str) -> None:
@@ -261,7 +259,7 @@ class RepairScreen(Screen[str], Background):
         if not name.has_focus:
             self.dismiss(None)
             return
-        self.query_one(CureList).focus()
+        self.query_one(FixList).focus()
         if not name.value.strip():  # nothing given: the usual name again
             self._named, self._given, name.edited = False, name.value, False
             self._plan_anew()
@@ -271,7 +269,7 @@ class RepairScreen(Screen[str], Background):
         self.app.push_screen(HelpScreen(self.active_bindings))
 
 
-def _seen(request: FixRequest, target: Target) -> _Sight:
+def _seen(request: FixRequest, target: SharedTarget) -> _Sight:
     """Make the plan, and look whether its output may be written; for a thread."""
     from ckptdoctor.repair.repair import preview
 
@@ -288,7 +286,7 @@ def _seen(request: FixRequest, target: Target) -> _Sight:
         request,
         plan,
         report,
-        rows=tuple(rows(report, tree)) if report.steps else (Row("note", "Nothing changes: all of it is well."),),
+        rows=tuple(rows(report, tree)) if report.steps else (PlanRow("note", "Nothing changes: all of it is well."),),
         dropped=tuple(dropped(report, tree)),
         usual=own if request.output is None else "",
         objection=objection(plan.output, request.path, report.format) if plan.recipe is not None else "",

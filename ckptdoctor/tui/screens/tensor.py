@@ -8,11 +8,11 @@ from rich.style import Style
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Container
+from textual.containers import Container, Vertical
 from textual.events import Resize
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from ckptdoctor.checkpoint import Tensor
@@ -21,18 +21,15 @@ from ckptdoctor.report.numbers import count, plain, plural, shape, size
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted
-from ckptdoctor.tui.models.book import Book
 from ckptdoctor.tui.models.facts import title
-from ckptdoctor.tui.models.slices import Index, Slice, first
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
+from ckptdoctor.tui.models.slices import ElementIndex, Slice, first, parse_index
 from ckptdoctor.tui.screens.help import HelpScreen
-from ckptdoctor.tui.screens.index import IndexScreen
-from ckptdoctor.tui.widgets.key_bar import KeyBar
-from ckptdoctor.tui.widgets.tensor.distribution import Distribution
+from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
+from ckptdoctor.tui.widgets.tensor.distribution import Distribution, ExtremesView
 from ckptdoctor.tui.widgets.tensor.drawing import sampled
-from ckptdoctor.tui.widgets.tensor.extremes import ExtremesView
 from ckptdoctor.tui.widgets.tensor.grid import ValueGrid
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
-from ckptdoctor.tui.widgets.title_bar import TitleBar
 
 _NARROW = 100  # columns below which only one view is to be seen
 _WIDTHS = [(0, "-narrow"), (_NARROW, "-normal"), (160, "-wide")]
@@ -69,11 +66,11 @@ class TensorScreen(Screen[None], Background):
         key("question_mark,f1", "help", "help", "All keys", show=True),
     ]
 
-    def __init__(self, book: Book, row: int) -> None:
+    def __init__(self, opened: OpenedCheckpoint, row: int) -> None:
         super().__init__()
-        self.book, self.row = book, row
-        self.tensor = book.table.tensors[row]
-        found = book.peek.seen_as(self.tensor)
+        self.opened, self.row = opened, row
+        self.tensor = opened.table.tensors[row]
+        found = opened.inspector.seen_as(self.tensor)
         self.shown = found if isinstance(found, Tensor) else self.tensor
         self.slice = first(self.shown.shape)
         self.seen: Look | Refused | None = None
@@ -83,14 +80,14 @@ class TensorScreen(Screen[None], Background):
         facts = [f"{self.tensor.dtype.name} {shape(self.tensor.shape)}", size(self.tensor.nbytes)]
         if self.shown is not self.tensor:
             facts.append(f"shown: its {self.shown.dtype.name} {shape(self.shown.shape)}")
-        bar = TitleBar([title(self.book, self.row), *facts], id="title")
+        bar = TitleBar([title(self.opened, self.row), *facts], id="title")
         bar.state = "reading values…"
         yield bar
         yield Static(id="axes", markup=False)
         with Container(id="views"):
-            yield ValueGrid(self.book, self.row, self.slice, self.shown.dtype, id="values")
+            yield ValueGrid(self.opened, self.row, self.slice, self.shown.dtype, id="values")
             yield Distribution(id="histogram")
-            yield Heatmap(self.book, self.row, id="heatmap")
+            yield Heatmap(self.opened, self.row, id="heatmap")
             yield ExtremesView(id="extremes")
         yield KeyBar()
 
@@ -106,7 +103,7 @@ class TensorScreen(Screen[None], Background):
 
     def _look(self) -> Look | Refused:
         worker = get_current_worker()
-        return self.book.peek.look(self.tensor, lambda: not worker.is_cancelled)
+        return self.opened.inspector.look(self.tensor, lambda: not worker.is_cancelled)
 
     def _show(self, seen: Look | Refused) -> None:
         self.seen = seen
@@ -114,7 +111,7 @@ class TensorScreen(Screen[None], Background):
         self.query_one(Distribution).show(seen)
         self.query_one(ExtremesView).show(seen, self.slice, self.shown.dtype)
 
-    def _go(self, slice_: Slice, index: Index | None = None) -> None:
+    def _go(self, slice_: Slice, index: ElementIndex | None = None) -> None:
         """Show another slice, in every view of it."""
         turned = (slice_.rows, slice_.columns) != (self.slice.rows, self.slice.columns)
         here = index or (self.query_one(ValueGrid).index if turned else None)
@@ -123,13 +120,13 @@ class TensorScreen(Screen[None], Background):
         if turned and self.seen is not None:
             self.query_one(ExtremesView).show(self.seen, self.slice, self.shown.dtype)
 
-    def _turned(self, index: Index | None = None) -> None:
+    def _turned(self, index: ElementIndex | None = None) -> None:
         self.query_one(ValueGrid).show(self.slice, index)
         self.query_one(Heatmap).show(self.slice)
         self._tell()
 
     def _tell(self) -> None:
-        """Which dimension is where, and the views where only one is to be seen."""
+        """Say which dimension is where, and name the views where only one is to be seen."""
         text = Text(no_wrap=True, overflow="ellipsis")
         if self._alone:
             text.append(" ")
@@ -198,7 +195,7 @@ class TensorScreen(Screen[None], Background):
         if self.slice.shape and 0 not in self.slice.shape:
             self.app.push_screen(IndexScreen(self.slice.shape), self._jump)
 
-    def _jump(self, index: Index | None) -> None:
+    def _jump(self, index: ElementIndex | None) -> None:
         if index is not None:
             self.on_element_wanted(ElementWanted(index))
 
@@ -227,3 +224,38 @@ class TensorScreen(Screen[None], Background):
     def action_help(self) -> None:
         """All keys."""
         self.app.push_screen(HelpScreen(self.active_bindings))
+
+
+class IndexScreen(ModalScreen[ElementIndex]):
+    """A line to type in; what is wrong with it stands below."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [key("escape", "leave", "leave", "Stay where you are")]
+
+    def __init__(self, sizes: ElementIndex) -> None:
+        super().__init__()
+        self.sizes = sizes
+
+    def compose(self) -> ComposeResult:
+        """The line, and what it must hold."""
+        with Vertical(id="index"):
+            yield Input(placeholder=", ".join(["0"] * len(self.sizes)), compact=True)
+            yield Static(self._hint(), markup=False, id="index-said")
+
+    def on_mount(self) -> None:
+        """Name it."""
+        self.query_one("#index").border_title = "go to index"
+
+    def _hint(self) -> str:
+        return f"{plural(len(self.sizes), 'number')}, for {shape(self.sizes)[1:-1]}; -1 is the last"
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Go there, if there is such an element."""
+        event.stop()
+        try:
+            self.dismiss(parse_index(event.value, self.sizes))
+        except ValueError as error:
+            self.query_one("#index-said", Static).update(str(error))
+
+    def action_leave(self) -> None:
+        """Stay."""
+        self.dismiss(None)

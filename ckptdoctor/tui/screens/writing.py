@@ -20,7 +20,7 @@ from ckptdoctor.report.numbers import size
 from ckptdoctor.tui import messages
 from ckptdoctor.tui.keys import ANYWHERE, key
 from ckptdoctor.tui.models.pace import Pace
-from ckptdoctor.tui.repairing import Repairing
+from ckptdoctor.tui.workers import Repairing
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan

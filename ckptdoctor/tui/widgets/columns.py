@@ -8,10 +8,9 @@ from functools import lru_cache
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import amount, count, plural, shape, size
-from ckptdoctor.tui.models.book import Book
-from ckptdoctor.tui.models.tree import Branch
-from ckptdoctor.tui.widgets.cells import fit
-from ckptdoctor.tui.widgets.line_view import of_severity
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
+from ckptdoctor.tui.models.tree import TreeBranch
+from ckptdoctor.tui.widgets.line_view import fit, of_severity
 
 _BADGE = 2
 # the columns in the order in which they get room, with their cells, and where they stand
@@ -34,26 +33,26 @@ def chosen(width: int, least: int) -> tuple[dict[str, int], int]:
     return {name: found[name] for name in _PLACES if name in found}, left
 
 
-def of_tensor(book: Book, row: int, columns: dict[str, int]) -> Pieces:
+def of_tensor(opened: OpenedCheckpoint, row: int, columns: dict[str, int]) -> Pieces:
     """The columns of a tensor."""
-    tensor = book.table.tensors[row]
+    tensor = opened.table.tensors[row]
     texts = {
         "shape": (shape(tensor.shape), "plain"),
         "dtype": (tensor.dtype.short, "plain"),
-        "elements": (amount(book.table.elements[row]), "dim"),
-        "bytes": (size(book.table.nbytes[row]), "plain"),
+        "elements": (amount(opened.table.elements[row]), "dim"),
+        "bytes": (size(opened.table.nbytes[row]), "plain"),
         "device": (escape(tensor.device), "dim"),
     }
     yield from _set(texts, columns)
-    yield of_severity(book.marks.worst(row))
+    yield of_severity(opened.badges.worst(row))
 
 
-def of_branch(book: Book, branch: Branch, columns: dict[str, int]) -> Pieces:
+def of_branch(opened: OpenedCheckpoint, branch: TreeBranch, columns: dict[str, int]) -> Pieces:
     """The columns of a level: sums, and the dtypes and devices that all its tensors have."""
-    figures = book.lines.tree.figures(branch)
+    figures = opened.lines.tree.figures(branch)
     texts = {}
     if figures.tensors:
-        kinds = book.lines.tree.kinds(branch)
+        kinds = opened.lines.tree.kinds(branch)
         counted = plural(figures.tensors, "tensor")
         if "elements" not in columns:
             counted = f"{count(figures.tensors)} · {amount(figures.elements)}"
@@ -65,11 +64,11 @@ def of_branch(book: Book, branch: Branch, columns: dict[str, int]) -> Pieces:
             "device": (_one([escape(device) for _, device in kinds]), "dim"),
         }
     yield from _set(texts, columns)
-    yield of_severity(book.marks.worst(branch))
+    yield of_severity(opened.badges.worst(branch))
 
 
 def lent(pieces: Pieces, wanted: int) -> tuple[int, list[tuple[str, str]]]:
-    """How many of the ``wanted`` cells a long name may have of the blanks in front of the columns, and those then."""
+    """The cells that a long name may have of the blanks in front of the columns, and those that are left then."""
     (text, look), *others = pieces
     spare = max(0, min(wanted, len(text) - len(text.lstrip(" ")) - 2))
     return spare, [(text[spare:], look), *others]

@@ -6,7 +6,11 @@ from collections.abc import Iterator
 from math import inf, isnan, log10
 from typing import ClassVar
 
+from rich.text import Text
 from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.differences import Absent, Verdict
@@ -16,11 +20,10 @@ from ckptdoctor.report.numbers import count, shape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import LineActivated, LineSelected, LinesWanted
-from ckptdoctor.tui.models.comparison import Comparison, Flag
-from ckptdoctor.tui.models.comparison_facts import same
-from ckptdoctor.tui.models.side_by_side import Beside, Entry, Fold, Head, Line
-from ckptdoctor.tui.widgets.cells import fit, fit_middle
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.models.comparison import ComparedEntries, Flag
+from ckptdoctor.tui.models.comparison_facts import facts, same, title
+from ckptdoctor.tui.models.side_by_side import ComparisonLine, EntryLine, FoldLine, HeadLine, OtherLine
+from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
 
 _SIGN = 3
 _NUMBER = 9  # cells of a magnitude
@@ -48,11 +51,11 @@ class CompareView(LineView):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.comparison: Comparison | None = None
-        self.lines: list[Line] = []
+        self.comparison: ComparedEntries | None = None
+        self.lines: list[ComparisonLine] = []
         self.say_nothing("Nothing is like that: m shows other kinds, / other names.")
 
-    def show(self, comparison: Comparison, lines: list[Line]) -> None:
+    def show(self, comparison: ComparedEntries, lines: list[ComparisonLine]) -> None:
         """Show these lines; the cursor stays on what it was on, where that still has one."""
         line = self.line()
         self.comparison, self.lines = comparison, lines
@@ -63,22 +66,22 @@ class CompareView(LineView):
             self.selected(self.cursor)
 
     def count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return len(self.lines)
 
-    def line(self) -> Line | None:
-        """What the cursor is on."""
+    def line(self) -> ComparisonLine | None:
+        """The line that the cursor is on."""
         return self.lines[self.cursor] if self.cursor < len(self.lines) else None
 
     def draw(self, number: int, width: int) -> Pieces:
         """Both sides of a line."""
         assert self.comparison is not None
         line = self.lines[number]
-        if isinstance(line, Entry):
+        if isinstance(line, EntryLine):
             yield from _entry(self.comparison, line, width)
-        elif isinstance(line, Head):
+        elif isinstance(line, HeadLine):
             yield from _head(self.comparison, line, width)
-        elif isinstance(line, Fold):
+        elif isinstance(line, FoldLine):
             yield from _fold(self.comparison, line, width)
         else:
             yield from _beside(self.comparison, line, width)
@@ -93,7 +96,7 @@ class CompareView(LineView):
         line = self.lines[number]
         if is_level(line):
             self.post_message(LinesWanted(line.key, not _is_open(self.lines, number)))
-        elif isinstance(line, Entry):
+        elif isinstance(line, EntryLine):
             self.post_message(LineActivated(line))
 
     def clicked(self, number: int, x: int) -> None:
@@ -127,27 +130,27 @@ class CompareView(LineView):
         self.cursor = next(above, self.cursor)
 
 
-def is_level(line: Line) -> bool:
+def is_level(line: ComparisonLine) -> bool:
     """Whether it opens and closes."""
-    return isinstance(line, (Head, Fold)) or (isinstance(line, Beside) and line.number < 0)
+    return isinstance(line, (HeadLine, FoldLine)) or (isinstance(line, OtherLine) and line.number < 0)
 
 
-def _is_open(lines: list[Line], number: int) -> bool:
+def _is_open(lines: list[ComparisonLine], number: int) -> bool:
     line = lines[number]
-    if isinstance(line, (Head, Fold)):
+    if isinstance(line, (HeadLine, FoldLine)):
         return line.is_open
     return number + 1 < len(lines)
 
 
-def _place(lines: list[Line], line: Line, before: int) -> int:
-    """Where a line is now: near where it was, mostly."""
+def _place(lines: list[ComparisonLine], line: ComparisonLine, before: int) -> int:
+    """The present place of a line: near where it was, mostly."""
     wanted = line.key
     if before < len(lines) and lines[before].key == wanted:
         return before
     return next((number for number, each in enumerate(lines) if each.key == wanted), before)
 
 
-def _entry(comparison: Comparison, line: Entry, width: int) -> Pieces:
+def _entry(comparison: ComparedEntries, line: EntryLine, width: int) -> Pieces:
     entry = line.entry
     indent = "  " * (line.depth + 1)
     measured = comparison.found.compared or comparison.magnitudes[entry] == comparison.magnitudes[entry]
@@ -189,7 +192,7 @@ def _side(
     yield fit(meta, taken, right=True), "warning" if unlike else "dim"
 
 
-def _sign(flags: int, comparison: Comparison, entry: int) -> tuple[str, str]:
+def _sign(flags: int, comparison: ComparedEntries, entry: int) -> tuple[str, str]:
     """One character that says how both sides are related; colour only says it again.
 
     ``~`` is the same values in another dtype, kind or arrangement, or with another device tag.
@@ -236,7 +239,7 @@ def _bar(far: float, cells: int) -> str:
     return "━" * (halves // 2) + "╸" * (halves % 2)
 
 
-def _head(comparison: Comparison, line: Head, width: int) -> Pieces:
+def _head(comparison: ComparedEntries, line: HeadLine, width: int) -> Pieces:
     numbers = comparison.numbers(line.group)
     shown = _columns(width) if comparison.measuring or comparison.found.compared else 0
     differing = f"{count(line.differing)} of {count(len(line.entries))} differ"
@@ -251,7 +254,7 @@ def _head(comparison: Comparison, line: Head, width: int) -> Pieces:
         yield from _far(inf if numbers.odd or (numbers.changed and isnan(relative)) else relative, shown)
 
 
-def _fold(comparison: Comparison, line: Fold, width: int) -> Pieces:
+def _fold(comparison: ComparedEntries, line: FoldLine, width: int) -> Pieces:
     indent = "  " * line.depth
     text = same(comparison, len(line.entries))
     names = [comparison.groups[comparison.group_of[entry]] for entry in (line.entries[0], line.entries[-1])]
@@ -262,7 +265,7 @@ def _fold(comparison: Comparison, line: Fold, width: int) -> Pieces:
     yield fit(text, width - len(indent) - 2), "dim"
 
 
-def _beside(comparison: Comparison, line: Beside, width: int) -> Pieces:
+def _beside(comparison: ComparedEntries, line: OtherLine, width: int) -> Pieces:
     others = comparison.found.others
     if line.number < 0:
         yield "▾ ", "accent"
@@ -275,3 +278,27 @@ def _beside(comparison: Comparison, line: Beside, width: int) -> Pieces:
     yield fit(sides[0], room), "dim" if isinstance(other.a, Absent) else "plain"
     yield " ≠ ", "warning"
     yield fit(sides[1], width - 2 - _SIGN - 2 * room), "dim" if isinstance(other.b, Absent) else "plain"
+
+
+class CompareDetail(VerticalScroll):
+    """A pane that scrolls when there is more than fits."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"detail--label"}
+
+    def compose(self) -> Iterator[Static]:
+        """The text."""
+        yield Static(id="compare-facts", markup=False)
+
+    def show(self, comparison: ComparedEntries, line: ComparisonLine) -> None:
+        """Say all of a line."""
+        text = Text()
+        label = self.get_component_rich_style("detail--label")
+        for name, said in facts(comparison, line):
+            text.append(f"{name:<8} ", label).append(said + "\n")
+        self.say(title(comparison, line), text)
+
+    def say(self, title: str, text: Text | str) -> None:
+        """Say something, which is escaped already."""
+        self.border_title = Content(title)
+        self.query_one("#compare-facts", Static).update(text)
+        self.scroll_home(animate=False)

@@ -1,4 +1,4 @@
-"""What is known of the thing under the cursor: a tensor, a level, a value or a finding.
+"""The facts about the thing under the cursor: a tensor, a level, a value or a finding.
 
 Here the view of a tensor's values will stand; what the headers say comes first, at once, without reading anything.
 """
@@ -10,20 +10,26 @@ from typing import ClassVar
 
 from rich.style import Style
 from rich.text import Text
+from textual.app import RenderResult
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.events import Resize
+from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
+from textual.worker import get_current_worker
 
 from ckptdoctor.findings import Finding
+from ckptdoctor.look.inspector import Look, Refused
 from ckptdoctor.report.contents import place
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.tui.models.book import Book
+from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.models.facts import facts, title
-from ckptdoctor.tui.models.tree import Item
-from ckptdoctor.tui.widgets.tensor.glance import Glance
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
+from ckptdoctor.tui.models.tree import TreeItem
+from ckptdoctor.tui.widgets.tensor.drawing import Scale, histogram, statistics
 from ckptdoctor.wording import beyond
 
 _KEYS = 200  # keys of a finding that are listed
@@ -38,7 +44,7 @@ class Detail(VerticalScroll):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._opened_on: Item | None = None
+        self._opened_on: TreeItem | None = None
         self._has_moved = False
 
     def compose(self) -> Iterator[Widget]:
@@ -51,27 +57,27 @@ class Detail(VerticalScroll):
         self.border_title = Content("")
         self._say(Text())
 
-    def show_item(self, book: Book, item: Item) -> None:
+    def show_item(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """Say what the headers say of it, and which findings name it."""
-        self.border_title = Content(title(book, item))
+        self.border_title = Content(title(opened, item))
         text = Text()
         label = self._style("label")
-        for name, said in facts(book, item):
+        for name, said in facts(opened, item):
             text.append(f"{name:<10} " if name else "", label).append(said + "\n")
-        for number, finding in enumerate(book.marks.about(item) if isinstance(item, int) else ()):
+        for number, finding in enumerate(opened.badges.about(item) if isinstance(item, int) else ()):
             lead = "" if number else "\n"
             text.append(f"{lead}● {finding.code} {finding.name}", self._style(finding.severity.value))
             text.append(f"  {escape(finding.message)}\n")
         self._say(text)
-        self._glance(book, item)
+        self._glance(opened, item)
 
-    def _glance(self, book: Book, item: Item) -> None:
+    def _glance(self, opened: OpenedCheckpoint, item: TreeItem) -> None:
         """The values of a tensor as well, once somebody has moved: opening a file reads no values."""
         if self._opened_on is None:
             self._opened_on = item
         self._has_moved |= item != self._opened_on
         if isinstance(item, int) and self._has_moved:
-            self.query_one(Glance).look_at(book, item)
+            self.query_one(Glance).look_at(opened, item)
 
     def show_finding(self, finding: Finding) -> None:
         """Say all that a finding says."""
@@ -116,3 +122,65 @@ class Detail(VerticalScroll):
         if not room.width or facts.visual.get_height(facts.styles.get_render_rules(), room.width) != room.height:
             facts.refresh(layout=True)
         self.scroll_home(animate=False)
+
+
+REST = 0.08  # seconds that the cursor rests before anything is read
+_FIRST_REST = 0.4  # and before torch is imported: a key that is pressed meanwhile may have to wait for it
+_BARS = 4  # lines of the histogram
+_STYLES = ("label", "bar", "warning", "error")
+
+
+class Glance(Background):
+    """Nothing, until the cursor has rested on a tensor for a moment."""
+
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"values--{name}" for name in _STYLES}
+
+    def __init__(self, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._timer: Timer | None = None
+        self._seen: Look | Refused | None = None
+
+    def forget(self) -> None:
+        """Show nothing, and read nothing that was about to be."""
+        if self._timer is not None:
+            self._timer.stop()
+        self.workers.cancel_group(self, "values")
+        self._show(None)
+
+    def look_at(self, opened: OpenedCheckpoint, row: int) -> None:
+        """Look at a tensor, once the cursor has come to rest."""
+        self.forget()
+        if opened.table.elements[row]:
+            rest = REST if opened.inspector.is_quick else _FIRST_REST
+            self._timer = self.set_timer(rest, lambda: self._read(opened, row))
+
+    def _read(self, opened: OpenedCheckpoint, row: int) -> None:
+        tensor = opened.table.tensors[row]
+
+        def work() -> Look | Refused:
+            worker = get_current_worker()
+            return opened.inspector.look(tensor, lambda: not worker.is_cancelled)
+
+        self.compute(work, self._show, "values")
+
+    def _show(self, seen: Look | Refused | None) -> None:
+        if seen is None and self._seen is None:
+            return
+        self._seen = seen
+        self.refresh(layout=True)
+
+    def on_resize(self, event: Resize) -> None:
+        """Another width."""
+        self.refresh()
+
+    def render(self) -> RenderResult:
+        """The text that was worked out."""
+        pane = self.parent
+        width = pane.scrollable_content_region.width - 2 if isinstance(pane, Widget) else 40
+        styles = {name: self.get_component_rich_style(f"values--{name}") for name in _STYLES}
+        if isinstance(self._seen, Look):
+            text = Text("\n").append_text(statistics(self._seen, width, styles)).append("\n")
+            return text.append_text(histogram(self._seen, Scale.LINEAR, width, _BARS, styles))
+        if isinstance(self._seen, Refused) and self._seen.reason:
+            return Text(f"\nNo values: {escape(self._seen.reason)}\n", styles["label"])
+        return Text()

@@ -1,4 +1,4 @@
-"""What is wrong, filling in while the examination runs."""
+"""The findings, a list that fills in while the examination runs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import FindingActivated, FindingSelected
-from ckptdoctor.tui.widgets.cells import fit
-from ckptdoctor.tui.widgets.line_view import LineView, of_severity
+from ckptdoctor.tui.widgets.line_view import LineView, fit, of_severity
 
 _CODE = 34  # cells of code and name
 _REPAIR = 16
@@ -41,7 +40,7 @@ class FindingsView(LineView):
             self.cursor = findings.index(before)
 
     def count(self) -> int:
-        """How many there are so far."""
+        """The number of findings so far."""
         return len(self.findings)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""How a checkpoint fits a target: coverage as bars, step by step; and the names that a step or a leftover is about."""
+"""The fit of a checkpoint to a target: coverage as bars, step by step; and the names that a line is about."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from ckptdoctor.fit.fit import Fit
 from ckptdoctor.report.numbers import count, plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import RowActivated, RowSelected
-from ckptdoctor.tui.models.fitted import Listed, Row, rows
-from ckptdoctor.tui.models.planned import DROPPED
-from ckptdoctor.tui.models.planned import Row as PlanRow
-from ckptdoctor.tui.widgets.cells import fit as fitted
-from ckptdoctor.tui.widgets.cells import fit_middle
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.models.fitted import FitNames, FitRow, rows
+from ckptdoctor.tui.models.planned import DROPPED, PlanRow
+from ckptdoctor.tui.widgets.line_view import LineView, fit_middle
+from ckptdoctor.tui.widgets.line_view import fit as fitted
 from ckptdoctor.tui.widgets.plan import PlanView
 from ckptdoctor.wording import percent
 
@@ -37,7 +35,7 @@ class FitView(LineView):
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.fit: Fit | None = None
-        self.rows: list[Row] = []
+        self.rows: list[FitRow] = []
 
     def show(self, fit: Fit) -> None:
         """Show how something fits; the cursor begins where there is something to read."""
@@ -48,7 +46,7 @@ class FitView(LineView):
         self.selected(self.cursor)
 
     def count(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return len(self.rows)
 
     def draw(self, number: int, width: int) -> Pieces:
@@ -91,15 +89,15 @@ class NamesView(PlanView):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.names: Sequence[Listed] = ()
+        self.names: Sequence[FitNames] = ()
 
-    def show_names(self, names: Sequence[Listed]) -> None:
+    def show_names(self, names: Sequence[FitNames]) -> None:
         """Show these."""
         self.names = names
         self.show([_row(each) for each in names])
 
 
-def _row(listed: Listed) -> PlanRow:
+def _row(listed: FitNames) -> PlanRow:
     if listed.after == DROPPED:
         return PlanRow(DROPPED, listed.before, right=listed.right)
     return PlanRow("pair", listed.before, listed.after, listed.right)

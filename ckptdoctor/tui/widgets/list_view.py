@@ -13,11 +13,10 @@ from ckptdoctor.filters.table import Rows
 from ckptdoctor.report.escape import escape
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
-from ckptdoctor.tui.models.book import Book
-from ckptdoctor.tui.models.listing import Column, following, ordered
+from ckptdoctor.tui.models.lines import SortColumn, next_column, ordered
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.widgets import columns
-from ckptdoctor.tui.widgets.cells import marked
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.line_view import LineView, marked
 
 _NAME = 36  # cells that names have at least, before there are columns beside them
 
@@ -33,36 +32,36 @@ class ListView(LineView):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.book: Book | None = None
+        self.opened: OpenedCheckpoint | None = None
         self.rows: Rows = range(0)
-        self.column = Column.PLACE
+        self.column = SortColumn.PLACE
         self.turned = False
         self._chosen: Rows = range(0)
 
-    def show(self, book: Book) -> None:
+    def show(self, opened: OpenedCheckpoint) -> None:
         """Show the tensors of a checkpoint."""
-        self.book = book
+        self.opened = opened
         self.narrow(None)
 
     def count(self) -> int:
-        """How many tensors there are, as far as the filter lets them through."""
+        """The number of tensors that the filter lets through."""
         return len(self.rows)
 
     @property
     def order_in_words(self) -> str:
-        """How the lines follow each other."""
-        if self.column is Column.PLACE:
+        """The order of the lines, in words."""
+        if self.column is SortColumn.PLACE:
             return "last of the file first" if self.turned else self.column.value
         return f"by {self.column.value}{', backwards' if self.turned else ''}"
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
         """Name and columns."""
-        assert self.book is not None
+        assert self.opened is not None
         row = self.rows[number]
         shown, left = columns.chosen(width, _NAME)
-        tied = " =" if self.book.table.tied_to(row) else ""
-        name = escape(self.book.table.name(row))
-        lent, pieces = columns.lent(columns.of_tensor(self.book, row, shown), cell_len(name + tied) - left + 1)
+        tied = " =" if self.opened.table.tied_to(row) else ""
+        name = escape(self.opened.table.name(row))
+        lent, pieces = columns.lent(columns.of_tensor(self.opened, row, shown), cell_len(name + tied) - left + 1)
         yield " " + marked(name, tied, left - 1 + lent), "plain"
         yield from pieces
 
@@ -77,7 +76,7 @@ class ListView(LineView):
 
     def action_order(self) -> None:
         """Sort by the next column."""
-        self.column, self.turned = following(self.column), False
+        self.column, self.turned = next_column(self.column), False
         self._sort()
 
     def action_backwards(self) -> None:
@@ -87,24 +86,24 @@ class ListView(LineView):
 
     def narrow(self, rows: Rows | None) -> None:
         """Show only these tensors (None: all)."""
-        if self.book is not None:
-            self._chosen = range(len(self.book.table)) if rows is None else rows
+        if self.opened is not None:
+            self._chosen = range(len(self.opened.table)) if rows is None else rows
             self._sort()
 
     def reveal(self, path: KeyPath) -> None:
         """Go to the tensor at a key path."""
-        book, rows = self.book, self.rows
-        if book is not None:
-            self.compute(lambda: _place(book, rows, path), self._go, "place", len(rows))
+        opened, rows = self.opened, self.rows
+        if opened is not None:
+            self.compute(lambda: _place(opened, rows, path), self._go, "place", len(rows))
 
     def _go(self, number: int | None) -> None:
         if number is not None:
             self.cursor = number
 
     def _sort(self) -> None:
-        book, rows, column, turned = self.book, self._chosen, self.column, self.turned
-        if book is not None:
-            self.compute(lambda: ordered(book.table, rows, column, turned), self._sorted, "sort", len(rows))
+        opened, rows, column, turned = self.opened, self._chosen, self.column, self.turned
+        if opened is not None:
+            self.compute(lambda: ordered(opened.table, rows, column, turned), self._sorted, "sort", len(rows))
 
     def _sorted(self, rows: Rows) -> None:
         self.rows = rows
@@ -115,6 +114,6 @@ class ListView(LineView):
             self.selected(0)
 
 
-def _place(book: Book, rows: Rows, path: KeyPath) -> int | None:
-    row = book.table.row_of.get(path)
+def _place(opened: OpenedCheckpoint, rows: Rows, path: KeyPath) -> int | None:
+    row = opened.table.row_of.get(path)
     return rows.index(row) if row is not None and row in rows else None

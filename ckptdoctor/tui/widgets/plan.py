@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from textual.events import Resize
 from textual.strip import Strip
 
-from ckptdoctor.tui.models.planned import DROPPED, Row
-from ckptdoctor.tui.widgets.cells import broken, fit, taken
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.models.planned import DROPPED, PlanRow
+from ckptdoctor.tui.widgets.line_view import LineView, broken, fit, taken
 
 _BESIDE = 1  # cells between the text and where a scroll bar may be
 _ARROW = "  →  "
@@ -22,10 +21,10 @@ class PlanView(LineView):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.rows: Sequence[Row] = ()
+        self.rows: Sequence[PlanRow] = ()
         self._lines: list[_Pieces] = []
 
-    def show(self, rows: Sequence[Row]) -> None:
+    def show(self, rows: Sequence[PlanRow]) -> None:
         """Show another plan."""
         self.rows = rows
         self._put_in_lines()
@@ -65,8 +64,8 @@ def room(view: LineView) -> int:
     return view.outer_size.width - view.styles.gutter.width - _BESIDE  # view.gutter counts a scroll bar that is there
 
 
-def _rooms(rows: Sequence[Row], width: int) -> dict[int, int]:
-    """How much room the names before get in each block, so that arrows stand below each other; 0 where none fits."""
+def _rooms(rows: Sequence[PlanRow], width: int) -> dict[int, int]:
+    """The room that names before get in each block, so that arrows are below each other; 0 where none fits."""
     before: dict[int, int] = {}
     after: dict[int, int] = {}
     for row in rows:
@@ -77,7 +76,7 @@ def _rooms(rows: Sequence[Row], width: int) -> dict[int, int]:
     return {block: room if room + after[block] <= spare else 0 for block, room in before.items()}
 
 
-def _lines(row: Row, room: int, width: int) -> Iterator[_Pieces]:
+def _lines(row: PlanRow, room: int, width: int) -> Iterator[_Pieces]:
     if row.look in ("plain", "error"):
         yield from ([(line, row.look)] for line in broken(row.text, width))
     elif row.look == "step":

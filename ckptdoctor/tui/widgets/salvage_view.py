@@ -1,4 +1,4 @@
-"""What can be saved of a broken file, a line for each tensor."""
+"""The tensors of a broken file, a line for each, with how much of it can be saved."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import shape, size
 from ckptdoctor.tui.models.salvaged import LOST, PARTIAL, Fate
-from ckptdoctor.tui.widgets.cells import fit, fit_middle
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle
 
 _SAID, _SHAPE, _BYTES = 26, 22, 10
 _NAME = 24  # cells that names have at least, before there are columns beside them
@@ -29,7 +28,7 @@ class SalvageView(LineView):
         self.redraw()
 
     def count(self) -> int:
-        """How many tensors there are."""
+        """The number of tensors."""
         return len(self.fates)
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:

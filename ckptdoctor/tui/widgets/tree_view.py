@@ -15,12 +15,11 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ItemActivated, ItemSelected, OrderChanged
-from ckptdoctor.tui.models.book import Book
-from ckptdoctor.tui.models.tree import Branch, Order, Value
-from ckptdoctor.tui.models.visible import Line, Visible
+from ckptdoctor.tui.models.lines import TreeLine, Visible
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
+from ckptdoctor.tui.models.tree import TreeBranch, TreeOrder, TreeValue
 from ckptdoctor.tui.widgets import columns
-from ckptdoctor.tui.widgets.cells import fit, fit_middle, marked
-from ckptdoctor.tui.widgets.line_view import LineView
+from ckptdoctor.tui.widgets.line_view import LineView, fit, fit_middle, marked
 
 _OPENED = 400  # lines that * opens at once, and a filter
 _NAME = 20  # cells that names have at least, before there are columns beside them
@@ -42,45 +41,45 @@ class TreeView(LineView):
 
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
-        self.book: Book | None = None
+        self.opened: OpenedCheckpoint | None = None
         self.lines: Visible | None = None
 
-    def show(self, book: Book) -> None:
+    def show(self, opened: OpenedCheckpoint) -> None:
         """Show the contents of a checkpoint."""
-        self.book, self.lines = book, book.lines
+        self.opened, self.lines = opened, opened.lines
         self.redraw()
         if self.has_focus and self.count():
             self.selected(self.cursor)
 
     def count(self) -> int:
-        """How many lines the open levels have."""
+        """The number of lines of the open levels."""
         return len(self.lines) if self.lines is not None else 0
 
     @property
-    def order(self) -> Order:
-        """How the lines follow each other."""
-        return self.lines.tree.order if self.lines is not None else Order.FILE
+    def order(self) -> TreeOrder:
+        """The order of the lines."""
+        return self.lines.tree.order if self.lines is not None else TreeOrder.FILE
 
     @property
     def order_in_words(self) -> str:
-        """How the lines follow each other."""
+        """The order of the lines, in words."""
         return self.order.value
 
     def draw(self, number: int, width: int) -> Iterator[tuple[str, str]]:
         """Indent, marker, name; then the columns."""
-        assert self.lines is not None and self.book is not None
+        assert self.lines is not None and self.opened is not None
         line = self.lines.at(number)
         indent = " " * min(line.depth * _INDENT, _DEEPEST, width // 3)
         shown, left = columns.chosen(width, _NAME)
-        if isinstance(line.item, Value):
+        if isinstance(line.item, TreeValue):
             yield from _value(line.item, indent + "  ", width)
             return
         name = escape(self.lines.tree.name(line.parent, line.item)) or '""'
         if isinstance(line.item, int):
-            tied = " =" if self.book.table.tied_to(line.item) else ""
+            tied = " =" if self.opened.table.tied_to(line.item) else ""
             yield indent + "  ", "plain"
             room = left - len(indent) - 2
-            lent, pieces = columns.lent(columns.of_tensor(self.book, line.item, shown), cell_len(name + tied) - room)
+            lent, pieces = columns.lent(columns.of_tensor(self.opened, line.item, shown), cell_len(name + tied) - room)
             yield marked(name, tied, room + lent), "plain"
             yield from pieces
             return
@@ -88,12 +87,12 @@ class TreeView(LineView):
         if not line.item.rows:  # nothing of it stands in columns: all the room is for its name and class
             left, shown = width - 2, {}
         room = left - len(indent) - 2
-        lent, pieces = columns.lent(columns.of_branch(self.book, line.item, shown), cell_len(name) - room)
+        lent, pieces = columns.lent(columns.of_branch(self.opened, line.item, shown), cell_len(name) - room)
         yield from _level(line.item, name, room + lent)
         yield from pieces
 
-    def line(self) -> Line | None:
-        """What the cursor is on."""
+    def line(self) -> TreeLine | None:
+        """The line that the cursor is on."""
         return self.lines.at(self.cursor) if self.lines is not None and self.count() else None
 
     def selected(self, number: int) -> None:
@@ -105,7 +104,7 @@ class TreeView(LineView):
         """Open or close a level; show more of anything else."""
         assert self.lines is not None
         item = self.lines.at(number).item
-        if isinstance(item, Branch):
+        if isinstance(item, TreeBranch):
             self.action_toggle_level()
         else:
             self.post_message(ItemActivated(item))
@@ -113,13 +112,13 @@ class TreeView(LineView):
     def clicked(self, number: int, x: int) -> None:
         """A click on the marker, or left of it, opens or closes."""
         line = self.line()
-        if line is not None and isinstance(line.item, Branch) and x < line.depth * _INDENT + 2:
+        if line is not None and isinstance(line.item, TreeBranch) and x < line.depth * _INDENT + 2:
             self.action_toggle_level()
 
     def action_toggle_level(self) -> None:
         """Open a closed level, close an open one."""
         line = self.line()
-        if line is None or not isinstance(line.item, Branch):
+        if line is None or not isinstance(line.item, TreeBranch):
             return
         if line.item.is_open:
             self._close(line.item)
@@ -129,7 +128,7 @@ class TreeView(LineView):
     def action_open(self) -> None:
         """Open the level, or go to its first line."""
         line = self.line()
-        if line is None or not isinstance(line.item, Branch):
+        if line is None or not isinstance(line.item, TreeBranch):
             return
         if line.item.is_open:
             self.cursor += 1 if line.item.height else 0
@@ -141,7 +140,7 @@ class TreeView(LineView):
         line = self.line()
         if line is None or self.lines is None:
             return
-        if isinstance(line.item, Branch) and line.item.is_open:
+        if isinstance(line.item, TreeBranch) and line.item.is_open:
             self._close(line.item)
         elif line.parent.parent is not None:
             self.cursor = self.lines.number(line.parent.parent, line.parent.index)
@@ -149,12 +148,12 @@ class TreeView(LineView):
     def action_open_all(self) -> None:
         """Open everything below, nearest levels first."""
         line, lines = self.line(), self.lines
-        if line is None or lines is None or not isinstance(line.item, Branch):
+        if line is None or lines is None or not isinstance(line.item, TreeBranch):
             return
         branch = line.item
         self.compute(lambda: lines.tree.grow_below(branch, _OPENED), self._opened_all, "tree", len(branch.rows))
 
-    def _opened_all(self, branches: list[Branch]) -> None:
+    def _opened_all(self, branches: list[TreeBranch]) -> None:
         assert self.lines is not None
         for branch in branches:
             self.lines.open(branch)
@@ -162,7 +161,7 @@ class TreeView(LineView):
 
     def action_order(self) -> None:
         """Largest first, or as in the file."""
-        order = Order.FILE if self.order is Order.LARGEST else Order.LARGEST
+        order = TreeOrder.FILE if self.order is TreeOrder.LARGEST else TreeOrder.LARGEST
         self._again(order, self._rows())
 
     def narrow(self, rows: Rows | None) -> None:
@@ -186,25 +185,25 @@ class TreeView(LineView):
     def _rows(self) -> Rows | None:
         return self.lines.tree.root.rows if self.lines is not None and self.lines.tree.filtered else None
 
-    def _open(self, branch: Branch) -> None:
+    def _open(self, branch: TreeBranch) -> None:
         lines = self.lines
         assert lines is not None
         self.compute(lambda: lines.tree.grow(branch), lambda _: self._grown(branch), "tree", len(branch.rows))
 
-    def _grown(self, branch: Branch) -> None:
+    def _grown(self, branch: TreeBranch) -> None:
         assert self.lines is not None
         self.lines.open(branch)
         self.redraw()
 
-    def _close(self, branch: Branch) -> None:
+    def _close(self, branch: TreeBranch) -> None:
         assert self.lines is not None
         self.lines.close(branch)
         self.redraw()
 
-    def _again(self, order: Order, rows: Rows | None) -> None:
-        if self.book is None:
+    def _again(self, order: TreeOrder, rows: Rows | None) -> None:
+        if self.opened is None:
             return
-        whole = self.book.lines
+        whole = self.opened.lines
         if rows is None and whole.tree.order is order:
             self._replace(whole)
             return
@@ -215,8 +214,8 @@ class TreeView(LineView):
         line = self.line()
         place = made.tree.path(line.item) if line is not None and isinstance(line.item, int) else None
         self.lines = made
-        if self.book is not None and not made.tree.filtered:
-            self.book.lines = made
+        if self.opened is not None and not made.tree.filtered:
+            self.opened.lines = made
         self.redraw()
         self.post_message(OrderChanged(self.order_in_words))
         row = made.tree.table.row_of.get(place) if place is not None and made.tree.table.row_of else None
@@ -227,14 +226,14 @@ class TreeView(LineView):
             self._revealed(place)
 
 
-def _made(lines: Visible, order: Order, rows: Rows | None) -> Visible:
+def _made(lines: Visible, order: TreeOrder, rows: Rows | None) -> Visible:
     made = lines.again(order, rows)
     if rows is not None:
         made.open_all(made.tree.root, _OPENED)
     return made
 
 
-def _level(branch: Branch, name: str, left: int) -> Iterator[tuple[str, str]]:
+def _level(branch: TreeBranch, name: str, left: int) -> Iterator[tuple[str, str]]:
     """The name of a level, and dim behind it what it is for, or its class."""
     remark = escape(branch.role if branch.role not in ("", "model") and branch.role not in name else branch.kind)
     if not remark or cell_len(name) + 2 + cell_len(remark) > left:
@@ -244,7 +243,7 @@ def _level(branch: Branch, name: str, left: int) -> Iterator[tuple[str, str]]:
     yield fit(remark, left - cell_len(name) - 2), "dim"
 
 
-def _value(item: Value, indent: str, width: int) -> Iterator[tuple[str, str]]:
+def _value(item: TreeValue, indent: str, width: int) -> Iterator[tuple[str, str]]:
     if item.more:
         yield fit(f"{indent}… {plural(item.more, 'more value')}", width), "dim"
         return

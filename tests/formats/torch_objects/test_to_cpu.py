@@ -10,7 +10,7 @@ from torch import nn
 
 from ckptdoctor.edits import Flatten, MoveToCpu, Retag
 from ckptdoctor.facts.whole_modules import module_state
-from ckptdoctor.trainer.snapshot.tagging import saving_with_tag
+from ckptdoctor.trainer.snapshot.training import saving_with_tag
 from tests.builders import moved, tagged
 from tests.formats.torch_objects.support import contents_of, contents_of_bytes, edited, load, save
 

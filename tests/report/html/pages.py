@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from ckptdoctor.diagnose.settings import Settings
-from ckptdoctor.report.gathering import gathered, held_against
+from ckptdoctor.report.gathering import compared, gathered
 from ckptdoctor.report.html.examined import Examined
 from ckptdoctor.report.html.page import render
 from ckptdoctor.values.differences import compare_values
@@ -21,7 +21,7 @@ CLOSING = "</script><script>document.title=1337</script>"
 def examined(path, other=None, deep=True) -> Examined:
     """What the page of a file is made of."""
     found = gathered(str(path), Settings(deep=deep))
-    difference = held_against(str(path), str(other), None, compare_values if deep else None) if other else None
+    difference = compared(str(path), str(other), None, compare_values if deep else None) if other else None
     return Examined(found.report, found.values, difference, "0.0", "2026-01-01 00:00 UTC")
 
 

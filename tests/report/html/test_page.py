@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ckptdoctor.diagnose.events import Progress
-from ckptdoctor.report.gathering import held_against
+from ckptdoctor.report.gathering import compared
 from ckptdoctor.report.html.page import embedded, policy, script, style
 from ckptdoctor.values.differences import compare_values
 from tests.report.html import pages
@@ -95,7 +95,7 @@ def test_what_is_nan_on_one_side_is_counted(tmp_path):
 def test_comparing_tells_how_far_it_is(shelf):
     """As the examination does: whoever watches hears of bytes, up to the last one."""
     told = []
-    held_against(str(shelf / "model.pt"), str(shelf / "tuned.pt"), None, compare_values, told.append)
+    compared(str(shelf / "model.pt"), str(shelf / "tuned.pt"), None, compare_values, told.append)
     steps = [each for each in told if isinstance(each, Progress)]
     assert steps
     assert steps[-1].done == steps[-1].total > 0

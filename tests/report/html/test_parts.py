@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ckptdoctor.facts.values import Histogram
-from ckptdoctor.report.html.depth import Line, Point, block_of, line_chart
+from ckptdoctor.report.html.charts import ChartLine, Point, block_of, line_chart
 from ckptdoctor.report.html.markup import attributes, name, section, text
-from ckptdoctor.report.html.payload import LEVELS, bars, bounded, rounded
-from ckptdoctor.report.html.treemap import Box, squarified
+from ckptdoctor.report.html.table import LEVELS, bars, bounded, rounded
+from ckptdoctor.report.html.treemap import Rectangle, squarified
 
 
 @given(st.lists(st.integers(1, 10**9), min_size=1, max_size=60))
 def test_areas_fill_the_box_and_do_not_leave_it(sizes):
     """Each area is as large as its share, and lies inside."""
     sizes = sorted(map(float, sizes), reverse=True)
-    boxes = list(squarified(sizes, Box(0, 0, 800, 400)))
+    boxes = list(squarified(sizes, Rectangle(0, 0, 800, 400)))
     assert len(boxes) == len(sizes)
     for size, box in zip(sizes, boxes, strict=True):
         assert box.width * box.height == pytest.approx(320_000 * size / sum(sizes), rel=1e-4, abs=1e-2)
@@ -27,9 +27,9 @@ def test_areas_fill_the_box_and_do_not_leave_it(sizes):
 
 def test_areas_are_nearly_square():
     """The example of the paper: no side is three times the other."""
-    boxes = list(squarified([6, 6, 4, 3, 2, 2, 1], Box(0, 0, 6, 4)))
+    boxes = list(squarified([6, 6, 4, 3, 2, 2, 1], Rectangle(0, 0, 6, 4)))
     assert all(max(box.width / box.height, box.height / box.width) < 3 for box in boxes)
-    assert list(squarified([], Box(0, 0, 1, 1))) == list(squarified([0.0], Box(0, 0, 1, 1))) == []
+    assert list(squarified([], Rectangle(0, 0, 1, 1))) == list(squarified([0.0], Rectangle(0, 0, 1, 1))) == []
 
 
 def test_text_is_never_markup():
@@ -70,7 +70,7 @@ def test_lines_stay_inside_their_drawing(values):
     import re
 
     points = tuple([Point(at, value, f"p{at}") for at, value in enumerate(values)])
-    drawing = line_chart([Line("kind", points)], list(map(str, range(len(values)))), "label")
+    drawing = line_chart([ChartLine("kind", points)], list(map(str, range(len(values)))), "label")
     for x, y in re.findall(r'cx="(.*?)" cy="(.*?)"', drawing):
         assert 0 <= float(x) <= 560 and 0 <= float(y) <= 260
 
@@ -78,8 +78,8 @@ def test_lines_stay_inside_their_drawing(values):
 def test_zero_is_a_gap():
     """A logarithmic scale has no place for it; a line of nothing else has no drawing at all."""
     points = tuple([Point(at, value, "p") for at, value in enumerate([1.0, 2.0, 0.0, 3.0])])
-    assert line_chart([Line("kind", points)], list("0123"), "label").count("<polyline") == 2
-    assert line_chart([Line("kind", (Point(0, 0.0, "p"),))], ["0"], "label") == ""
+    assert line_chart([ChartLine("kind", points)], list("0123"), "label").count("<polyline") == 2
+    assert line_chart([ChartLine("kind", (Point(0, 0.0, "p"),))], ["0"], "label") == ""
 
 
 def test_figures_are_short_and_json():

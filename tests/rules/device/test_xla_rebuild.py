@@ -23,7 +23,7 @@ from ckptdoctor.rules.device.foreign_backend_tag import foreign_backend_tag
 from ckptdoctor.rules.device.mixed_device_tags import mixed_device_tags
 from ckptdoctor.rules.device.xla_rebuild import xla_rebuild
 from ckptdoctor.rules.examples import T
-from ckptdoctor.trainer.snapshot.tagging import saving_with_tag
+from ckptdoctor.trainer.snapshot.training import saving_with_tag
 from tests.builders import moved
 from tests.rules import nouns
 

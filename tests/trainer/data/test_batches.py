@@ -1,4 +1,4 @@
-"""Batches of a rank: with worker processes or without, and of the test set."""
+"""The order of images, and batches of them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,88 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DistributedSampler
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data import batches as module
-from ckptdoctor.trainer.data.batches import Batches, Images
-from ckptdoctor.trainer.data.dataset import Dataset, Split, prepared
-from ckptdoctor.trainer.data.sampler import Sampler
+from ckptdoctor.trainer.data.batches import Batches, Images, Sampler, rank_share
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, prepared
 from ckptdoctor.trainer.data.shapes import shapes
+
+
+def test_an_epoch_is_a_permutation_of_its_own():
+    """Every image once; another order in another epoch and under another seed; the same one when asked again."""
+    sampler = Sampler(100, 8, seed=5)
+    order = sampler.permutation(3)
+    assert sorted(order.tolist()) == list(range(100))
+    assert torch.equal(order, Sampler(100, 32, seed=5).permutation(3))
+    others = [sampler.permutation(4), Sampler(100, 8, seed=6).permutation(3), Sampler(100, 8, seed=4).permutation(4)]
+    assert not any(torch.equal(order, other) for other in others)
+
+
+def test_batches_are_whole_slices_of_the_order():
+    """12 batches of 8 out of 100 images; the 4 that are left are dropped."""
+    sampler = Sampler(100, 8, seed=0)
+    batches = list(sampler.batches(1))
+    assert sampler.steps == len(batches) == 12
+    assert torch.equal(torch.cat(batches), sampler.permutation(1)[:96])
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(0, 5), st.data())
+def test_an_epoch_goes_on_at_any_step(size, batch_size, epoch, data):
+    """Batches from a step on are the end of all batches."""
+    sampler = Sampler(size, batch_size, seed=1)
+    if size < batch_size:
+        return
+    start = data.draw(st.integers(0, sampler.steps))
+    rest = [batch.tolist() for batch in sampler.batches(epoch, start)]
+    assert rest == [batch.tolist() for batch in sampler.batches(epoch)][start:]
+
+
+@pytest.mark.parametrize(("size", "batch_size"), [(63, 64), (0, 1), (10, 0), (10, -1)])
+def test_no_whole_batch_is_an_error_that_says_what_to_choose(size, batch_size):
+    """A batch larger than the data, or of nothing, is refused."""
+    with pytest.raises(UsageError, match=r"--batch-size"):
+        list(Sampler(size, batch_size, 0).batches(1))
+    with pytest.raises(UsageError):
+        _ = Sampler(size, batch_size, 0).steps
+
+
+@given(st.integers(0, 200), st.integers(1, 17))
+def test_shares_are_contiguous_fair_and_complete(size, world_size):
+    """The parts of all ranks follow each other without gap or overlap, and differ by one at most."""
+    parts = [range(size)[rank_share(size, rank, world_size)] for rank in range(world_size)]
+    assert [index for part in parts for index in part] == list(range(size))
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4, 8])
+@pytest.mark.parametrize("size", [96, 101])
+def test_ranks_together_see_what_a_distributed_sampler_gives_them(world_size, size):
+    """Fed with the same order, torch's sampler and ours put the same images into every global batch."""
+    sampler = Sampler(size, 16, seed=2)
+    order = sampler.permutation(1)
+    theirs = []
+    for rank in range(world_size):
+        torchs = DistributedSampler(order, num_replicas=world_size, rank=rank, shuffle=False, drop_last=True)
+        dealt = order[list(torchs)].split(16 // world_size)
+        theirs.append([set(chunk.tolist()) for chunk in dealt[: sampler.steps]])
+    for step, batch in enumerate(sampler.batches(1)):
+        chunks = [set(batch[rank_share(16, rank, world_size)].tolist()) for rank in range(world_size)]
+        assert sum(map(len, chunks)) == len(set.union(*chunks)) == 16  # no image is dealt twice
+        assert set.union(*chunks) == set.union(*(rank[step] for rank in theirs))
+
+
+def test_a_distributed_sampler_without_set_epoch_repeats_itself():
+    """The mistake that ours cannot make: torch's order is the same in every epoch until it is told which one it is."""
+    torchs = DistributedSampler(range(50), num_replicas=2, rank=0)
+    first = list(torchs)
+    assert first == list(torchs)
+    torchs.set_epoch(1)
+    assert first != list(torchs)
+    ours = Sampler(50, 10, 0)
+    assert [batch.tolist() for batch in ours.batches(0)] != [batch.tolist() for batch in ours.batches(1)]
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +103,7 @@ def data():
 
 def batches(data, batch_size=16, rank=0, world_size=1, **config):
     sampler = Sampler(len(data.train), batch_size, seed=1)
-    return Batches(data.train, data, sampler, Config(**config), rank, world_size)
+    return Batches(data.train, data, sampler, RunConfig(**config), rank, world_size)
 
 
 def listed(pairs):
@@ -134,13 +208,13 @@ def workers(helped):
 DYING = """
 import os, signal, sys, threading
 from ckptdoctor.errors import TrainingError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.data.batches import Batches
-from ckptdoctor.trainer.data.sampler import Sampler
+from ckptdoctor.trainer.data.batches import Sampler
 from ckptdoctor.trainer.data.shapes import shapes
 
 data = shapes(100, 50)
-epoch = Batches(data.train, data, Sampler(100, 4, seed=1), Config(workers=1))
+epoch = Batches(data.train, data, Sampler(100, 4, seed=1), RunConfig(workers=1))
 running = epoch.epoch(1)
 next(running)
 (pid,) = [each.pid for each in epoch._loader._iterator._workers]
@@ -171,7 +245,7 @@ def test_a_worker_that_dies_ends_the_run_with_a_sentence(when):
 @pytest.mark.parametrize("kind", [RuntimeError, ConnectionResetError, EOFError])
 def test_what_a_worker_raises_is_not_taken_for_its_death(kind):
     """An error that a worker itself had, also one of a connection, comes as it is."""
-    split = Split(torch.zeros(8, 1, 1, 1, dtype=torch.uint8), torch.zeros(8))
+    split = DataSplit(torch.zeros(8, 1, 1, 1, dtype=torch.uint8), torch.zeros(8))
     helped = batches(Dataset("made", split, split, ("a",), (0.0,), (1.0,)), batch_size=4, workers=1)
     helped._images.__class__ = type("Failing", (Images,), {"choose": raising(kind)})
     with pytest.raises(kind, match=r"Caught .* in DataLoader worker process 0"):
@@ -193,7 +267,7 @@ def raising(kind):
 def test_every_test_image_is_seen_once_and_all_ranks_have_as_many_batches(size, world_size, batch_size):
     """Whatever the sizes, the ranks' parts of each batch make up the test set in its order."""
     images = torch.arange(size, dtype=torch.uint8).view(size, 1, 1, 1)
-    split = Split(images, torch.arange(size))
+    split = DataSplit(images, torch.arange(size))
     data = Dataset("made", split, split, ("a",), (0.0,), (1 / 255,))
     ranks = [
         list(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.errors import DamagedError, TruncatedError, UnreadableError, UsageError
 from ckptdoctor.trainer.data.cifar import RECORD, cifar10, records
-from ckptdoctor.trainer.data.reading import Source
+from ckptdoctor.trainer.data.files import ImageSource
 from tests.trainer.data.makers import CIFAR_FILES, CIFAR_NAMES, archive, cifar, cifar_set, photographs
 
 
@@ -113,7 +113,7 @@ def test_a_file_cut_between_two_images_is_noticed(tmp_path):
 
 
 def parse(contents):
-    return records(Source(io.BytesIO(contents), "batch.bin"))
+    return records(ImageSource(io.BytesIO(contents), "batch.bin"))
 
 
 ONE = cifar(*photographs(1))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ckptdoctor.trainer.data.dataset import Dataset, Split, prepared
+from ckptdoctor.trainer.data.dataset import Dataset, DataSplit, generator, prepared
 
 
 def dataset(channels=3, count=40):
     random = torch.Generator().manual_seed(3)
     images = torch.randint(0, 256, (count, channels, 5, 7), generator=random, dtype=torch.uint8)
-    split = Split(images, torch.arange(count) % 10)
+    split = DataSplit(images, torch.arange(count) % 10)
     mean, std = (0.4914, 0.4822, 0.4465)[:channels], (0.2470, 0.2435, 0.2616)[:channels]
     return Dataset("made", split, split, tuple("0123456789"), mean, std)
 
@@ -50,7 +50,12 @@ def test_points_only_change_their_dtype():
     """Inputs that are numbers already keep their values."""
     points = torch.randn(6, 3)
     data = Dataset(
-        "points", Split(points, torch.zeros(6).long()), Split(points, torch.zeros(6).long()), ("x",), (5.0,), (9.0,)
+        "points",
+        DataSplit(points, torch.zeros(6).long()),
+        DataSplit(points, torch.zeros(6).long()),
+        ("x",),
+        (5.0,),
+        (9.0,),
     )
     assert torch.equal(prepared(points, data, torch.float64), points.double())
     assert data.shape == (3,)
@@ -74,3 +79,31 @@ def test_the_first_images_are_a_copy_and_no_more_than_there_are():
 def test_the_shape_is_that_of_one_input():
     """``shape`` has no dimension for the number of images."""
     assert dataset().shape == (3, 5, 7)
+
+
+def draw(*purpose):
+    return torch.randint(0, 2**62, (4,), generator=generator(*purpose)).tolist()
+
+
+def test_the_same_purpose_gives_the_same_numbers():
+    """Twice the same generator, twice the same numbers, and always these."""
+    assert draw("a", 1, 2) == draw("a", 1, 2)
+
+
+def test_other_purposes_give_other_numbers():
+    """Seed and epoch do not add up: all pairs are different."""
+    drawn = {tuple(draw("permutation", seed, epoch)) for seed in range(8) for epoch in range(8)}
+    assert len(drawn) == 64
+
+
+def test_negative_and_huge_seeds_are_fine():
+    """Any integer is a seed."""
+    assert draw("a", -1) != draw("a", 1)
+    assert len(draw("a", 2**200)) == 4
+
+
+def test_the_global_generator_is_left_alone():
+    """Drawing for a purpose takes nothing from the numbers that dropout uses."""
+    before = torch.get_rng_state()
+    draw("a")
+    assert torch.equal(torch.get_rng_state(), before)

@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch import contact, launcher, ranks
 from ckptdoctor.trainer.launch.launcher import launch
-from ckptdoctor.trainer.launch.reports import Report
+from ckptdoctor.trainer.launch.reports import RankReport
 from tests.trainer.forks import Forked, fork_ranks
 from tests.trainer.launch import targets
 
@@ -31,7 +31,7 @@ _START = "import sys; from tests.trainer.launch.helpers import main; main(*sys.a
 
 def a_config(out, **changes):
     """A run of two ranks in ``out``."""
-    return Config(**{"strategy": "ddp", "world_size": 2, "out": str(out), "timeout": 20.0, **changes})
+    return RunConfig(**{"strategy": "ddp", "world_size": 2, "out": str(out), "timeout": 20.0, **changes})
 
 
 def run(target, config):
@@ -41,13 +41,13 @@ def run(target, config):
 
 def main(target, path):
     """Launch a target in a process of its own, with an ending that tests can tell apart; a sentence is left there."""
-    config = Config.from_json(Path(path).read_text())
+    config = RunConfig.from_json(Path(path).read_text())
     try:
         sys.exit(run(target, config))
     except KeyboardInterrupt:
         sys.exit(130)
     except CkptDoctorError as error:
-        Report.of(error).write(Path(config.out, SAID))
+        RankReport.of(error).write(Path(config.out, SAID))
         sys.exit(2)
 
 
@@ -74,7 +74,7 @@ def run_forked(target, config):
 def ended(process, config):
     """Nothing when a forked launcher ends well; the error that it ended with otherwise."""
     _, said = process.communicate(timeout=30)
-    if report := Report.read(Path(config.out, SAID)):
+    if report := RankReport.read(Path(config.out, SAID)):
         raise report.error()
     assert process.returncode == 0, said
 
@@ -92,8 +92,8 @@ def _fork(target, path):
 
 
 def _fork_script(path, target):
-    genuine = contact.missing
-    contact.missing = lambda store, place: genuine(store, place, wait=0.5)
+    genuine = contact.missing_ranks
+    contact.missing_ranks = lambda store, place: genuine(store, place, wait=0.5)
     return targets.main(path, target)
 
 

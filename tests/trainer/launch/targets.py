@@ -1,4 +1,4 @@
-"""What ranks do in these tests; a script, too: what torchrun and Slurm start."""
+"""The work of ranks in these tests; a script, too: torchrun and Slurm start it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.positions import report_position
 from ckptdoctor.trainer.launch.stopping import StopRequest
 from ckptdoctor.trainer.launch.variables import place
@@ -121,7 +121,7 @@ def deaf(config, team, stop):
 
 def main(path, target):
     """A rank that somebody else started; returns its exit status."""
-    config = Config.from_json(Path(path).read_text())
+    config = RunConfig.from_json(Path(path).read_text())
     try:
         with StopRequest().installed() as stop, join(place(os.environ), config) as team:
             globals()[target](config, team, stop)

@@ -10,14 +10,14 @@ from torch.distributed import HashStore
 from ckptdoctor.errors import DamagedError, TrainingError
 from ckptdoctor.trainer.launch.contact import (
     LostContactError,
-    gather,
     is_lost_contact,
     lost_contact,
-    missing,
+    missing_ranks,
     says_lost_contact,
+    wait_for_all,
 )
-from ckptdoctor.trainer.launch.positions import Position
-from ckptdoctor.trainer.launch.variables import Place
+from ckptdoctor.trainer.launch.positions import RankPosition
+from ckptdoctor.trainer.launch.variables import RankPlace
 from tests.trainer.launch.helpers import GOES_ON
 
 CLOSED = "[gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:20376. This is typically caused by"
@@ -42,7 +42,7 @@ SAID = [
 
 
 def a_place(rank, size=4, rendezvous="env://"):
-    return Place(rank, rank, size, size, rendezvous)
+    return RankPlace(rank, rank, size, size, rendezvous)
 
 
 @pytest.mark.parametrize("text", SAID)
@@ -87,7 +87,7 @@ def survivors(store, ranks, size=4, wait=0.4):
     """What each of the survivors finds out."""
     found = {}
     threads = [
-        threading.Thread(target=lambda rank=rank: found.update({rank: missing(store, a_place(rank, size), wait)}))
+        threading.Thread(target=lambda rank=rank: found.update({rank: missing_ranks(store, a_place(rank, size), wait)}))
         for rank in ranks
     ]
     for thread in threads:
@@ -117,20 +117,20 @@ class Broken:
 
 def test_the_keeper_of_the_store_is_missing():
     """When the store itself is dead or silent it is rank 0, which keeps it, that is missing."""
-    assert missing(Broken(None), a_place(1), 0.1) == [0]
+    assert missing_ranks(Broken(None), a_place(1), 0.1) == [0]
     hang = threading.Event()
-    assert missing(Broken(hang), a_place(1), 0.1) == [0]
+    assert missing_ranks(Broken(hang), a_place(1), 0.1) == [0]
     hang.set()
 
 
 def a_sentence(error, store, rank=0, size=2, **changes):
-    given = {"waited": 10.0, "position": Position(1, 12), **changes}
+    given = {"waited": 10.0, "position": RankPosition(1, 12), **changes}
     return lost_contact(RuntimeError(error), a_place(rank, size), store, **given).message
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing", lambda store, place: [1])
+    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing_ranks", lambda store, place: [1])
 
 
 def test_the_sentence_of_a_survivor(quick):
@@ -145,9 +145,9 @@ def test_the_sentence_of_a_survivor(quick):
 
 def test_several_are_missing(monkeypatch):
     """More than one missing rank makes a plural, none a sentence without a name."""
-    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing", lambda store, place: [1, 2, 3])
+    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing_ranks", lambda store, place: [1, 2, 3])
     assert a_sentence(TIMED_OUT, HashStore()).startswith("ranks 1, 2 and 3 are gone or hang: rank 0 waited 10 s")
-    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing", lambda store, place: [])
+    monkeypatch.setattr("ckptdoctor.trainer.launch.contact.missing_ranks", lambda store, place: [])
     assert a_sentence(CLOSED, HashStore()) == (
         f"the ranks lost contact with each other: rank 0 lost its connection in epoch 1, step 12{GOES_ON}"
     )
@@ -156,7 +156,7 @@ def test_several_are_missing(monkeypatch):
 def test_under_the_launcher_nobody_is_asked():
     """The launcher sees its processes: it knows better, and at once."""
     own = a_place(0, 2, "file:///tmp/x")
-    error = lost_contact(RuntimeError(CLOSED), own, HashStore(), 10.0, Position(1, 12))
+    error = lost_contact(RuntimeError(CLOSED), own, HashStore(), 10.0, RankPosition(1, 12))
     assert error.message == (f"rank 0 lost its connection in epoch 1, step 12: another rank is gone or hangs{GOES_ON}")
     assert isinstance(error, LostContactError) and is_lost_contact(error)
 
@@ -172,5 +172,5 @@ def test_ranks_that_never_met():
 def test_gathering_ends():
     """Waiting for a rank that does not come is losing contact."""
     with pytest.raises(RuntimeError) as caught:
-        gather(HashStore(), "arrived", a_place(0, 2), 0.1)
+        wait_for_all(HashStore(), "arrived", a_place(0, 2), 0.1)
     assert is_lost_contact(caught.value)

@@ -10,10 +10,15 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ckptdoctor.errors import TrainingError, UnreadableError, WriteError
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.launch.launcher import Ending, Silent, by_weight, ending, verdict
+from ckptdoctor.trainer.launch.positions import RankPosition
+from ckptdoctor.trainer.launch.reports import RankReport, Status
 from tests.trainer.forks import begin_importing
 from tests.trainer.launch.helpers import (
     GOES_ON,
@@ -194,3 +199,97 @@ def test_the_launcher_does_not_load_torch():
     """The process that only watches starts in an instant."""
     code = "import sys, ckptdoctor.trainer.launch.launcher; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[3]).returncode == 0
+
+
+CONFIG = RunConfig(timeout=10.0)
+LATER = RankPosition(2, 31)
+
+
+def an_ending(rank, code, position=LATER, report=None):
+    return Ending(rank, 4700 + rank, code, position, report, f"out/logs/rank-{rank}.log", code == Status.LOST_CONTACT)
+
+
+def test_all_is_well():
+    """Nothing is wrong when all end well."""
+    assert verdict([an_ending(0, 0), an_ending(1, 0)], [], CONFIG) is None
+
+
+def test_those_that_noticed_first_are_not_to_blame():
+    """A survivor that ended before the launcher saw who died is passed over."""
+    endings = [an_ending(0, Status.LOST_CONTACT), an_ending(1, -9), an_ending(2, Status.LOST_CONTACT)]
+    assert verdict(endings, [], CONFIG).message == (
+        f"rank 1 (process 4701) was killed by signal 9 (SIGKILL) in epoch 2, step 31{GOES_ON}"
+    )
+
+
+def test_the_first_is_to_blame():
+    """Of two that failed, the one that did so first is named."""
+    endings = [an_ending(2, -11, RankPosition()), an_ending(1, -9)]
+    assert verdict(endings, [], CONFIG).message == (
+        f"rank 2 (process 4702) was killed by signal 11 (SIGSEGV) before its first step{GOES_ON}"
+    )
+    assert verdict([an_ending(2, -40)], [], CONFIG).message.startswith(
+        "rank 2 (process 4702) was killed by signal 40 in"
+    )
+
+
+def test_of_those_seen_together():
+    """A signal weighs more than an error with a sentence, and that more than any other."""
+    endings = [an_ending(0, 1), an_ending(1, Status.LOST_CONTACT), an_ending(2, Status.REFUSED), an_ending(3, -9)]
+    assert [each.rank for each in by_weight(endings)] == [3, 2, 0, 1]
+
+
+def test_an_error_for_users_keeps_its_class():
+    """A sentence that a rank has for the user goes up as it is."""
+    report = RankReport("WriteError", "run/epoch-0001 cannot be written: the disk is full.")
+    error = verdict([an_ending(1, Status.REFUSED, report=report)], [], CONFIG)
+    assert type(error) is WriteError and error.message == report.sentence
+
+
+def test_silent_ranks():
+    """Ranks that the others gave up are named with the seconds they were waited for."""
+    lost = [an_ending(0, Status.LOST_CONTACT)]
+    assert verdict(lost, [Silent(1, 4711, RankPosition(2, 31))], CONFIG).message == (
+        f"rank 1 (process 4711) has not answered for 10 s in epoch 2, step 31{GOES_ON}"
+    )
+    assert verdict(lost, [Silent(1, 11, RankPosition()), Silent(2, 12, RankPosition())], CONFIG).message == (
+        f"ranks 1 and 2 (processes 11 and 12) have not answered for 60 s before its first step{GOES_ON}"
+    )
+
+
+def test_nobody_is_to_blame():
+    """When all ranks lost each other, the connection is what failed."""
+    endings = [an_ending(0, Status.LOST_CONTACT), an_ending(1, Status.LOST_CONTACT)]
+    assert verdict(endings, [], CONFIG).message == (
+        f"the ranks lost contact with each other in epoch 2, step 31{GOES_ON}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "lost"), [("[Rank 0] Watchdog caught collective operation timeout: WorkNCCL(", True), ("", False)]
+)
+def test_an_abort_of_nccl_is_no_crash(tmp_path, said, lost):
+    """A process that NCCL's watchdog aborted lost contact; one that aborted for another reason is the cause."""
+    code = f"import os, sys; sys.stderr.write({said!r}); sys.stderr.flush(); os.abort()"
+    process = subprocess.run([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+    start = SimpleNamespace(report=lambda rank: tmp_path / "none", log=lambda rank: tmp_path / "log")
+    rank = SimpleNamespace(
+        number=0,
+        process=SimpleNamespace(returncode=process.returncode, pid=os.getpid()),
+        start=start,
+        log=lambda: process.stderr,
+    )
+    found = ending(rank, RankPosition())
+    assert (found.code, found.lost_contact, found.is_cause) == (-signal.SIGABRT, lost, not lost)
+
+
+def test_reports_survive_a_bad_file(tmp_path):
+    """A report that was not written, or not to its end, is none; a class that is unknown is a TrainingError."""
+    path = tmp_path / "rank-1.json"
+    assert RankReport.read(path) is None
+    path.write_text('{"kind": "Wri')
+    assert RankReport.read(path) is None
+    RankReport.of(RuntimeError("\n  first\nsecond")).write(path)
+    assert RankReport.read(path) == RankReport("RuntimeError", "RuntimeError: first")
+    assert type(RankReport("Nothing", "x").error()) is TrainingError
+    assert type(RankReport("annotations", "x").error()) is TrainingError

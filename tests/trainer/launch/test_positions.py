@@ -1,10 +1,10 @@
-"""How far a rank has come."""
+"""A rank shows how far it has come."""
 
 from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.trainer.launch.positions import Position, PositionBoard, current_position, report_position, show_on
+from ckptdoctor.trainer.launch.positions import PositionBoard, RankPosition, current_position, report_position, show_on
 from tests.work import counted
 
 
@@ -25,15 +25,15 @@ def test_the_last_report_counts(board, tmp_path):
     other = PositionBoard(tmp_path / "positions")
     report_position(1, 1)
     report_position(2, 31)
-    assert [other.read(rank) for rank in range(3)] == [Position(), Position(2, 31), Position()]
-    assert current_position() == Position(2, 31)
+    assert [other.read(rank) for rank in range(3)] == [RankPosition(), RankPosition(2, 31), RankPosition()]
+    assert current_position() == RankPosition(2, 31)
     other.close()
 
 
 def test_without_a_launcher():
     """With no board, the position is remembered."""
     report_position(3, 4)
-    assert current_position() == Position(3, 4)
+    assert current_position() == RankPosition(3, 4)
     report_position(0, 0)
 
 
@@ -49,5 +49,5 @@ def test_a_report_is_cheap(board):
 
 def test_in_words():
     """A position reads as part of a sentence."""
-    assert str(Position(2, 31)) == "in epoch 2, step 31"
-    assert str(Position()) == "before its first step"
+    assert str(RankPosition(2, 31)) == "in epoch 2, step 31"
+    assert str(RankPosition()) == "before its first step"

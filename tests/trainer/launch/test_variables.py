@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.launch.variables import Place, place
+from ckptdoctor.trainer.launch.variables import RankPlace, place
 
 TORCHRUN = {
     "RANK": "5",
@@ -41,13 +41,13 @@ def test_nothing_set():
 
 def test_torchrun():
     """torchrun sets everything, the meeting place included."""
-    assert place(TORCHRUN) == Place(5, 1, 8, 4, "env://")
+    assert place(TORCHRUN) == RankPlace(5, 1, 8, 4, "env://")
 
 
 def test_own_launcher():
     """The built-in launcher has one machine, so ranks and local ranks are the same."""
     own = place(OWN)
-    assert own == Place(1, 1, 2, 2, "file:///tmp/x/rendezvous")
+    assert own == RankPlace(1, 1, 2, 2, "file:///tmp/x/rendezvous")
     assert own.alone_on_machine
 
 
@@ -58,7 +58,7 @@ def test_own_launcher_inside_others():
 
 def test_slurm():
     """srun tells ranks and counts, and the batch script where to meet."""
-    assert place(SLURM) == Place(9, 1, 11, 3, "tcp://node-a:29500")
+    assert place(SLURM) == RankPlace(9, 1, 11, 3, "tcp://node-a:29500")
 
 
 @pytest.mark.parametrize(("node", "tasks"), [("0", 4), ("1", 4), ("2", 3)])

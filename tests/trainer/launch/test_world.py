@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 from ckptdoctor.errors import TrainingError, UsageError
-from ckptdoctor.trainer.launch.variables import Place
+from ckptdoctor.trainer.launch.variables import RankPlace
 from ckptdoctor.trainer.launch.world import join
 from ckptdoctor.trainer.team import Team
 from tests.trainer.launch.helpers import GOES_ON, a_config, fork_script, script
@@ -71,7 +71,7 @@ def test_exact_uses_one_thread(tmp_path):
 
 def test_a_group_of_one(tmp_path):
     """Under the launcher a single process forms its groups, too, and takes them down."""
-    own = Place(0, 0, 1, 1, (tmp_path / "rendezvous").as_uri())
+    own = RankPlace(0, 0, 1, 1, (tmp_path / "rendezvous").as_uri())
     with join(own, a_config(tmp_path, world_size=1)) as team:
         assert distributed.get_backend() == "gloo"
         assert distributed.get_backend(team.control) == "gloo"
@@ -95,7 +95,7 @@ def test_a_group_of_one(tmp_path):
 )
 def test_a_place_that_does_not_fit(tmp_path, changes, sentence):
     """A run that was started with another number of processes than it is for is refused."""
-    with pytest.raises(UsageError) as caught, join(Place(0, 0, 2, 2, "env://"), a_config(tmp_path, **changes)):
+    with pytest.raises(UsageError) as caught, join(RankPlace(0, 0, 2, 2, "env://"), a_config(tmp_path, **changes)):
         pass
     assert caught.value.message == sentence
 
@@ -103,7 +103,10 @@ def test_a_place_that_does_not_fit(tmp_path, changes, sentence):
 def test_too_few_devices(tmp_path, monkeypatch):
     """A rank without a device of its own says so, unless Slurm shows each task only its own."""
     monkeypatch.setattr("ckptdoctor.trainer.devices.count", lambda kind: 1)
-    with pytest.raises(TrainingError) as caught, join(Place(3, 3, 4, 4, "env://"), a_config(tmp_path, world_size=4)):
+    with (
+        pytest.raises(TrainingError) as caught,
+        join(RankPlace(3, 3, 4, 4, "env://"), a_config(tmp_path, world_size=4)),
+    ):
         pass
     assert caught.value.message == (
         "local rank 3 needs a device of its own, and this machine shows 1 of the kind cpu: "
@@ -116,7 +119,7 @@ def test_a_port_in_use(tmp_path):
     with socket.socket() as server:
         server.bind(("", 0))
         server.listen()
-        place = Place(0, 0, 2, 2, f"tcp://127.0.0.1:{server.getsockname()[1]}")
+        place = RankPlace(0, 0, 2, 2, f"tcp://127.0.0.1:{server.getsockname()[1]}")
         with pytest.raises(TrainingError) as caught, join(place, a_config(tmp_path)):
             pass
     assert caught.value.message == "MASTER_PORT is in use on this machine already: choose another one."

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.events import Ended, EpochDone, Saved, Started, StepDone
 from tests.trainer.progress.emulator import Emulator
 
 GOLDEN = Path(__file__).parent / "golden"
 STEPS = 20
-FOONET = Config(network="foonet", strategy="dp", world_size=2, data="points", batch_size=16, epochs=1)
+FOONET = RunConfig(network="foonet", strategy="dp", world_size=2, data="points", batch_size=16, epochs=1)
 
 
 def golden(name, text):
@@ -28,7 +28,7 @@ def golden(name, text):
 def config(**changes):
     """DDP on two GPUs, four epochs."""
     usual = {"strategy": "ddp", "world_size": 2, "device": "cuda", "epochs": 4, "batch_size": 256}
-    return Config(**{**usual, **changes})
+    return RunConfig(**{**usual, **changes})
 
 
 def started(config, epoch=0, devices=None):

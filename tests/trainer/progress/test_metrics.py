@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.errors import DamagedError, UnreadableError, WriteError
 from ckptdoctor.trainer.events import Ended
-from ckptdoctor.trainer.progress.metrics import MetricsLog, number, read
+from ckptdoctor.trainer.progress.metrics import MetricsLog, figure, read
 from tests.trainer.progress.runs import config, epoch_done, run, started
 
 
@@ -185,4 +185,4 @@ def test_a_full_disk_is_named(tmp_path):
 def test_a_figure_that_is_none_is_none():
     """Missing figures, null, text and absurd ones are told apart from numbers."""
     record = {"a": 1, "b": None, "c": "1", "d": 1e200, "e": -0.5}
-    assert [number(record, key) for key in "abcdef"] == [1.0, None, None, None, -0.5, None]
+    assert [figure(record, key) for key in "abcdef"] == [1.0, None, None, None, -0.5, None]

@@ -1,4 +1,4 @@
-"""What is said of a run."""
+"""A run in plain words."""
 
 from __future__ import annotations
 

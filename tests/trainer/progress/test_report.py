@@ -56,9 +56,9 @@ def test_the_other_ranks_are_silent(tmp_path, capsys):
 def test_a_silent_rank_does_not_load_rich():
     """rich is imported by the rank that speaks, when it begins to."""
     code = (
-        "import sys; from ckptdoctor.trainer.config import Config\n"
+        "import sys; from ckptdoctor.trainer.config import RunConfig\n"
         "from ckptdoctor.trainer.progress.report import listener\n"
-        "with listener(Config(), False) as tell: pass\n"
+        "with listener(RunConfig(), False) as tell: pass\n"
         "print('rich' in sys.modules, 'torch' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)

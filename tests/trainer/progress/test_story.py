@@ -1,4 +1,4 @@
-"""What is known of a run so far."""
+"""The story of a run so far."""
 
 from __future__ import annotations
 

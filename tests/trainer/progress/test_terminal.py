@@ -128,7 +128,7 @@ def test_a_hostile_path_is_only_text(terminal):
     screen = Terminal(watched.console)
     watched.tell(screen, [started(config()), step(config(), 1, 1), replace(saved(1), path=path)], pause=1)
     watched.tell(screen, [step(config(), 1, 2)], pause=1)
-    shown = r"[red]run[/red] :smile: \x1b[2J\x07\x0a"
+    shown = r"[red]run[/red] :smile: \x1b[2J\x07\n"
     assert shown in (watched.emulator.screen if terminal else watched.written)
     watched.tell(screen, [Ended(0, None, f"told by {path}")])
     assert f"told by {shown}" in (watched.emulator.scrollback if terminal else watched.written)

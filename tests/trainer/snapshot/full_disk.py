@@ -7,9 +7,9 @@ import json
 import subprocess
 
 from ckptdoctor.errors import WriteError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot import folders
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.resume import read
 from ckptdoctor.trainer.snapshot.save import save
 from tests.trainer.snapshot.toy import ALONE, Toy
@@ -22,7 +22,7 @@ def main(place):
     assert ctypes.CDLL(None).unshare(CLONE_NEWNS) == 0
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(place)], check=True)
-    config = Config(out=str(place))
+    config = RunConfig(out=str(place))
     strategy = Toy(config)
     save(config, strategy, ALONE, Position(1))
     (place / "filler").write_bytes(bytes(16000))

@@ -1,4 +1,4 @@
-"""What is killed while it saves, by test_killing.py.
+"""A run that test_killing.py kills while it saves.
 
 A child is forked for each kill. ``boundaries``: the n-th child kills itself, with SIGKILL, at the
 n-th call that changes something on the disk. ``moments``: children save one checkpoint after the other until they are
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import torch
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot import folders, save
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.resume import read
 from tests.trainer.snapshot.toy import ALONE, Toy
 
@@ -72,7 +72,7 @@ def waited(child: int) -> int:
 
 def state_of(out: Path) -> dict:
     """What somebody finds who resumes: every complete folder must be readable, to the byte."""
-    found = folders.complete(out)
+    found = folders.complete_folders(out)
     epochs = [read(folder)["epoch"] for folder in found]
     before = sorted(path.name for path in out.iterdir())
     folders.sweep(out)
@@ -92,7 +92,7 @@ def boundaries(out: Path, again: bool) -> list[dict]:
     target = Position(1 if again else 2, best_accuracy=0.75)
     ends = []
     for number in range(200):
-        for folder in folders.complete(out):
+        for folder in folders.complete_folders(out):
             if again or folder.name != "epoch-0001":
                 shutil.rmtree(folder)
         if folders.newest(out) is None:
@@ -139,7 +139,7 @@ def prepared(out: Path):
     """A strategy and a configuration that saves a few files; one thread, as forked children need."""
     torch.set_num_threads(1)
     out.mkdir()
-    config = Config(out=str(out), save=("plain", "legacy"))
+    config = RunConfig(out=str(out), save=("plain", "legacy"))
     return Toy(config), config
 
 

@@ -1,12 +1,41 @@
-"""Folders that are complete or not there."""
+"""Checkpoint folders, and the positions that they are named after."""
 
 from __future__ import annotations
 
 import pytest
 
 from ckptdoctor.trainer.snapshot import folders
-from ckptdoctor.trainer.snapshot.exchange import exchange
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position, exchange, position_of
+
+
+@pytest.mark.parametrize(
+    ("position", "name"),
+    [
+        (Position(3), "epoch-0003"),
+        (Position(2, 57, 0.5), "epoch-0002-step-0057"),
+        (Position(0, 1), "epoch-0000-step-0001"),
+        (Position(12345, 67890), "epoch-12345-step-67890"),
+    ],
+)
+def test_name_and_back(position, name):
+    """A folder name gives its epoch and step back."""
+    assert position.name == name
+    found = position_of(name)
+    assert (found.epoch, found.step) == (position.epoch, position.step)
+
+
+@pytest.mark.parametrize(
+    "name", ["epoch-3", "epoch-0003.partial", "epoch-0003-step-0000", "epoch-0003-step-", "epochs-0003", "epoch-00003"]
+)
+def test_other_names(name):
+    """A name that no position has stands for none."""
+    assert position_of(name) is None
+
+
+def test_order():
+    """Positions are ordered by epoch, then by step, whatever their names look like."""
+    order = [Position(0, 5), Position(1), Position(1, 9), Position(1, 10000), Position(2), Position(10000)]
+    assert sorted({*order}) == order
 
 
 def made(out, position, text="x"):
@@ -23,10 +52,10 @@ def test_commit_gives_the_name(tmp_path):
     """A folder is partial until it is committed, and complete from then on."""
     partial = folders.begin(tmp_path / "run", Position(3))
     assert partial.name == "epoch-0003.partial"
-    assert folders.complete(tmp_path / "run") == []
+    assert folders.complete_folders(tmp_path / "run") == []
     final = made(tmp_path / "run", Position(3))
     assert final.name == "epoch-0003"
-    assert folders.complete(tmp_path / "run") == [final]
+    assert folders.complete_folders(tmp_path / "run") == [final]
     assert not partial.exists()
 
 
@@ -34,7 +63,7 @@ def test_oldest_first(tmp_path):
     """Complete folders come in the order of the run, and the newest is the last."""
     for position in (Position(10), Position(2, 57), Position(2), Position(3)):
         made(tmp_path, position)
-    names = [path.name for path in folders.complete(tmp_path)]
+    names = [path.name for path in folders.complete_folders(tmp_path)]
     assert names == ["epoch-0002", "epoch-0002-step-0057", "epoch-0003", "epoch-0010"]
     assert folders.newest(tmp_path).name == "epoch-0010"
 
@@ -47,7 +76,7 @@ def test_only_complete_ones_count(tmp_path):
     folders.begin(tmp_path, Position(4))
     (tmp_path / "epoch-0005").write_text("a file")
     (tmp_path / "logs").mkdir()
-    assert [path.name for path in folders.complete(tmp_path)] == ["epoch-0001"]
+    assert [path.name for path in folders.complete_folders(tmp_path)] == ["epoch-0001"]
 
 
 def test_nothing_there(tmp_path):

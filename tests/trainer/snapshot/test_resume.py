@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from ckptdoctor.errors import DamagedError, UnreadableError, UsageError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot import seeding
-from ckptdoctor.trainer.snapshot.position import Position
-from ckptdoctor.trainer.snapshot.resume import copied, must_fit, read, restore
+from ckptdoctor.trainer.snapshot.folders import Position
+from ckptdoctor.trainer.snapshot.resume import copied, read, require_same_run, restore
 from ckptdoctor.trainer.snapshot.save import save
 from ckptdoctor.trainer.snapshot.training import KEYS
 from ckptdoctor.trainer.team import Team
@@ -24,7 +24,7 @@ HERE = Position(2, 3, 0.75)
 
 def stopped(out, **choices):
     """A run after three steps and its checkpoint, from which three more steps were taken."""
-    config = Config(out=str(out), **choices)
+    config = RunConfig(out=str(out), **choices)
     strategy = Toy(config)
     seeding.seed_everything(11)
     train(strategy, 3)
@@ -104,7 +104,7 @@ def test_another_run(tmp_path, name, now, sentence):
         restore(read(folder), strategy, ALONE, replace(config, **{name: now}))
     assert sentence in raised.value.message
     assert everything(strategy) == before
-    must_fit(read(folder), config)
+    require_same_run(read(folder), config)
 
 
 @pytest.mark.parametrize("at", [0.0, 0.1, 0.5, 0.9, 0.999])
@@ -151,10 +151,10 @@ def test_something_else_with_the_right_checksum(tmp_path):
 
 def note_checksum(folder):
     """Make the truth agree with training.pt."""
-    from ckptdoctor.trainer.snapshot.truth import digest
+    from ckptdoctor.trainer.snapshot.truth import sha256_of
 
     truth = json.loads((folder / "truth.json").read_text())
-    truth["files"]["training.pt"]["sha256"] = digest(folder / "training.pt")
+    truth["files"]["training.pt"]["sha256"] = sha256_of(folder / "training.pt")
     (folder / "truth.json").write_text(json.dumps(truth))
 
 

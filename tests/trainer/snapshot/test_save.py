@@ -14,11 +14,10 @@ import pytest
 import torch
 
 from ckptdoctor.errors import WriteError
-from ckptdoctor.trainer.config import SAVES, Config
-from ckptdoctor.trainer.snapshot import folders
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.config import SAVES, RunConfig
+from ckptdoctor.trainer.snapshot import dcp, folders
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.save import save
-from ckptdoctor.trainer.snapshot.styles import dcp
 from tests.trainer.forks import Forked
 from tests.trainer.snapshot import full_disk, two_ranks
 from tests.trainer.snapshot.toy import ALONE, Toy
@@ -26,7 +25,7 @@ from tests.trainer.snapshot.toy import ALONE, Toy
 
 def test_all_files(tmp_path):
     """A checkpoint has one file for each style, the training state and the truth, and nothing is left beside it."""
-    config = Config(out=str(tmp_path / "run"), save=SAVES, ema=True)
+    config = RunConfig(out=str(tmp_path / "run"), save=SAVES, ema=True)
     folder = save(config, Toy(config), ALONE, Position(2, 57))
     assert folder == tmp_path / "run" / "epoch-0002-step-0057"
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
@@ -37,7 +36,7 @@ def test_all_files(tmp_path):
 
 def test_the_tag_of_a_run_on_a_gpu(tmp_path):
     """Without --tag-device the tag is that of the device on which the model lies, not of the copy that is saved."""
-    config = Config(out=str(tmp_path), device="cuda")
+    config = RunConfig(out=str(tmp_path), device="cuda")
     strategy = Toy(config)
     rng = {
         "cpu": torch.get_rng_state(),
@@ -69,7 +68,7 @@ def small_files(size):
 @pytest.mark.parametrize("size", [0, 1000])
 def test_no_room(tmp_path, style, size):
     """Where a file cannot be written to its end one sentence says so; nothing is left, and older checkpoints stay."""
-    config = Config(out=str(tmp_path), save=SAVES if style is None else (style,))
+    config = RunConfig(out=str(tmp_path), save=SAVES if style is None else (style,))
     strategy = Toy(config)
     old = save(config, strategy, ALONE, Position(1))
     before = {path: path.read_bytes() for path in old.rglob("*") if path.is_file()}
@@ -84,7 +83,7 @@ def test_no_room(tmp_path, style, size):
 
 def test_no_room_for_one_rank_file(tmp_path):
     """The same for what torch.distributed.checkpoint writes, whose errors come wrapped."""
-    config = Config(out=str(tmp_path), save=("dcp",))
+    config = RunConfig(out=str(tmp_path), save=("dcp",))
     with pytest.raises(OSError, match="File too large"), small_files(100):
         dcp.write(tmp_path / "dcp", {}, Toy(config), ALONE)
 
@@ -92,14 +91,14 @@ def test_no_room_for_one_rank_file(tmp_path):
 def test_no_permission(tmp_path):
     """A place where nothing can be made is named."""
     (tmp_path / "file").write_text("")
-    config = Config(out=str(tmp_path / "file" / "run"))
+    config = RunConfig(out=str(tmp_path / "file" / "run"))
     with pytest.raises(WriteError, match=r"file/run/epoch-0001 could not be written: Not a directory\. Make room"):
         save(config, Toy(config), ALONE, Position(1))
 
 
 def test_a_bug_is_no_write_error(tmp_path):
     """An error that has nothing to do with writing keeps its own name."""
-    config = Config(out=str(tmp_path), save=("whole",))
+    config = RunConfig(out=str(tmp_path), save=("whole",))
     strategy = Toy(config)
     strategy.model.fc.register_buffer("bad", torch.ones(1, requires_grad=True) * 2)
     with pytest.raises(RuntimeError, match="Unexpected key"):

@@ -1,4 +1,4 @@
-"""What can be saved, and what is refused before training begins."""
+"""Every style of saving, and the choices that are refused before training begins."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from safetensors import safe_open
 from torch import nn
 
 from ckptdoctor.errors import UsageError
-from ckptdoctor.trainer.config import SAVES, STRATEGIES, Config
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.checks import require_styles
+from ckptdoctor.trainer.config import SAVES, STRATEGIES, RunConfig
+from ckptdoctor.trainer.snapshot import dcp
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.save import save
-from ckptdoctor.trainer.snapshot.styles import dcp
-from ckptdoctor.trainer.snapshot.styles.check import check_styles
-from ckptdoctor.trainer.snapshot.styles.registry import BY_NAME, styles_of
+from ckptdoctor.trainer.snapshot.styles import BY_NAME, styles_of
 from tests.trainer.snapshot.toy import ALONE, Toy
 
 
@@ -27,40 +27,40 @@ def test_every_style_is_there():
 
 def test_the_average_comes_with_it():
     """A run that averages also writes the averaged model."""
-    assert [style.file for style in styles_of(Config(save=("legacy", "plain")))] == ["model.pt", "legacy.pt"]
-    assert [style.file for style in styles_of(Config(save=("wrapped",), ema=True))] == ["wrapped.pt", "ema.pt"]
-    assert styles_of(Config(save=("dcp",))) == []
+    assert [style.file for style in styles_of(RunConfig(save=("legacy", "plain")))] == ["model.pt", "legacy.pt"]
+    assert [style.file for style in styles_of(RunConfig(save=("wrapped",), ema=True))] == ["wrapped.pt", "ema.pt"]
+    assert styles_of(RunConfig(save=("dcp",))) == []
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_whole_needs_a_whole_module(strategy):
     """A whole model cannot be saved where there is none; everything else can be saved by every strategy."""
-    check_styles(Config(strategy=strategy, save=tuple(style for style in SAVES if style != "whole")))
-    config = Config(strategy=strategy, save=("plain", "whole"))
+    require_styles(RunConfig(strategy=strategy, save=tuple(style for style in SAVES if style != "whole")))
+    config = RunConfig(strategy=strategy, save=("plain", "whole"))
     if strategy != "manual":
-        check_styles(config)
+        require_styles(config)
         return
     with pytest.raises(UsageError, match=f"--save whole goes with any strategy but {strategy}: .*; take --save plain"):
-        check_styles(config)
+        require_styles(config)
 
 
 def test_unknown_style():
     """A style that does not exist is refused with those that do."""
     with pytest.raises(UsageError, match=r"--save onnx is no way of saving; there are plain, wrapped, whole"):
-        check_styles(Config(save=("plain", "onnx")))
+        require_styles(RunConfig(save=("plain", "onnx")))
 
 
 def test_malformed_tag():
     """A device tag that nobody writes is refused before training, not when the first epoch is done."""
     with pytest.raises(UsageError, match="--tag-device gpu is no device"):
-        check_styles(Config(tag_device="gpu"))
+        require_styles(RunConfig(tag_device="gpu"))
 
 
 def test_without_safetensors(monkeypatch):
     """Without the package, the style of that name is refused with what to install."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="pip install safetensors"):
-        check_styles(Config(save=("safetensors",)))
+        require_styles(RunConfig(save=("safetensors",)))
 
 
 class Tied(nn.Module):
@@ -89,7 +89,7 @@ class TiedToy(Toy):
 
 def test_ties_and_strides_in_safetensors(tmp_path):
     """Safetensors, which has neither, gets every name with its own rows in order; torch keeps ties and strides."""
-    config = Config(out=str(tmp_path), save=("plain", "safetensors", "legacy"))
+    config = RunConfig(out=str(tmp_path), save=("plain", "safetensors", "legacy"))
     strategy = TiedToy(config)
     folder = save(config, strategy, ALONE, Position(1))
     state = strategy.model.state_dict()
@@ -106,7 +106,7 @@ def test_ties_and_strides_in_safetensors(tmp_path):
 
 def test_files_are_for_everybody(tmp_path):
     """All files have the permissions that a new file has."""
-    config = Config(out=str(tmp_path), save=("plain", "safetensors"))
+    config = RunConfig(out=str(tmp_path), save=("plain", "safetensors"))
     folder = save(config, Toy(config), ALONE, Position(1))
     (tmp_path / "new").touch()
     assert {path.stat().st_mode for path in folder.iterdir()} == {(tmp_path / "new").stat().st_mode}
@@ -114,7 +114,7 @@ def test_files_are_for_everybody(tmp_path):
 
 def test_saving_changes_nothing(tmp_path):
     """Model, optimizer and modes are after a save what they were before."""
-    config = Config(out=str(tmp_path), save=SAVES, ema=True)
+    config = RunConfig(out=str(tmp_path), save=SAVES, ema=True)
     strategy = Toy(config, ALONE, nn.DataParallel, "module.")
     strategy.model.train()
     before = {key: (value.data_ptr(), value.clone()) for key, value in strategy.model.state_dict().items()}

@@ -1,4 +1,4 @@
-"""What the trainer says of its files, held against ``ckptdoctor check`` and ``fix`` and against torch."""
+"""The trainer's word about its files, compared with ``ckptdoctor check`` and ``fix`` and with torch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from ckptdoctor.cli.main import run
-from ckptdoctor.trainer.config import SAVES, Config
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.config import SAVES, RunConfig
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.save import save
 from ckptdoctor.trainer.snapshot.seeding import seed_everything
 from ckptdoctor.trainer.snapshot.truth import command
@@ -49,7 +49,7 @@ def runs(tmp_path_factory) -> dict[tuple[str, str | None], Path]:
     made = {}
     for prefix, tag in CASES:
         out = tmp_path_factory.mktemp("run")
-        config = Config(out=str(out), save=SAVES, ema=True, optimizer="adamw", tag_device=tag)
+        config = RunConfig(out=str(out), save=SAVES, ema=True, optimizer="adamw", tag_device=tag)
         strategy = Toy(config, ALONE, WRAPPERS[prefix], prefix)
         train(strategy, 1)
         made[prefix, tag] = save(config, strategy, ALONE, Position(1, best_accuracy=0.5))
@@ -224,8 +224,10 @@ def test_made(runs):
 
 def test_command():
     """Options with their default are left out, and so is the place."""
-    assert command(Config(out="/somewhere", resume=True)) == "ckptdoctor train lenet --device cpu"
-    config = Config("vgg", "ddp", 2, "cuda", batch_size=32, compile=True, save=("wrapped", "dcp"), tag_device="cuda:0")
+    assert command(RunConfig(out="/somewhere", resume=True)) == "ckptdoctor train lenet --device cpu"
+    config = RunConfig(
+        "vgg", "ddp", 2, "cuda", batch_size=32, compile=True, save=("wrapped", "dcp"), tag_device="cuda:0"
+    )
     assert command(config) == (
         "ckptdoctor train vgg --strategy ddp --world-size 2 --device cuda --batch-size 32 --compile"
         " --save wrapped --save dcp --tag-device cuda:0"
@@ -236,7 +238,7 @@ def test_the_same_run_writes_the_same_bytes(tmp_path):
     """Two runs in different places write the same files, the old format with its memory addresses included."""
     digests = []
     for name in ("one", "two"):
-        config = Config(out=str(tmp_path / name), save=("plain", "whole", "legacy", "safetensors"), ema=True)
+        config = RunConfig(out=str(tmp_path / name), save=("plain", "whole", "legacy", "safetensors"), ema=True)
         strategy = Toy(config, ALONE, nn.DataParallel, "module.")
         seed_everything(3)
         train(strategy, 2)

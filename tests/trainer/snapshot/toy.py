@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.strategies.strategy import State, Strategy, Tally
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.strategies.strategy import StateTensors, StepTally, Strategy
 from ckptdoctor.trainer.team import Team
 
 ALONE = Team(torch.device("cpu"))
@@ -33,7 +33,7 @@ class Net(nn.Module):
 class Toy(Strategy):
     """``wrapper`` is what the network is wrapped in, such as ``nn.DataParallel``, which puts ``prefix`` before keys."""
 
-    def __init__(self, config: Config, team: Team = ALONE, wrapper=None, prefix: str = "", device: str = "cpu"):
+    def __init__(self, config: RunConfig, team: Team = ALONE, wrapper=None, prefix: str = "", device: str = "cpu"):
         self.config, self.team, self.prefix = config, team, prefix
         torch.manual_seed(7)
         self.model, self.blank = Net(), Net()
@@ -48,7 +48,7 @@ class Toy(Strategy):
     def devices(self) -> tuple[torch.device, ...]:
         return (self._device,)
 
-    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> Tally:
+    def step(self, inputs: torch.Tensor, labels: torch.Tensor) -> StepTally:
         self.model.train()
         self.optimizer.zero_grad()
         loss = nn.functional.cross_entropy(self.model(inputs), labels)
@@ -61,7 +61,7 @@ class Toy(Strategy):
             self.scaler.update()
         if self.ema is not None:
             self.ema.update_parameters(self.model)
-        return Tally(loss.detach(), torch.tensor(0), len(inputs))
+        return StepTally(loss.detach(), torch.tensor(0), len(inputs))
 
     def predict(self, inputs: torch.Tensor, ema: bool = False) -> torch.Tensor:
         return (self.ema if ema and self.ema is not None else self.model)(inputs)
@@ -70,19 +70,19 @@ class Toy(Strategy):
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> StateTensors:
         return _copied(self.model.state_dict())
 
-    def wrapped_state_dict(self) -> State:
+    def wrapped_state_dict(self) -> StateTensors:
         return _copied(self.wrapped.state_dict())
 
-    def ema_state_dict(self) -> State | None:
+    def ema_state_dict(self) -> StateTensors | None:
         return None if self.ema is None else _copied(self.ema.state_dict())
 
     def optimizer_state_dict(self) -> dict[str, Any]:
         return self.optimizer.state_dict()
 
-    def load(self, weights: State, optimizer: dict[str, Any], ema: State | None = None) -> None:
+    def load(self, weights: StateTensors, optimizer: dict[str, Any], ema: StateTensors | None = None) -> None:
         self.model.load_state_dict(weights)
         self.optimizer.load_state_dict(optimizer)
         if self.ema is not None and ema is not None:
@@ -99,9 +99,9 @@ def train(strategy: Strategy, steps: int) -> list[float]:
     return losses
 
 
-def _momentum(config: Config) -> dict[str, float]:
+def _momentum(config: RunConfig) -> dict[str, float]:
     return {} if config.optimizer == "adamw" else {"momentum": config.momentum}
 
 
-def _copied(state: dict[str, torch.Tensor]) -> State:
+def _copied(state: dict[str, torch.Tensor]) -> StateTensors:
     return {key: value.clone() for key, value in state.items()}

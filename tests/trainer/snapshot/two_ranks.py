@@ -12,9 +12,9 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 from ckptdoctor.errors import WriteError
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.snapshot import folders, save, seeding
-from ckptdoctor.trainer.snapshot.position import Position
+from ckptdoctor.trainer.snapshot.folders import Position
 from ckptdoctor.trainer.snapshot.resume import read, restore
 from ckptdoctor.trainer.team import Team
 from tests.trainer.snapshot.toy import Toy
@@ -32,7 +32,7 @@ def rank_main(rank: int, place: str) -> None:
     timeout = timedelta(seconds=30)
     distributed.init_process_group("gloo", f"file://{place}/meet", timeout, 2, rank)
     team = Team(torch.device("cpu"), rank, rank, 2, distributed.new_group(backend="gloo", timeout=timeout))
-    config = Config(out=str(here / "run"), strategy="ddp", world_size=2, save=("plain", "wrapped", "dcp"))
+    config = RunConfig(out=str(here / "run"), strategy="ddp", world_size=2, save=("plain", "wrapped", "dcp"))
     strategy = Toy(config, team, DistributedDataParallel, "module.")
     seeding.seed_everything(1, rank)
     folder = save.save(config, strategy, team, Position(1))
@@ -47,7 +47,7 @@ def rank_main(rank: int, place: str) -> None:
         failed = error.message
     team.barrier()
     left = (
-        [path.name for path in folders.complete(here / "run")]
+        [path.name for path in folders.complete_folders(here / "run")]
         if rank
         else sorted(p.name for p in (here / "run").iterdir())
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from ckptdoctor.trainer.config import Config
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.config import RunConfig
+from ckptdoctor.trainer.networks import build
 from ckptdoctor.trainer.strategies.make import make
 from ckptdoctor.trainer.team import Team
 
@@ -15,7 +15,7 @@ CLASSES = {"foonet": 3}
 
 def strategy(**choices):
     """A strategy in a world of one process, with its network."""
-    config = Config(**{"batch_size": 16, **choices})
+    config = RunConfig(**{"batch_size": 16, **choices})
     model = build(config, SHAPES[config.network], CLASSES.get(config.network, 10))
     return make(config, Team(torch.device("cpu")), model)
 

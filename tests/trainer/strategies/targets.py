@@ -1,4 +1,4 @@
-"""What the ranks of these tests do: steps on given batches, each rank on its share."""
+"""The work of the ranks of these tests: steps on given batches, each rank on its share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from ckptdoctor.trainer.networks.build import build
+from ckptdoctor.trainer.networks import build
 from ckptdoctor.trainer.strategies.make import make
 from tests.trainer.strategies.steps import CLASSES, SHAPES, batch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ckptdoctor.trainer.config import Config
+from ckptdoctor.trainer.config import RunConfig
 from ckptdoctor.trainer.launch.launcher import launch
 from tests.trainer.forks import Forked, fork_ranks
 from tests.trainer.strategies.steps import after, furthest
@@ -15,7 +15,7 @@ from tests.trainer.strategies.targets import STEPS
 def launched(target, world_size, folder):
     """Run a target of this package on so many ranks; what they wrote, by name."""
     strategy = "exact" if target == "exact" else "ddp"
-    config = Config(strategy=strategy, world_size=world_size, batch_size=16, out=str(folder), timeout=60)
+    config = RunConfig(strategy=strategy, world_size=world_size, batch_size=16, out=str(folder), timeout=60)
     process = Forked(_launch, config, f"tests.trainer.strategies.targets:{target}")
     _, complaint = process.communicate(timeout=120)
     assert process.returncode == 0, complaint

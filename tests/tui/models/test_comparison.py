@@ -13,9 +13,19 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.differences import Difference, Numbers, Other, Pair, Side, Single, Tie, Values, Verdict
 from ckptdoctor.errors import UsageError
-from ckptdoctor.tui.models.comparison import Comparison, Flag, magnitude, module, news
+from ckptdoctor.tui.models.comparison import ComparedEntries, Flag, magnitude, module, news
 from ckptdoctor.tui.models.comparison_facts import facts, title
-from ckptdoctor.tui.models.side_by_side import Beside, Entry, Fold, Head, Order, Show, Wanted, arranged, check
+from ckptdoctor.tui.models.side_by_side import (
+    EntryLine,
+    FoldLine,
+    HeadLine,
+    LineOrder,
+    OtherLine,
+    Show,
+    WantedLines,
+    arranged,
+    require_filter,
+)
 
 NUMBERS = Numbers(elements=4, changed=2, largest=0.5, total=0.6, square=0.26, square_a=26.0, square_b=26.0)
 
@@ -36,7 +46,7 @@ def comparison(pairs, removed=(), added=(), **more):
     a = tuple([each.a for each in pairs] + [each.tensor for each in removed])
     b = tuple([each.b for each in pairs] + [each.tensor for each in added])
     sides = [Side(name, Checkpoint(name, "", 0, None, held, (), ())) for name, held in (("a", a), ("b", b))]
-    return Comparison(Difference(*sides, tuple(pairs), tuple(removed), tuple(added), **more))
+    return ComparedEntries(Difference(*sides, tuple(pairs), tuple(removed), tuple(added), **more))
 
 
 @pytest.mark.parametrize(
@@ -93,15 +103,15 @@ def shown(made, **wanted):
     """The lines in short."""
 
     def short(line):
-        if isinstance(line, Head):
+        if isinstance(line, HeadLine):
             return f"{'▾' if line.is_open else '▸'} {made.groups[line.group]} {line.differing}/{len(line.entries)}"
-        if isinstance(line, Fold):
+        if isinstance(line, FoldLine):
             return f"{'▾' if line.is_open else '▸'} {len(line.entries)} same"
-        if isinstance(line, Beside):
+        if isinstance(line, OtherLine):
             return "beside" if line.number < 0 else made.found.others[line.number].name
         return f"{'  ' * line.depth}{made.name(line.entry)}"
 
-    return [short(line) for line in arranged(made, Wanted(**wanted))]
+    return [short(line) for line in arranged(made, WantedLines(**wanted))]
 
 
 MIXED = comparison(
@@ -139,7 +149,7 @@ def test_lines_by_module():
 
 def test_opened_and_closed():
     """Lines open and close one by one."""
-    first, head = arranged(MIXED, Wanted())[:2]
+    first, head = arranged(MIXED, WantedLines())[:2]
     assert shown(MIXED, turned={first.key: True})[:3] == ["▾ 8 same", "stem.w", "stem.b"]
     assert shown(MIXED, turned={head.key: False})[1:3] == ["▸ l.3 3/5", "aux.x"]
     assert shown(MIXED, turned={("beside", -1): False})[-1] == "beside"
@@ -155,7 +165,7 @@ def test_kinds():
 
 def test_by_magnitude():
     """The largest change first, what is not known then, what is the same last."""
-    assert shown(MIXED, order=Order.MAGNITUDE) == [
+    assert shown(MIXED, order=LineOrder.MAGNITUDE) == [
         "l.3.a",
         "l.3.b",
         "l.3.new",
@@ -180,14 +190,14 @@ def test_by_magnitude():
 )
 def test_filter(text, names):
     """Names of either side, and kinds of difference."""
-    check(text)
+    require_filter(text)
     assert shown(MIXED, text=text) == names
 
 
 def test_a_filter_that_makes_no_sense():
     """The sentence names the kinds."""
     with pytest.raises(UsageError, match="is:renamed"):
-        check("is:odd")
+        require_filter("is:odd")
 
 
 def test_what_is_learnt():
@@ -212,17 +222,17 @@ def test_facts():
     """Both sides, how far they are apart, and what is tied on one side only."""
     tie = Tie("a", ("x", "y"), (), True)
     made = comparison([pair("x", values=Values(Verdict.CHANGED, NUMBERS)), pair("y")], ties=(tie,))
-    said = dict(facts(made, Entry(0, 0)))
+    said = dict(facts(made, EntryLine(0, 0)))
     assert said["values"] == "changed · 2 of 4 elements (50.0 %)"
     assert said[""] == "max |Δ| 0.5 · mean |Δ| 0.15 · rel. L2 0.1 · cosine 0.995000"
     assert said["ties"] == "one with y in A; apart in B"
-    assert "v compares" in dict(facts(made, Entry(1, 0)))["values"]
+    assert "v compares" in dict(facts(made, EntryLine(1, 0)))["values"]
 
 
 def test_text_of_the_files_is_escaped():
     """Names, devices and values."""
     made = comparison([pair("a\x1b[2J", "b\x1b[2J", device="\x1b[2J")], others=(Other("\x1b", "\x1b", 1),))
-    for line in (Entry(0, 0), Beside(0), *arranged(made, Wanted())):
+    for line in (EntryLine(0, 0), OtherLine(0), *arranged(made, WantedLines())):
         text = title(made, line) + "".join(f"{name}{said}" for name, said in facts(made, line))
         assert text.isprintable()
 
@@ -238,9 +248,11 @@ def test_every_entry_has_a_place(names, kinds):
     pairs += [pair(name, values=Values(Verdict.CHANGED, NUMBERS)) for name in sorts.get("changed", [])]
     pairs += [pair(name, f"{name}!") for name in sorts.get("renamed", [])]
     made = comparison(pairs, sorts.get("a", []), sorts.get("b", []))
-    for order in Order:
-        lines = arranged(made, Wanted(order=order))
-        folds = {line.key: True for line in lines if isinstance(line, Fold)}
-        entries = [line.entry for line in arranged(made, Wanted(order=order, turned=folds)) if isinstance(line, Entry)]
+    for order in LineOrder:
+        lines = arranged(made, WantedLines(order=order))
+        folds = {line.key: True for line in lines if isinstance(line, FoldLine)}
+        entries = [
+            line.entry for line in arranged(made, WantedLines(order=order, turned=folds)) if isinstance(line, EntryLine)
+        ]
         assert sorted(entries) == list(range(len(made)))
         assert len({line.key for line in lines}) == len(lines)

@@ -1,4 +1,4 @@
-"""How a checkpoint fits a target, in rows."""
+"""The fit of a checkpoint to a target, in rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.fit.fit import FitStep, Misfit, fit_to
 from ckptdoctor.formats import open_checkpoint
-from ckptdoctor.tui.models.fitted import headline, listed, rows
+from ckptdoctor.tui.models.fitted import headline, names_of, rows
 
 
 def fit(tmp_path, contents, target):
@@ -42,7 +42,7 @@ def test_what_is_dropped_goes(tmp_path):
     found = fit(tmp_path, averaged, state("a.weight", "a.bias"))
     (step,) = found.steps
     assert isinstance(step, FitStep) and ("n_averaged", "") in step.pairs
-    assert [each.after for each in listed(rows(found)[1]) if each.before == "n_averaged"] == ["dropped"]
+    assert [each.after for each in names_of(rows(found)[1]) if each.before == "n_averaged"] == ["dropped"]
 
 
 def test_left_over(tmp_path):
@@ -53,7 +53,7 @@ def test_left_over(tmp_path):
         state("a.weight", "b.weight", "d.weight", "e.weight") | state("fc.weight", size=5),
     )
     assert found.mismatched == (Misfit("fc.weight", (10,), (5,)),)
-    titles = {row.title: listed(row) for row in rows(found)}
+    titles = {row.title: names_of(row) for row in rows(found)}
     assert titles["missing"][0].before == "{d,e}.weight" and titles["missing"][0].right == "2 keys"
     assert titles["of another shape"][0].right == "[10] here, [5] wanted"
     assert titles["more than it wants"][0].before == "c.weight"

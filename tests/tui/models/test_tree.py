@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Role, Sequence, StateDict
 from ckptdoctor.filters.table import Table
-from ckptdoctor.tui.models.book import bind
-from ckptdoctor.tui.models.tree import Branch, Order, Tree, Value, holds
-from ckptdoctor.tui.models.visible import Visible
+from ckptdoctor.tui.models.lines import Visible
+from ckptdoctor.tui.models.opened_checkpoint import opened_checkpoint
+from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeOrder, TreeValue, holds
 from tests.report.samples import tensor
 
 
@@ -30,7 +30,7 @@ def nested(entries):
     return Checkpoint("model.pt", "torch zip", 1, entries, (), (), ())
 
 
-def tree_of(checkpoint, rows=None, order=Order.FILE):
+def tree_of(checkpoint, rows=None, order=TreeOrder.FILE):
     """The lines of a checkpoint."""
     return Visible(Tree(checkpoint, Table(checkpoint.tensors), rows, order))
 
@@ -82,13 +82,13 @@ def test_many_plain_values_are_counted():
     lines = tree_of(nested(Sequence("list", tuple(range(5000)))))
     assert len(lines) == 2001
     last = lines.at(2000).item
-    assert isinstance(last, Value) and last.more == 3000
+    assert isinstance(last, TreeValue) and last.more == 3000
 
 
 def test_largest_first():
     """The other order puts what takes most bytes first, at every level."""
     made = flat("small.x", "small.y", "large.x", "large.y", "large.z")
-    assert names(opened(tree_of(made, order=Order.LARGEST)))[0] == "large"
+    assert names(opened(tree_of(made, order=TreeOrder.LARGEST)))[0] == "large"
 
 
 def test_only_some_rows():
@@ -118,7 +118,7 @@ def test_ties_count_once():
 
 def test_the_weights_are_unfolded_to_begin_with():
     """What people come to see is open when the file is."""
-    lines = bind("m.pt", flat("m.a.x", "m.a.y", "m.b.x", "m.b.y")).lines
+    lines = opened_checkpoint("m.pt", flat("m.a.x", "m.a.y", "m.b.x", "m.b.y")).lines
     assert names(lines) == ["m", "  a", "  b"]
 
 
@@ -145,10 +145,10 @@ def test_lines_are_where_they_say(keys, dice):
     lines = tree_of(flat(*keys))
     for _ in range(12):
         item = lines.at(dice.randrange(len(lines))).item
-        if isinstance(item, Branch):
+        if isinstance(item, TreeBranch):
             (lines.close if item.is_open and dice.random() < 0.4 else lines.open)(item)
         check(lines)
-    shuffled = lines.again(Order.LARGEST, None)
+    shuffled = lines.again(TreeOrder.LARGEST, None)
     check(shuffled)
     assert len(shuffled) == len(lines)
 
@@ -169,7 +169,7 @@ def walk(branch, depth):
     """All lines below a level, without the index."""
     for index, item in enumerate(branch.children):
         yield branch, index, depth
-        if isinstance(item, Branch) and item.is_open:
+        if isinstance(item, TreeBranch) and item.is_open:
             yield from walk(item, depth + 1)
 
 

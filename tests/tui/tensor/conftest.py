@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from ckptdoctor.tui.widgets.tensor import glance
+from ckptdoctor.tui.widgets import detail
 
 
 @pytest.fixture(scope="session")
@@ -39,4 +39,4 @@ def in_the_folder(tensors, monkeypatch):
 @pytest.fixture(autouse=True)
 def glances(no_glances, monkeypatch):
     """Values are read as they are for people; ``"text:"`` waits for them."""
-    monkeypatch.setattr(glance, "REST", 0.08)
+    monkeypatch.setattr(detail, "REST", 0.08)

@@ -10,12 +10,10 @@ import threading
 import pytest
 from textual.widgets._footer import FooterKey
 
-from ckptdoctor.look.inspector import Peek
+from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.tui.app import BrowserApp
-from ckptdoctor.tui.screens.index import IndexScreen
-from ckptdoctor.tui.screens.tensor import TensorScreen
-from ckptdoctor.tui.widgets.tensor.distribution import Distribution
-from ckptdoctor.tui.widgets.tensor.extremes import ExtremesView
+from ckptdoctor.tui.screens.tensor import IndexScreen, TensorScreen
+from ckptdoctor.tui.widgets.tensor.distribution import Distribution, ExtremesView
 from ckptdoctor.tui.widgets.tensor.grid import ValueGrid
 from ckptdoctor.tui.widgets.tensor.heatmap import Heatmap
 from ckptdoctor.tui.widgets.tree_view import TreeView
@@ -180,8 +178,10 @@ def test_scales_go_round():
 def test_holding_a_key_reads_nothing(monkeypatch):
     """Only where the cursor rests values are read, once each, and what was begun for another is dropped."""
     looks = []
-    look = Peek.look
-    monkeypatch.setattr(Peek, "look", lambda self, tensor, going: looks.append(tensor.key) or look(self, tensor, going))
+    look = Inspector.look
+    monkeypatch.setattr(
+        Inspector, "look", lambda self, tensor, going: looks.append(tensor.key) or look(self, tensor, going)
+    )
 
     async def run():
         app = BrowserApp("values.pt")
@@ -209,7 +209,7 @@ def test_a_look_that_is_no_longer_wanted_is_stopped(monkeypatch):
             threading.Event().wait(0.01)
         ended.set()
 
-    monkeypatch.setattr(Peek, "look", slow)
+    monkeypatch.setattr(Inspector, "look", slow)
 
     async def run():
         app = BrowserApp("values.pt")

@@ -1,1 +1,1 @@
-"""What shows the values of one tensor: a grid of numbers, how they are distributed, a heatmap, and the extremes."""
+"""Widgets for the values of one tensor: a grid of numbers, their distribution, a heatmap, and the extremes."""

@@ -18,7 +18,7 @@ Styles = dict[str, Style]
 
 
 class Scale(Enum):
-    """How a histogram is drawn: what grows with the logarithm."""
+    """The way in which a histogram is drawn: what grows with the logarithm."""
 
     LINEAR = "linear"
     COUNTS = "logarithmic counts"
@@ -112,7 +112,7 @@ def _ends(left: str, right: str, width: int, middle: str = "") -> str:
 
 
 def _powers(look: Look, least: int, width: int) -> str:
-    """What stands at the ends of an axis of exponents, and where the smallest values are."""
+    """The ends of an axis of exponents, and the place of the smallest values."""
     high = look.sizes[-1][0] if look.sizes else 0
     left = f"-2^{high}" if any(below for _, below, _ in look.sizes) else "0"
     return _ends(left, f"2^{high}", width, f"2^{least - 1}" if left != "0" else "")

@@ -20,10 +20,10 @@ from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plain, shape
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import MOVING, key
-from ckptdoctor.tui.models.book import Book
-from ckptdoctor.tui.models.slices import Index, Slice
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
+from ckptdoctor.tui.models.slices import ElementIndex, Slice
 from ckptdoctor.tui.models.values import text
-from ckptdoctor.tui.widgets.cells import fit
+from ckptdoctor.tui.widgets.line_view import fit
 
 _ACROSS = (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50, 64, 80, 100)  # numbers in a line, where lines wrap
 _WHEEL = 3
@@ -65,9 +65,9 @@ class ValueGrid(Background, can_focus=True):
         f"grid--{name}" for name in ("label", "here", "plain", "zero", "nan", "inf", "cursor")
     }
 
-    def __init__(self, book: Book, row: int, slice_: Slice, dtype: DType, id: str | None = None) -> None:
+    def __init__(self, opened: OpenedCheckpoint, row: int, slice_: Slice, dtype: DType, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._book, self._tensor = book, book.table.tensors[row]
+        self._book, self._tensor = opened, opened.table.tensors[row]
         self._slice, self._dtype = slice_, dtype
         self._texts: _Texts | None = None
         self._refused = ""
@@ -77,7 +77,7 @@ class ValueGrid(Background, can_focus=True):
 
     # what is shown
 
-    def show(self, slice_: Slice, index: Index | None = None) -> None:
+    def show(self, slice_: Slice, index: ElementIndex | None = None) -> None:
         """Show another slice, with the cursor on an element where one is named."""
         self._slice = replace(slice_, across=self._slice.across)
         self._fold()
@@ -86,7 +86,7 @@ class ValueGrid(Background, can_focus=True):
         self._moved()
 
     @property
-    def index(self) -> Index | None:
+    def index(self) -> ElementIndex | None:
         """The element that the cursor is on."""
         return self._slice.index(self.row, self.column)
 
@@ -162,7 +162,7 @@ class ValueGrid(Background, can_focus=True):
         self.compute(work, self._take, "values")
 
     def _texts_of(self, slice_: Slice, rows: range, columns: range, going: Callable[[], bool]) -> _Texts | Refused:
-        seen = self._book.peek.window(self._tensor, slice_.box(rows, columns), going)
+        seen = self._book.inspector.window(self._tensor, slice_.box(rows, columns), going)
         if isinstance(seen, Refused):
             return seen
         if slice_.rows is None:
@@ -303,7 +303,7 @@ class ValueGrid(Background, can_focus=True):
 
     @property
     def place_in_words(self) -> str:
-        """Which rows and columns are on the screen."""
+        """The rows and columns that are on the screen."""
         last = min(self._slice.height, self._top + self._down)
         return f"rows {count(self._top)}–{count(max(0, last - 1))} of {count(self._slice.height)}"
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from enum import Enum
 from functools import lru_cache
 from math import inf, nan
 from typing import ClassVar
@@ -16,13 +18,14 @@ from textual.events import Click, Resize
 from textual.strip import Strip
 from textual.worker import get_current_worker
 
-from ckptdoctor.look.inspector import Going, Picture, Refused
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.look.inspector import Going, Inspector, Picture, Refused
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.value_numbers import number
 from ckptdoctor.tui.background import Background
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted
-from ckptdoctor.tui.models.book import Book
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import Slice
 from ckptdoctor.tui.models.values import DARK, LIGHT, RGB, Colours, halves, limit, merged, shade, zoomed
 
@@ -31,16 +34,16 @@ _LEGEND = 11  # cells of the legend
 
 
 class Heatmap(Background, can_focus=True):
-    """What is small is drawn large; what is large is put together, and the border says how."""
+    """A picture of a slice: a small one is drawn large; of a large one cells are put together, as the border says."""
 
     TITLE: ClassVar = "heatmap"
     BINDINGS: ClassVar[list[BindingType]] = [
         key("m", "way", "mean or largest", "Heatmap: the mean of what a cell stands for, or the largest by size"),
     ]
 
-    def __init__(self, book: Book | None, row: int, id: str | None = None) -> None:
+    def __init__(self, opened: OpenedCheckpoint | None, row: int, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._book, self._row = book, row
+        self._book, self._row = opened, row
         self._slice: Slice | None = None
         self._how = _WAYS[0]
         self._picture: Picture | Refused | None = None
@@ -86,7 +89,7 @@ class Heatmap(Background, can_focus=True):
         """Read what is drawn; for a thread. Subclasses draw something else than the values of one tensor."""
         assert self._book is not None
         tensor = self._book.table.tensors[self._row]
-        return self._book.peek.picture(tensor, slice_.whole(), slice_.rows, room, how, going)
+        return self._book.inspector.picture(tensor, slice_.whole(), slice_.rows, room, how, going)
 
     def _show(self, picture: Picture | Refused) -> None:
         self._picture = picture
@@ -191,3 +194,57 @@ def _half_block(upper: RGB | None, lower: RGB | None, background: RGB) -> Segmen
     if upper is None:
         return Segment("▄", Style(color=Color.from_rgb(*(lower or background)), bgcolor=Color.from_rgb(*background)))
     return Segment("▀", Style(color=Color.from_rgb(*upper), bgcolor=Color.from_rgb(*(lower or background))))
+
+
+class DrawnValues(Enum):
+    """The values that are drawn."""
+
+    DIFFERENCE = "A − B"
+    A = "A"
+    B = "B"
+
+    @property
+    def next(self) -> DrawnValues:
+        """The one that comes after this one."""
+        every = list(DrawnValues)
+        return every[(every.index(self) + 1) % len(every)]
+
+
+class DifferenceMap(Heatmap):
+    """A slice of both tensors, subtracted."""
+
+    TITLE: ClassVar = DrawnValues.DIFFERENCE.value
+
+    def __init__(
+        self, inspectors: tuple[Inspector, Inspector], tensors: tuple[Tensor, Tensor], transposed: bool, id: str
+    ) -> None:
+        super().__init__(None, 0, id=id)
+        self._inspectors = inspectors
+        a, b = tensors
+        if transposed:  # read as if it lay the other way
+            b = replace(b, shape=b.shape[::-1], stride=b.stride[::-1])
+        self._pair = a, b
+        self.seen = DrawnValues.DIFFERENCE
+
+    def refuse(self, why: Refused) -> None:
+        """Say why there is nothing to draw."""
+        self._show(why)
+
+    def turn_side(self) -> None:
+        """Draw the other one."""
+        self.seen = self.seen.next
+        self._read()
+
+    def picture(self, slice_: Slice, room: tuple[int, int], how: str, going: Going) -> Picture | Refused:
+        """Read a slice of one, or of both."""
+        (one, other), (a, b) = self._inspectors, self._pair
+        box, rows = slice_.whole(), slice_.rows
+        if self.seen is DrawnValues.DIFFERENCE:
+            return one.difference(a, other, b, box, rows, room, how, going)
+        inspector, tensor = (one, a) if self.seen is DrawnValues.A else (other, b)
+        return inspector.picture(tensor, box, rows, room, how, going)
+
+    def _tell(self, picture: Picture) -> None:
+        super()._tell(picture)
+        title = f"{self.seen.value} {self._slice}"
+        self.border_title = Content(f"{title} · sampled" if picture.sampled else title)

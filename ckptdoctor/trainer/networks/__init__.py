@@ -1,1 +1,0 @@
-"""The networks that are trained, each a few lines of torch.nn."""

@@ -1,1 +1,0 @@
-"""The ways in which people save a model, one module each."""

@@ -1,0 +1,131 @@
+"""An opened checkpoint as the browser holds it: the contents, their columns, and what was found so far."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, at
+from ckptdoctor.filters import found
+from ckptdoctor.filters.table import Rows, Table
+from ckptdoctor.findings import Finding, Severity
+from ckptdoctor.look.inspector import Inspector
+from ckptdoctor.tui.models.lines import Visible
+from ckptdoctor.tui.models.tree import Tree, TreeBranch, TreeItem
+
+_WEIGHTS = (Role.MODEL.value, Role.EMA.value)
+_SCREEN = 200  # lines that are open to begin with
+
+
+@dataclass(slots=True)
+class OpenedCheckpoint:
+    """All that screens and widgets share of one file. Made in a thread, from then on changed by the screen alone."""
+
+    path: str
+    checkpoint: Checkpoint
+    table: Table
+    badges: Badges
+    lines: Visible
+    inspector: Inspector
+
+    def first_of(self, paths: Sequence[KeyPath]) -> KeyPath | None:
+        """The first of these key paths at which a tensor lies, or else the first one if anything does."""
+        tensor = next((path for path in paths if path in self.table.row_of), None)
+        if tensor is not None or not paths:
+            return tensor
+        try:
+            at(self.checkpoint.tree, paths[0])
+        except KeyError:
+            return None
+        return paths[0]
+
+
+def opened_checkpoint(path: str, checkpoint: Checkpoint) -> OpenedCheckpoint:
+    """The opened of a checkpoint whose headers have been read: everything that the first painting needs."""
+    table = Table(checkpoint.tensors)
+    lines = Visible(Tree(checkpoint, table))
+    _unfold(lines)
+    return OpenedCheckpoint(path, checkpoint, table, Badges(table), lines, Inspector(path, checkpoint))
+
+
+def _unfold(lines: Visible) -> None:
+    """Open what people come to see, the weights, and then what is the only level there is; as far as a screen goes."""
+    branch = lines.tree.root
+    while True:
+        below = [item for item in lines.tree.grow(branch) if isinstance(item, TreeBranch)]
+        weights = [each for each in below if each.role in _WEIGHTS]
+        levels = [each for each in below if each.rows]
+        chosen = weights[0] if weights else levels[0] if len(levels) == 1 else None
+        if chosen is None or len(lines) + len(lines.tree.grow(chosen)) > _SCREEN:
+            return
+        lines.open(chosen)
+        branch = chosen
+
+
+_SEVERITIES = {severity.rank + 1: severity for severity in Severity}
+_WORST = sorted(_SEVERITIES, reverse=True)
+_AT_LEAST = {rank: bytes([max(rank, each) for each in range(256)]) for rank in _SEVERITIES}
+
+
+class Badges:
+    """The findings so far, by what they speak of."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.findings: list[Finding] = []
+        self._rows: list[array[int]] = []
+        self._ranks = bytearray(len(table))
+        self._places: dict[KeyPath, int] = {}
+
+    def touched(self, finding: Finding) -> array[int]:
+        """The rows of the tensors that a finding names: work for a thread when there are many."""
+        return found.touched(self.table, finding)
+
+    def add(self, finding: Finding, rows: array[int]) -> None:
+        """Take up a finding, with what ``touched`` gave for it."""
+        self.findings.append(finding)
+        self._rows.append(rows)
+        rank = finding.severity.rank + 1
+        if rows and rows[-1] - rows[0] + 1 == len(rows):  # neighbours: all at once, however many
+            begin, end = rows[0], rows[-1] + 1
+            self._ranks[begin:end] = self._ranks[begin:end].translate(_AT_LEAST[rank])
+        else:
+            for row in rows:
+                if self._ranks[row] < rank:
+                    self._ranks[row] = rank
+        for path in finding.keys if len(rows) < len(finding.keys) else ():
+            if path not in self.table.row_of:
+                self._mark_place(path, rank)
+
+    def _mark_place(self, path: KeyPath, rank: int) -> None:
+        for depth in range(1, len(path) + 1):
+            self._places[path[:depth]] = max(rank, self._places.get(path[:depth], 0))
+
+    def worst(self, item: TreeItem) -> Severity | None:
+        """The severity of the worst finding about a tensor, or about anything at or below a level."""
+        if isinstance(item, int):
+            return _SEVERITIES.get(self._ranks[item])
+        place = 0 if getattr(item, "is_module", False) else self._places.get(item.path, 0)
+        below = self._worst_of(getattr(item, "rows", range(0)))
+        return _SEVERITIES.get(max(place, below))
+
+    def _worst_of(self, rows: Rows) -> int:
+        if isinstance(rows, range):
+            return next((rank for rank in _WORST if self._ranks.find(rank, rows.start, rows.stop) >= 0), 0)
+        return max([self._ranks[row] for row in rows], default=0)
+
+    def about(self, row: int) -> list[Finding]:
+        """The findings that name a tensor, worst first."""
+        named = [each for each, rows in zip(self.findings, self._rows, strict=True) if _among(rows, row)]
+        return sorted(named, key=lambda finding: -finding.severity.rank)
+
+    def rows_of(self, wanted: str) -> set[int]:
+        """The rows that findings of a code, a name or a severity speak of; "*": of any."""
+        return found.rows_among(zip(self.findings, self._rows, strict=True), wanted)
+
+
+def _among(rows: array[int], row: int) -> bool:
+    place = bisect_left(rows, row)
+    return place < len(rows) and rows[place] == row

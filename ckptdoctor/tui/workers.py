@@ -1,0 +1,257 @@
+"""The long work of the browser, done in threads that report to a screen: examining, comparing and writing files."""
+
+from __future__ import annotations
+
+import gc
+from array import array
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from operator import is_
+from threading import Event, Lock
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from textual.message_pump import MessagePump
+from textual.worker import Worker, get_current_worker
+
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.diagnose import events
+from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.diagnose.settings import Settings
+from ckptdoctor.differences import Difference
+from ckptdoctor.diffing.headers import diff
+from ckptdoctor.diffing.request import DiffRequest
+from ckptdoctor.diffing.values import compare_values_of
+from ckptdoctor.errors import StoppedError
+from ckptdoctor.examine.file import diagnose
+from ckptdoctor.examine.targets import read_reference
+from ckptdoctor.findings import FileReport, Finding
+from ckptdoctor.report.contents import header
+from ckptdoctor.tui.background import guarded
+from ckptdoctor.tui.messages import (
+    CheckpointOpened,
+    ComparingFailed,
+    ComparisonMade,
+    ExaminationEnded,
+    ExaminationFailed,
+    FileRecognised,
+    FindingFound,
+    Progressed,
+    RepairDone,
+    RepairFailed,
+    ValuesCompared,
+)
+from ckptdoctor.tui.models.comparison import ComparedEntries, news, ties_by_name
+from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint, opened_checkpoint
+
+if TYPE_CHECKING:
+    from ckptdoctor.repair.plan import Plan
+
+
+_NAMES = ("like", "model", "config")  # the fields of Settings that name it
+
+
+class SharedTarget:
+    """The target that ``settings`` name, if they name one, for the file at ``path``."""
+
+    def __init__(self, settings: Settings, path: str | None = None) -> None:
+        self.settings = settings
+        self._path = path
+        self.is_named = any(getattr(settings, name) is not None for name in _NAMES)
+        self._reading = Lock()
+        self._reference: Reference | None = None
+
+    def read(self) -> Reference | None:
+        """The expectation of the target, None where none is named; for a thread: the first call reads, others wait.
+
+        Raises what ``examine.targets.read_reference`` does; then the next call tries again.
+        """
+        with self._reading:
+            if self._reference is None and self.is_named:
+                self._reference = read_reference(self.settings, self._path)
+            return self._reference
+
+
+_PATIENCE = 3.0  # seconds that the rules wait for the first painting, which they would slow down
+# drawing leaves cycles behind, and collecting them must not be felt: often and little, where the command line, which
+# makes none, collects seldom and much. The second number is how many times so many objects are looked through at once
+# that outlived a first look: 20 times were 50 ms, which a key press waited for now and then
+_COLLECTOR = (5_000, 3, 700)
+
+
+class Examination:
+    """One examination of a file. ``painted`` is set when the contents are on the screen, ``ended`` when it is over.
+
+    ``found`` is all that was found so far, ``report`` what there is at the end.
+    """
+
+    def __init__(
+        self,
+        screen: MessagePump,
+        path: str,
+        settings: Settings,
+        opened: OpenedCheckpoint | None = None,
+        target: SharedTarget | None = None,
+    ) -> None:
+        self.screen = screen
+        self.path = path
+        self.settings = settings
+        self.opened = opened
+        self.target = target or SharedTarget(settings, path)
+        self.painted = Event()
+        self.ended = Event()
+        self.found: list[Finding] = []
+        self.report: FileReport | None = None
+        self._stop = Event()
+        self._reading = False
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stop.is_set()
+
+    def stop(self) -> bool:
+        """Read no further, and go on with what has been read; False where nothing is being read."""
+        if self._reading:
+            self._stop.set()
+        return self._reading
+
+    def run(self) -> None:
+        """Examine the file; for a thread worker, which may be cancelled at every event."""
+        worker = get_current_worker()
+        gc.disable()  # a look through the millions of objects of a large file would stop the screen for a second
+        try:
+            guarded(
+                lambda: self._examine(worker), lambda sentence: self.screen.post_message(ExaminationFailed(sentence))
+            )
+        finally:
+            collect_again()
+            self.ended.set()
+
+    def _examine(self, worker: Worker[None]) -> None:
+        with closing(diagnose(self.path, self.settings, self.target.read())) as happenings:
+            for event in happenings:
+                if worker.is_cancelled:
+                    return
+                self._tell(event)
+                self._reading = isinstance(event, events.Progress)
+                if self._reading and self._stop.is_set():  # as Ctrl-C does
+                    self._tell(happenings.throw(KeyboardInterrupt))
+
+    def _tell(self, event: events.Event) -> None:
+        post = self.screen.post_message
+        if isinstance(event, events.Recognised):
+            post(FileRecognised(event.container))
+        elif isinstance(event, events.Opened) and self.opened is None:
+            self.opened = opened_checkpoint(self.path, event.checkpoint)
+            post(CheckpointOpened(self.opened))
+            self.painted.wait(_PATIENCE)
+            self.opened.table.prepare()
+        elif isinstance(event, events.Found):
+            rows = self.opened.badges.touched(event.finding) if self.opened is not None else array("I")
+            self.found.append(event.finding)
+            post(FindingFound(event.finding, rows))
+        elif isinstance(event, events.Progress):
+            collect_again()  # reading every value may take hours
+            post(Progressed(event))
+        elif isinstance(event, events.Finished):
+            self.report = event.report
+            post(ExaminationEnded(event.report, header(event.report)))
+
+
+def collect_again() -> None:
+    """Let the garbage collector run, but pass over what is there by now: nothing of it becomes garbage."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.set_threshold(*_COLLECTOR)
+        gc.enable()
+
+
+_EVERY = 0.1  # seconds between two reports of how far it is
+
+
+class Comparing:
+    """One comparison of two checkpoints. ``headers`` and ``values`` are for thread workers."""
+
+    def __init__(self, screen: MessagePump, request: DiffRequest) -> None:
+        self.screen = screen
+        self.request = request
+        self._said = 0.0
+
+    def headers(self) -> None:
+        """Compare the headers."""
+        gc.disable()  # a look through the millions of objects of a large file would stop the screen for a second
+        try:
+            self._guarded(self._headers)
+        finally:
+            collect_again()
+
+    def values(self, comparison: ComparedEntries) -> None:
+        """Compare the values that are not known yet, until all are or the worker is cancelled."""
+        worker = get_current_worker()
+        self._guarded(lambda: self._values(comparison, worker))
+
+    def _headers(self) -> None:
+        self.screen.post_message(ComparisonMade(ComparedEntries(diff(self.request))))
+
+    def _values(self, comparison: ComparedEntries, worker: Worker[None]) -> None:
+        def step(found: Difference, entries: Sequence[int]) -> None:
+            if entries:
+                self.screen.post_message(ValuesCompared(news(found, entries)))
+            elif not _same_pairs(found, comparison.found):  # contents have brought tensors together
+                self.screen.post_message(ComparisonMade(ComparedEntries(found)))
+
+        def going(done: int, total: int) -> bool:
+            self._tell(done, total)
+            return not worker.is_cancelled
+
+        found = compare_values_of(comparison.found, self.request, step, going)
+        last = None if found is None else replace(news(found, ()), ties=ties_by_name(found))
+        self.screen.post_message(ValuesCompared(last, ended=True))
+
+    def _tell(self, done: int, total: int) -> None:
+        now = perf_counter()
+        if now - self._said >= _EVERY:
+            self._said = now
+            self.screen.post_message(Progressed(Progress("values", done, total)))
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        guarded(work, lambda sentence: self.screen.post_message(ComparingFailed(sentence)))
+
+
+def _same_pairs(one: Difference, other: Difference) -> bool:
+    """Whether entries are the same in both."""
+    return len(one.pairs) == len(other.pairs) and all(map(is_, one.pairs, other.pairs))
+
+
+class Repairing:
+    """One repair. ``stop`` ends it between two blocks; then nothing has been written."""
+
+    def __init__(self, screen: MessagePump, plan: Plan) -> None:
+        self.screen = screen
+        self.plan = plan
+        self._stopped = Event()
+
+    def stop(self) -> None:
+        """End it; until the new file has got its name."""
+        self._stopped.set()
+
+    def run(self) -> None:
+        """Write the output and prove it; for a thread worker."""
+        guarded(self._repair, lambda sentence: self.screen.post_message(RepairFailed(sentence)))
+
+    def _repair(self) -> None:
+        from ckptdoctor.converting.repaired import carry_out
+
+        try:
+            report = carry_out(self.plan, self._watch).report
+        except StoppedError:
+            self.screen.post_message(RepairFailed("Stopped."))
+        else:
+            self.screen.post_message(RepairDone(report))
+
+    def _watch(self, progress: Progress) -> None:
+        if self._stopped.is_set():
+            raise StoppedError
+        self.screen.post_message(Progressed(progress))

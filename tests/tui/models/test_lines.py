@@ -1,0 +1,47 @@
+"""The list of all tensors, in the order of any column."""
+
+from __future__ import annotations
+
+import pytest
+
+from ckptdoctor.filters.table import Table
+from ckptdoctor.tui.models.lines import SortColumn, next_column, ordered
+from tests.report.samples import tensor
+
+TABLE = Table(
+    (
+        tensor("m", "b", shape=(4, 4), device="cuda:1"),
+        tensor("m", "c", shape=(9,), dtype="float64", device="cpu"),
+        tensor("m", "a", shape=(2, 8), dtype="bfloat16", device="cuda:0"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "rows"),
+    [
+        (SortColumn.PLACE, [0, 1, 2]),
+        (SortColumn.NAME, [2, 0, 1]),
+        (SortColumn.SHAPE, [1, 0, 2]),
+        (SortColumn.DTYPE, [2, 0, 1]),
+        (SortColumn.ELEMENTS, [0, 2, 1]),
+        (SortColumn.BYTES, [1, 0, 2]),
+        (SortColumn.DEVICE, [1, 2, 0]),
+    ],
+)
+def test_order(column, rows):
+    """Names rise, sizes fall, and equal ones stay as they are in the file."""
+    assert list(ordered(TABLE, range(3), column)) == rows
+
+
+def test_backwards():
+    """The other way round."""
+    assert list(ordered(TABLE, range(3), SortColumn.NAME, True)) == [1, 0, 2]
+    assert list(ordered(TABLE, range(3), SortColumn.PLACE, True)) == [2, 1, 0]
+
+
+def test_all_columns_in_turn():
+    """The key that sorts comes to every column and back."""
+    column = SortColumn.PLACE
+    seen = [column := next_column(column) for _ in SortColumn]
+    assert set(seen) == set(SortColumn) and column is SortColumn.PLACE

@@ -44,6 +44,7 @@ class Rule:
 
     A union of two (``Checkpoint | Comparison``) means that the rule reads the checkpoint alone, or says something
     better where there is a reference: it runs once, over the most telling subject (``subject_for``).
+    ``when`` says of which containers and checkpoints the rule may speak by their headers alone.
     """
 
     code: str
@@ -54,6 +55,7 @@ class Rule:
     page: str
     sick: tuple[Example, ...]
     healthy: tuple[Example, ...]
+    when: Callable[[Any], bool] | None = None
 
     @property
     def summary(self) -> str:
@@ -93,8 +95,11 @@ def _subject(body: Body, known: Mapping[str, Any]) -> type | UnionType:
     return named if named is not None else typing.get_type_hints(body)[parameter]
 
 
-def rule(code: str, name: str, severity: Severity) -> Callable[[Body], Rule]:
-    """Turn a generator into the rule ``code`` (``name``); the first parameter's annotation is its subject."""
+def rule(code: str, name: str, severity: Severity, when: Callable[[Any], bool] | None = None) -> Callable[[Body], Rule]:
+    """Turn a generator into the rule ``code`` (``name``); the first parameter's annotation is its subject.
+
+    ``when`` (a condition of ``rules.when``) spares other files the import of the rule: ``tools/rule_index.py``.
+    """
 
     def register(body: Body) -> Rule:
         module = sys.modules[body.__module__]
@@ -108,6 +113,7 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Body], Rule]:
             page=module.__doc__ or "",
             sick=getattr(module, "SICK", ()),
             healthy=getattr(module, "HEALTHY", ()),
+            when=when,
         )
 
     return register

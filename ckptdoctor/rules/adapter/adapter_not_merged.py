@@ -49,6 +49,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.renames import rename_fix, share
+from ckptdoctor.rules.when import adapter_keys
 
 _LEAD = "base_model.model."
 _Q = f"{_LEAD}layers.0.q_proj"
@@ -106,7 +107,7 @@ _TWICE_HERE = (
 )
 
 
-@rule("L906", "adapter-not-merged", Severity.ERROR)
+@rule("L906", "adapter-not-merged", Severity.ERROR, when=adapter_keys)
 def adapter_not_merged(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Base layers with adapters beside them."""
     checkpoint = subject

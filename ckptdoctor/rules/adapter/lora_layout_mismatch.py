@@ -35,6 +35,7 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import adapter_file
 
 _K = "lora_unet_mid_block_attentions_0_proj_in"
 _KOHYA = {f"{_K}.lora_down.weight": T((2, 4)), f"{_K}.lora_up.weight": T((4, 2)), f"{_K}.alpha": T(())}
@@ -52,7 +53,7 @@ HEALTHY = (
 )
 
 
-@rule("L905", "lora-layout-mismatch", Severity.ERROR)
+@rule("L905", "lora-layout-mismatch", Severity.ERROR, when=adapter_file)
 def lora_layout_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Adapters of one program for another."""
     if isinstance(subject, Comparison):

@@ -40,6 +40,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.renames import rename_fix, share
+from ckptdoctor.rules.when import adapter_keys
 
 _Q = "base_model.model.layers.0.q_proj"
 _NAMED = {f"{_Q}.lora_A.default.weight": T((2, 4)), f"{_Q}.lora_B.default.weight": T((4, 2))}
@@ -73,7 +74,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("L901", "peft-adapter-name-token", Severity.WARNING)
+@rule("L901", "peft-adapter-name-token", Severity.WARNING, when=adapter_keys)
 def peft_adapter_name_token(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Adapters under their names."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject

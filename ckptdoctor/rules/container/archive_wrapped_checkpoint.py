@@ -38,6 +38,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import sentence
 from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
+from ckptdoctor.rules.when import noticed
 
 
 def _gzipped(data: bytes) -> bytes:
@@ -91,7 +92,7 @@ _TORCH_SAYS = {
 }
 
 
-@rule("C102", "archive-wrapped-checkpoint", Severity.ERROR)
+@rule("C102", "archive-wrapped-checkpoint", Severity.ERROR, when=noticed)
 def archive_wrapped_checkpoint(container: Container) -> Iterator[Problem]:
     """A checkpoint inside of something else."""
     path = unwrapped_path(container)

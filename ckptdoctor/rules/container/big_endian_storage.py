@@ -27,6 +27,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 
 def _say_big(data: bytes) -> bytes:
@@ -45,7 +46,7 @@ SICK = (Example("saved as big-endian", {"w": T((3,))}, damage=_say_big),)
 HEALTHY = (Example("saved as little-endian", {"w": T((3,))}),)
 
 
-@rule("C113", "big-endian-storage", Severity.WARNING)
+@rule("C113", "big-endian-storage", Severity.WARNING, when=noticed)
 def big_endian_storage(subject: Noted) -> Iterator[Problem]:
     """Values in big-endian order."""
     yield from problems(

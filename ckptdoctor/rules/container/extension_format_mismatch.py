@@ -32,6 +32,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location
 from ckptdoctor.rules.refusals import torch_says
+from ckptdoctor.rules.when import noticed
 
 SUFFIXES = {"torch zip": ".pt", "torch legacy": ".pt", "safetensors": ".safetensors"}
 SICK = (
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("C101", "extension-format-mismatch", Severity.ERROR)
+@rule("C101", "extension-format-mismatch", Severity.ERROR, when=noticed)
 def extension_format_mismatch(container: Container) -> Iterator[Problem]:
     """A suffix that promises another format."""
     for note in notes_of(container, NoteKind.WRONG_SUFFIX):

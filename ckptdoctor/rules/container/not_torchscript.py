@@ -29,6 +29,7 @@ from ckptdoctor.facts.triton import wants_torchscript
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import file_named
 
 _CONFIG = b'name: "resnet"\nplatform: "pytorch_libtorch"\nmax_batch_size: 8\n'
 _CHECKPOINTS = ("torch zip", "torch legacy", "safetensors")
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("C108", "not-torchscript", Severity.ERROR)
+@rule("C108", "not-torchscript", Severity.ERROR, when=file_named("model.pt"))
 def not_torchscript(container: Container) -> Iterator[Problem]:
     """A state dict in the place of a script module."""
     if container.format in _CHECKPOINTS and wants_torchscript(container.path):

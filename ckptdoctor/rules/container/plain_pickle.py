@@ -28,6 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.converting import convert_command, is_torch_name
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import unusual_format
 
 _WRITERS = {
     "pickle": "pickle.dump",
@@ -50,7 +51,7 @@ HEALTHY = (
 )
 
 
-@rule("C104", "plain-pickle", Severity.ERROR)
+@rule("C104", "plain-pickle", Severity.ERROR, when=unusual_format)
 def plain_pickle(container: Container) -> Iterator[Problem]:
     """A pickle that torch.save did not write."""
     writer = _WRITERS.get(container.format)

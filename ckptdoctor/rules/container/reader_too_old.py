@@ -29,6 +29,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location, sentence
+from ckptdoctor.rules.when import noticed
 
 
 def _of_tomorrow(data: bytes) -> bytes:
@@ -47,7 +48,7 @@ SICK = (Example("saved by a torch of tomorrow", {"w": T((3,))}, damage=_of_tomor
 HEALTHY = (Example("saved by the torch of today", {"w": T((3,))}),)
 
 
-@rule("C106", "reader-too-old", Severity.WARNING)
+@rule("C106", "reader-too-old", Severity.WARNING, when=noticed)
 def reader_too_old(subject: Noted) -> Iterator[Problem]:
     """A version record that torch does not know."""
     for note in version_notes(subject):

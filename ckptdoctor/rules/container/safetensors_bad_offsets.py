@@ -28,6 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 _MODEL = {"a": T((2,)), "b": T((2,))}
 SICK = (
@@ -51,7 +52,7 @@ SICK = (
 HEALTHY = (Example("one after another", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("C111", "safetensors-bad-offsets", Severity.ERROR)
+@rule("C111", "safetensors-bad-offsets", Severity.ERROR, when=noticed)
 def safetensors_bad_offsets(subject: Noted) -> Iterator[Problem]:
     """Ranges that overlap, leave holes or do not fit the shape."""
     yield from problems(

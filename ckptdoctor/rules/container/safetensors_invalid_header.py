@@ -29,6 +29,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.when import noticed
 
 _MODEL = {"w": T((3,))}
 SICK = (
@@ -44,7 +45,7 @@ SICK = (
 HEALTHY = (Example("a header as it should be", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("C110", "safetensors-invalid-header", Severity.ERROR)
+@rule("C110", "safetensors-invalid-header", Severity.ERROR, when=noticed)
 def safetensors_invalid_header(subject: Noted) -> Iterator[Problem]:
     """A header that safetensors refuses."""
     yield from problems(

@@ -30,6 +30,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import unusual_format
 
 FORMAT = "TorchScript archive"
 
@@ -52,7 +53,7 @@ SICK = (Example("a script module", {}, damage=_archive),)
 HEALTHY = (Example("a state dict", {"w": T((3,))}),)
 
 
-@rule("C107", "torchscript-archive", Severity.ERROR)
+@rule("C107", "torchscript-archive", Severity.ERROR, when=unusual_format)
 def torchscript_archive(container: Container) -> Iterator[Problem]:
     """A script module instead of a state dict."""
     if container.format != FORMAT:

@@ -31,6 +31,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import tags, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import tags_beyond_cpu
 
 SICK = (
     Example(
@@ -49,7 +50,7 @@ HEALTHY = (
 )
 
 
-@rule("D602", "cuda-index-out-of-range", Severity.ERROR)
+@rule("D602", "cuda-index-out-of-range", Severity.ERROR, when=tags_beyond_cpu)
 def cuda_index_out_of_range(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on a CUDA device other than the first."""
     tagged = devices.tagged(checkpoint)

@@ -31,6 +31,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import tags_beyond_cpu
 
 SICK = (
     Example(
@@ -55,7 +56,7 @@ _SAYS = (
 )
 
 
-@rule("D601", "cuda-tag", Severity.WARNING)
+@rule("D601", "cuda-tag", Severity.WARNING, when=tags_beyond_cpu)
 def cuda_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on the first CUDA device, where none is on another."""
     tagged = devices.tagged(checkpoint)

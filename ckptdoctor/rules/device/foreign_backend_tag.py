@@ -32,6 +32,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import tags_beyond_cpu
 
 SICK = (
     Example("saved from a TPU", {"fc.weight": T((2, 4), device="xla:0"), "fc.bias": T((2,), device="xla:0")}),
@@ -53,7 +54,7 @@ _PLUGGED_IN = frozenset({"hpu", "privateuseone"})
 _QUOTED = 3  # backends whose message is quoted
 
 
-@rule("D604", "foreign-backend-tag", Severity.ERROR)
+@rule("D604", "foreign-backend-tag", Severity.ERROR, when=tags_beyond_cpu)
 def foreign_backend_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on devices that only a special build of torch knows."""
     tagged = devices.tagged(checkpoint)

@@ -28,6 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import tags_beyond_cpu
 
 SICK = (
     Example("a model that was never filled", {"w": T((4, 3), device="meta"), "b": T((4,), device="meta")}),
@@ -36,7 +37,7 @@ SICK = (
 HEALTHY = (Example("values", {"w": T((4, 3)), "b": T((4,))}),)
 
 
-@rule("D606", "meta-tag", Severity.ERROR)
+@rule("D606", "meta-tag", Severity.ERROR, when=tags_beyond_cpu)
 def meta_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors without values."""
     found = [each for each in checkpoint.tensors if each.device == devices.META]

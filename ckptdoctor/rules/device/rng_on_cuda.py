@@ -33,6 +33,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import tags, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import generator_states
 
 _FC = T((2, 4))
 SICK = (
@@ -51,7 +52,7 @@ HEALTHY = (
 )
 
 
-@rule("D607", "rng-on-cuda", Severity.ERROR)
+@rule("D607", "rng-on-cuda", Severity.ERROR, when=generator_states)
 def rng_on_cuda(checkpoint: Checkpoint) -> Iterator[Problem]:
     """States of random number generators that torch will not take back."""
     states = devices.rng_tensors(checkpoint)

@@ -38,6 +38,7 @@ from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import tags, wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import tags_beyond_cpu
 
 
 def _weight(saved_as: str, dtype: str = "float32", parameter: bool = False) -> T:
@@ -79,7 +80,7 @@ _CAPITALS = {"lazy": "Lazy", "vulkan": "Vulkan"}
 _MODULES = frozenset({"hpu", "privateuseone"})  # what their own package puts beside torch's modules
 
 
-@rule("D605", "xla-rebuild", Severity.ERROR)
+@rule("D605", "xla-rebuild", Severity.ERROR, when=tags_beyond_cpu)
 def xla_rebuild(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors of devices without storages."""
     moved = [tensor for tensors in devices.moved(checkpoint).values() for tensor in tensors]

@@ -32,6 +32,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import dtype_begins
 
 _LITTLE = 1_000  # bytes that are not worth a word
 SICK = (
@@ -45,7 +46,7 @@ HEALTHY = (
 )
 
 
-@rule("T553", "double-precision", Severity.INFO)
+@rule("T553", "double-precision", Severity.INFO, when=dtype_begins("float64", "complex128"))
 def double_precision(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Models with tensors of float64."""
     if isinstance(subject, Comparison):  # R004 compares each dtype

@@ -30,6 +30,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import rare_dtypes
 
 _LATE = frozenset({"F8_E8M0", "F4", "F6_E2M3", "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
 SICK = (
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("T559", "dtype-unsupported-by-target", Severity.INFO)
+@rule("T559", "dtype-unsupported-by-target", Severity.INFO, when=rare_dtypes)
 def dtype_unsupported_by_target(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Dtypes that safetensors does not take, or did not take for long."""
     late = checkpoint.format.startswith("safetensors")

@@ -33,6 +33,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import several_float_dtypes
 
 _TORCH = {"float64": "Double", "float32": "Float", "bfloat16": "BFloat16", "float16": "Half"}
 SICK = (
@@ -50,7 +51,7 @@ HEALTHY = (
 )
 
 
-@rule("T551", "mixed-float-dtypes", Severity.INFO)
+@rule("T551", "mixed-float-dtypes", Severity.INFO, when=several_float_dtypes)
 def mixed_float_dtypes(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Models of several dtypes."""
     for state_dict in weights_among(checkpoint.state_dicts):

@@ -37,6 +37,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 # formats whose truncation has a rule of its own
 _OWN_RULE = (truncated_zip.FORMAT, truncated_legacy.FORMAT, truncated_safetensors.FORMAT)
@@ -54,7 +55,7 @@ SICK = (
 HEALTHY = (Example("every opcode known", {"epoch": 42, "w": T((3,))}, "torch legacy"),)
 
 
-@rule("F014", "damaged-contents", Severity.ERROR)
+@rule("F014", "damaged-contents", Severity.ERROR, when=noticed)
 def damaged_contents(subject: Noted) -> Iterator[Problem]:
     """A pickle or an archive that makes no sense."""
     kinds = [NoteKind.PICKLE_DAMAGED, NoteKind.ZIP_DAMAGED]

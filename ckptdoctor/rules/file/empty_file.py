@@ -30,6 +30,7 @@ from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location
 from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
+from ckptdoctor.rules.when import noticed
 
 SICK = (
     Example("nothing at all", raw=b""),
@@ -38,7 +39,7 @@ SICK = (
 HEALTHY = (Example("an empty dict", {}),)
 
 
-@rule("F004", "empty-file", Severity.ERROR)
+@rule("F004", "empty-file", Severity.ERROR, when=noticed)
 def empty_file(container: Container) -> Iterator[Problem]:
     """Zero bytes."""
     for note in notes_of(container, NoteKind.EMPTY):

@@ -31,6 +31,7 @@ from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location
 from ckptdoctor.rules.refusals import torch_says
+from ckptdoctor.rules.when import noticed
 
 POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"
@@ -44,7 +45,7 @@ SICK = (
 HEALTHY = (Example("text in a checkpoint", {"version": "https://git-lfs.github.com/spec/v1"}),)
 
 
-@rule("F001", "git-lfs-pointer", Severity.ERROR)
+@rule("F001", "git-lfs-pointer", Severity.ERROR, when=noticed)
 def git_lfs_pointer(container: Container) -> Iterator[Problem]:
     """A pointer instead of the file."""
     for note in notes_of(container, NoteKind.LFS_POINTER):

@@ -30,6 +30,7 @@ from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location
 from ckptdoctor.rules.refusals import torch_says
+from ckptdoctor.rules.when import noticed
 
 PAGE = b"<!DOCTYPE html><html><head><title>Google Drive - Quota exceeded</title></head><body>Sorry</body></html>\n"
 SICK = (
@@ -40,7 +41,7 @@ SICK = (
 HEALTHY = (Example("markup in a checkpoint", {"page": "<!DOCTYPE html>"}),)
 
 
-@rule("F002", "html-error-page", Severity.ERROR)
+@rule("F002", "html-error-page", Severity.ERROR, when=noticed)
 def html_error_page(container: Container) -> Iterator[Problem]:
     """A web page instead of the file."""
     for note in notes_of(container, NoteKind.HTML_PAGE):

@@ -30,6 +30,7 @@ from ckptdoctor.facts.unfinished import Leftover, leftovers, own_suffix
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import always
 
 _MODEL = {"w": T((3,))}
 SICK = (
@@ -43,7 +44,7 @@ HEALTHY = (
 )
 
 
-@rule("F013", "leftover-temp-file", Severity.INFO)
+@rule("F013", "leftover-temp-file", Severity.INFO, when=always)
 def leftover_temp_file(container: Container) -> Iterator[Problem]:
     """Names that unfinished files have."""
     folder = folder_of(container.path)

@@ -31,6 +31,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location, sentence
+from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import beyond
 
 SICK = (
@@ -44,7 +45,7 @@ SICK = (
 HEALTHY = (Example("every storage in its place", {"w": T((42,), storage_size=43)}),)
 
 
-@rule("F011", "storage-size-mismatch", Severity.ERROR)
+@rule("F011", "storage-size-mismatch", Severity.ERROR, when=noticed)
 def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
     """Storages whose bytes are missing, or too many or too few."""
     notes = notes_of(subject, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE)

@@ -30,6 +30,7 @@ from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location
 from ckptdoctor.rules.refusals import torch_says
+from ckptdoctor.rules.when import noticed
 
 SICK = (
     Example("a plain error message", raw=b"Entry not found"),
@@ -38,7 +39,7 @@ SICK = (
 HEALTHY = (Example("text in a checkpoint", {"error": "Entry not found"}),)
 
 
-@rule("F003", "text-error-body", Severity.ERROR)
+@rule("F003", "text-error-body", Severity.ERROR, when=noticed)
 def text_error_body(container: Container) -> Iterator[Problem]:
     """An error message instead of the file."""
     for note in notes_of(container, NoteKind.TEXT_BODY):

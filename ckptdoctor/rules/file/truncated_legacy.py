@@ -28,6 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 FORMAT = "torch legacy"
 _AGAIN = "Copy or download it again and compare the sizes, or use the checkpoint saved before it."
@@ -43,7 +44,7 @@ SICK = (
 HEALTHY = (Example("a whole legacy file", {"w": T((500,))}, "torch legacy"),)
 
 
-@rule("F006", "truncated-legacy", Severity.ERROR)
+@rule("F006", "truncated-legacy", Severity.ERROR, when=noticed)
 def truncated_legacy(subject: Noted) -> Iterator[Problem]:
     """A legacy file without its last bytes."""
     if format_of(subject) == FORMAT:

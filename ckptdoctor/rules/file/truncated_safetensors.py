@@ -30,6 +30,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.when import noticed
 
 FORMAT = "safetensors"
 _MODEL = {"b": T((10,)), "w": T((100,))}
@@ -42,7 +43,7 @@ SICK = (
 HEALTHY = (Example("a whole safetensors file", _MODEL, FORMAT, ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("F007", "truncated-safetensors", Severity.ERROR)
+@rule("F007", "truncated-safetensors", Severity.ERROR, when=noticed)
 def truncated_safetensors(subject: Noted) -> Iterator[Problem]:
     """A safetensors file without its last bytes."""
     if format_of(subject) == FORMAT:

@@ -30,6 +30,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 FORMAT = "torch zip"
 _AGAIN = "Copy or download it again and compare the sizes, or use the checkpoint saved before it."
@@ -41,7 +42,7 @@ SICK = (
 HEALTHY = (Example("a whole archive", {"w": T((100,))}),)
 
 
-@rule("F005", "truncated-zip", Severity.ERROR)
+@rule("F005", "truncated-zip", Severity.ERROR, when=noticed)
 def truncated_zip(subject: Noted) -> Iterator[Problem]:
     """A torch archive without its end."""
     if format_of(subject) == FORMAT:

@@ -38,6 +38,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import location
 from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
+from ckptdoctor.rules.when import any_of, may_have_holes, noticed
 
 TAR = "Cannot use ``weights_only=True`` with files saved in the legacy .tar format."
 
@@ -74,7 +75,7 @@ HEALTHY = (
 )
 
 
-@rule("F010", "zero-filled-region", Severity.ERROR)
+@rule("F010", "zero-filled-region", Severity.ERROR, when=any_of(noticed, may_have_holes))
 def zero_filled_region(subject: Noted) -> Iterator[Problem]:
     """Zeros where values should be."""
     if isinstance(subject, (Checkpoint, Integrity)):

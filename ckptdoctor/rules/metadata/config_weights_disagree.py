@@ -33,6 +33,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"
 _MODEL = {
@@ -64,7 +65,7 @@ HEALTHY = (
 )
 
 
-@rule("M974", "config-weights-disagree", Severity.ERROR)
+@rule("M974", "config-weights-disagree", Severity.ERROR, when=file_beside("config.json"))
 def config_weights_disagree(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A config of other sizes."""
     config = config_beside(checkpoint)

@@ -28,6 +28,7 @@ from ckptdoctor.edits import Fix, Safety, SetMetadata
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import format_is
 
 _MODEL = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 SICK = (
@@ -37,7 +38,7 @@ SICK = (
 HEALTHY = (Example("a file for torch", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("M971", "missing-format-metadata", Severity.WARNING)
+@rule("M971", "missing-format-metadata", Severity.WARNING, when=format_is("safetensors"))
 def missing_format_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Metadata without ``format``."""
     if checkpoint.format != "safetensors" or "format" in (checkpoint.metadata or {}):

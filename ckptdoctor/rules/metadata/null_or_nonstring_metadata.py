@@ -35,6 +35,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.when import noticed
 
 _MODEL = {"w": T((3,))}
 
@@ -55,7 +56,7 @@ SICK = (_example("a number", b"10000"), _example("a null", b"null"), _example("a
 HEALTHY = (_example("a text", b'"1000" '),)
 
 
-@rule("M972", "null-or-nonstring-metadata", Severity.ERROR)
+@rule("M972", "null-or-nonstring-metadata", Severity.ERROR, when=noticed)
 def null_or_nonstring_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Metadata that is not text."""
     notes = metadata_notes(checkpoint)

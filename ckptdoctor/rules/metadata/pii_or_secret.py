@@ -31,6 +31,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import texts
 
 _REMOVED = "(removed)"
 _MODEL = {"w": T((3,))}
@@ -52,7 +53,7 @@ HEALTHY = (
 )
 
 
-@rule("M977", "pii-or-secret", Severity.WARNING)
+@rule("M977", "pii-or-secret", Severity.WARNING, when=texts)
 def pii_or_secret(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Texts that tell more than was meant."""
     found = secrets(checkpoint)

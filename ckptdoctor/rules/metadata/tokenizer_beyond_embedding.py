@@ -31,6 +31,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"
 _MODEL = {"model.embed_tokens.weight": T((8, 4)), "lm_head.weight": T((8, 4))}
@@ -55,7 +56,12 @@ HEALTHY = (
 )
 
 
-@rule("M979", "tokenizer-beyond-embedding", Severity.WARNING)
+@rule(
+    "M979",
+    "tokenizer-beyond-embedding",
+    Severity.WARNING,
+    when=file_beside("tokenizer.json", "added_tokens.json", "tokenizer_config.json"),
+)
 def tokenizer_beyond_embedding(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tokens without an embedding."""
     found = beyond(checkpoint)

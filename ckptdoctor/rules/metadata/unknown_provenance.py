@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.facts.provenance import tells_its_origin
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import has
 
 _MODEL = {"fc.weight": T((2, 2))}
 _STATE = {"exp_avg": T((2, 2)), "exp_avg_sq": T((2, 2))}
@@ -39,7 +40,7 @@ HEALTHY = (
 )
 
 
-@rule("M976", "unknown-provenance", Severity.INFO)
+@rule("M976", "unknown-provenance", Severity.INFO, when=has(Role.OPTIMIZER))
 def unknown_provenance(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A checkpoint to resume from, without a word on where it comes from."""
     if not tells_its_origin(checkpoint):

@@ -33,6 +33,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.renames import wrapper_tokens
+from ckptdoctor.rules.when import keys_mention
 
 SICK = (
     Example(
@@ -64,7 +65,7 @@ HEALTHY = (
 )
 
 
-@rule("N404", "compile-prefix", Severity.ERROR)
+@rule("N404", "compile-prefix", Severity.ERROR, when=keys_mention("_orig_mod"))
 def compile_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Keys with the token ``_orig_mod``."""
     yield from wrapper_tokens(

@@ -37,6 +37,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.renames import rename_fix, share, torch_lines, weights
+from ckptdoctor.rules.when import keys_mention
 
 SICK = (
     Example(
@@ -62,7 +63,7 @@ HEALTHY = (
 )
 
 
-@rule("N401", "module-prefix", Severity.ERROR)
+@rule("N401", "module-prefix", Severity.ERROR, when=keys_mention("module."))
 def module_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Keys that begin with ``module.``, or have it further inside."""
     for state_dict in weights(subject, "N401"):

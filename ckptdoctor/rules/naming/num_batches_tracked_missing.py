@@ -35,6 +35,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import running_statistics
 
 _NET: dict[str, object] = {
     "conv.weight": T((4, 3, 3, 3)),
@@ -68,7 +69,7 @@ HEALTHY = (
 )
 
 
-@rule("N416", "num-batches-tracked-missing", Severity.WARNING)
+@rule("N416", "num-batches-tracked-missing", Severity.WARNING, when=running_statistics)
 def num_batches_tracked_missing(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Norm layers whose counter torch would ask for."""
     if isinstance(subject, Comparison):

@@ -32,6 +32,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.renames import share, weights
+from ckptdoctor.rules.when import keys_mention
 
 _COUNT = T((1,), "float64", value=12)
 SICK = (
@@ -58,7 +59,7 @@ HEALTHY = (
 )
 
 
-@rule("N420", "profiler-buffers", Severity.WARNING)
+@rule("N420", "profiler-buffers", Severity.WARNING, when=keys_mention("total_ops", "total_params"))
 def profiler_buffers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """State dicts with the counters of a profiler."""
     for state_dict in weights(subject, "N420"):

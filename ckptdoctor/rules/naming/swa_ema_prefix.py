@@ -40,6 +40,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.renames import rename_fix, share, torch_lines, weights
+from ckptdoctor.rules.when import keys_mention
 
 SICK = (
     Example(
@@ -76,7 +77,7 @@ AVERAGED = ("ema_model", "model_ema", "averaged_model", "ema", "shadow")
 ONLINE = "online_model"
 
 
-@rule("N411", "swa-ema-prefix", Severity.ERROR)
+@rule("N411", "swa-ema-prefix", Severity.ERROR, when=keys_mention("ema", "averaged", "shadow"))
 def swa_ema_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """State dicts of AveragedModel and of EMA classes."""
     for state_dict in weights(subject, "N411"):

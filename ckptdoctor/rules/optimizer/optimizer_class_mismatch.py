@@ -24,12 +24,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts.training_state import Group, optimizers
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.forgetting import forget_states
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import has
 
 _ADAM_KEEPS: dict[str, object] = {"step": T(()), "exp_avg": T((2, 4)), "exp_avg_sq": T((2, 4))}
 _SGD_KEEPS: dict[str, object] = {"momentum_buffer": T((2, 4))}
@@ -56,7 +57,7 @@ HEALTHY = (
 )
 
 
-@rule("O753", "optimizer-class-mismatch", Severity.WARNING)
+@rule("O753", "optimizer-class-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Optimizers whose options and states contradict each other."""
     for optimizer in optimizers(checkpoint):

@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.optimizer_targets import wanted_remap
@@ -42,6 +42,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.remapping import remap_fix
+from ckptdoctor.rules.when import has
 
 
 def _adam(*shapes: tuple[int, ...], frozen: int = 0) -> dict[str, object]:
@@ -73,7 +74,7 @@ _SHOWN = 4  # groups whose sizes are told
 _ADVICE = "Begin with a fresh optimizer, or build the model that this one was made for."
 
 
-@rule("O751", "optimizer-group-mismatch", Severity.WARNING)
+@rule("O751", "optimizer-group-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_group_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Optimizers with states for more parameters than there are."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject

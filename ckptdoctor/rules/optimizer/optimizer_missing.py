@@ -33,6 +33,7 @@ from ckptdoctor.facts.training_state import LIGHTNING, kept_elsewhere, scalers, 
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import any_of, keys_mention, more_than_weights
 
 _TRAINER = (
     "Trying to restore optimizer state but checkpoint contains only the model. This is probably due to "
@@ -58,7 +59,12 @@ HEALTHY = (
 )
 
 
-@rule("O754", "optimizer-missing", Severity.INFO)
+@rule(
+    "O754",
+    "optimizer-missing",
+    Severity.INFO,
+    when=any_of(more_than_weights, keys_mention("pytorch-lightning_version")),
+)
 def optimizer_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Checkpoints of a training without an optimizer."""
     entries = top(checkpoint)

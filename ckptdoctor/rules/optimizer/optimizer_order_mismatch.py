@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.optimizer_targets import wanted_remap
@@ -42,6 +42,7 @@ from ckptdoctor.rules import broadcasting, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.remapping import remap_fix
+from ckptdoctor.rules.when import has
 
 
 def _adam(*shapes: tuple[int, ...], groups: Sequence[int] = (), labels: Sequence[str] = ()) -> dict[str, object]:
@@ -83,7 +84,7 @@ HEALTHY = (
 )
 
 
-@rule("O752", "optimizer-order-mismatch", Severity.WARNING)
+@rule("O752", "optimizer-order-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_order_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Optimizers whose states are in another order than the parameters."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject

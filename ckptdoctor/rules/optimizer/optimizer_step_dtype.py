@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, Tensor, show_path
 from ckptdoctor.edits import Cast, Fix, Safety
 from ckptdoctor.edits.casts import can_be_cast
 from ckptdoctor.facts.training_state import steps
@@ -32,6 +32,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import has
 
 _COUNTS_TO = {"bfloat16": 256, "float16": 2048, "float8_e4m3fn": 16, "float8_e5m2": 8}
 
@@ -53,7 +54,7 @@ HEALTHY = (
 )
 
 
-@rule("O757", "optimizer-step-dtype", Severity.WARNING)
+@rule("O757", "optimizer-step-dtype", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_step_dtype(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Step counters of half precision."""
     for optimizer, tensors in steps(checkpoint):

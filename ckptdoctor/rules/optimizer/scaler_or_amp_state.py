@@ -29,6 +29,7 @@ from ckptdoctor.facts.training_state import scalers, top
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import more_than_weights
 
 _APEX = "loss_scaler"  # loss_scaler0, loss_scaler1
 
@@ -52,7 +53,7 @@ HEALTHY = (
 )
 
 
-@rule("O760", "scaler-or-amp-state", Severity.INFO)
+@rule("O760", "scaler-or-amp-state", Severity.INFO, when=more_than_weights)
 def scaler_or_amp_state(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Scalers in trouble, and those of apex."""
     for path, scale in scalers(checkpoint):

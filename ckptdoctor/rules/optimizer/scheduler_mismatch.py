@@ -26,13 +26,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, show_path
 from ckptdoctor.facts.training_state import Optimizer, number, numbers, optimizers, schedulers
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.forgetting import forget
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import has
 
 _NEAR = 1e-9  # the part of a rate by which two may differ
 _SHOWN = 3
@@ -59,7 +60,7 @@ HEALTHY = (
 )
 
 
-@rule("O758", "scheduler-mismatch", Severity.INFO)
+@rule("O758", "scheduler-mismatch", Severity.INFO, when=has(Role.OPTIMIZER, Role.SCHEDULER))
 def scheduler_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Schedulers that disagree with the only optimizer."""
     found = schedulers(checkpoint)

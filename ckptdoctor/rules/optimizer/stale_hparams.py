@@ -34,6 +34,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import more_than_weights
 
 _MOST = 64  # objects that a repair turns into text
 _NAMED = 3
@@ -54,7 +55,7 @@ HEALTHY = (
 )
 
 
-@rule("O762", "stale-hparams", Severity.INFO)
+@rule("O762", "stale-hparams", Severity.INFO, when=more_than_weights)
 def stale_hparams(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Objects among the hyper-parameters."""
     entries = top(checkpoint)

@@ -31,6 +31,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.when import newer_pickle_protocol
 
 _DEFAULT = 2  # torch.serialization.DEFAULT_PROTOCOL
 _KNOWN = 3  # the newest that weights_only reads
@@ -60,7 +61,7 @@ HEALTHY = (
 )
 
 
-@rule("P211", "compat-protocol", Severity.ERROR)
+@rule("P211", "compat-protocol", Severity.ERROR, when=newer_pickle_protocol)
 def compat_protocol(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A protocol that weights_only does not read."""
     protocol = pickle_protocol(checkpoint.container)

@@ -44,6 +44,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import MOST
+from ckptdoctor.rules.when import any_of, pickles_aside, unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 _CALL = b"cos\nsystem\n(S'echo hello'\ntR"
@@ -57,7 +58,7 @@ SICK = (
 HEALTHY = (Example("the names as text", {"model": _WEIGHTS, "extra": ["os.system", "builtins.eval"]}),)
 
 
-@rule("P206", "dangerous-global", Severity.ERROR)
+@rule("P206", "dangerous-global", Severity.ERROR, when=any_of(pickles_aside, unusual_names))
 def dangerous_global(subject: Container | Checkpoint) -> Iterator[Problem]:
     """Names that can run code."""
     if isinstance(subject, Checkpoint):

@@ -30,6 +30,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import more_than_tensors
 
 LITTLE = 1_000_000  # bytes that are worth a word
 MUCH = 16_000_000  # and a warning
@@ -45,7 +46,7 @@ HEALTHY = (
 )
 
 
-@rule("P212", "huge-non-tensor-payload", Severity.INFO)
+@rule("P212", "huge-non-tensor-payload", Severity.INFO, when=more_than_tensors)
 def huge_non_tensor_payload(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Much that is no tensor."""
     if not checkpoint.tensors:

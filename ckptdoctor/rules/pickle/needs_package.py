@@ -36,6 +36,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.refusals import not_importable
+from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 SICK = (
@@ -58,7 +59,7 @@ HEALTHY = (
 )
 
 
-@rule("P210", "needs-package", Severity.ERROR)
+@rule("P210", "needs-package", Severity.ERROR, when=unusual_names)
 def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes of known packages."""
     found = tuple([each for each in blocked_by(checkpoint, Cause.FOREIGN) if to_install(each.path)])

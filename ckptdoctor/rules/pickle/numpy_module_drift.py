@@ -37,6 +37,7 @@ from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 SICK = (
@@ -65,7 +66,7 @@ _FOLDERS = frozenset({"Hugging Face Trainer checkpoint", "Accelerate checkpoint"
 _STATES = re.compile(r"random_states_\d+\.pkl|rng_state(?:_\d+)?\.pth")
 
 
-@rule("P202", "numpy-module-drift", Severity.ERROR)
+@rule("P202", "numpy-module-drift", Severity.ERROR, when=unusual_names)
 def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
     """NumPy scalars and arrays."""
     found = blocked_by(checkpoint, Cause.NUMPY)

@@ -33,6 +33,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.when import unusual_names
 
 _OLD = "torch._utils._rebuild_tensor"
 
@@ -54,7 +55,7 @@ SICK = (
 HEALTHY = (Example("the functions of today", {"w": T((3,), parameter=True), "b": T((3,), "bfloat16")}),)
 
 
-@rule("P209", "old-torch-internal-global", Severity.ERROR)
+@rule("P209", "old-torch-internal-global", Severity.ERROR, when=unusual_names)
 def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Functions of another torch."""
     unknown = [each for each in blocked_by(checkpoint, Cause.OTHER) if is_unknown_internal(each.path)]

@@ -30,6 +30,7 @@ from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 SICK = (
@@ -42,7 +43,7 @@ SICK = (
 HEALTHY = (Example("a path as text", {"model": _WEIGHTS, "resume": "/data/runs/a.pt"}),)
 
 
-@rule("P203", "path-object", Severity.ERROR)
+@rule("P203", "path-object", Severity.ERROR, when=unusual_names)
 def path_object(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Paths that are objects instead of text."""
     found = blocked_by(checkpoint, Cause.PATH)

@@ -31,6 +31,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.when import more_than_tensors
 
 
 def _of_python_2(data: bytes) -> bytes:
@@ -48,7 +49,7 @@ HEALTHY = (
 )
 
 
-@rule("P208", "py2-strings", Severity.ERROR)
+@rule("P208", "py2-strings", Severity.ERROR, when=more_than_tensors)
 def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Strings that are no UTF-8."""
     found = undecodable(checkpoint)

@@ -35,6 +35,7 @@ from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 SICK = (
@@ -56,7 +57,7 @@ _TAGS = (
 )
 
 
-@rule("P201", "weights-only-blocked-global", Severity.ERROR)
+@rule("P201", "weights-only-blocked-global", Severity.ERROR, when=unusual_names)
 def weights_only_blocked_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes and functions that are not on torch's list."""
     found = [each for each in blocked_by(checkpoint, Cause.OTHER) if not is_unknown_internal(each.path)]

@@ -49,6 +49,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.refusals import not_importable
+from ckptdoctor.rules.when import unusual_names
 
 
 def _module(class_name: str, parameters: dict[str, object], modules: dict[str, object], **more: object) -> Obj:
@@ -77,7 +78,7 @@ class _Model:
     reason: str = ""
 
 
-@rule("P204", "whole-module-pickle", Severity.ERROR)
+@rule("P204", "whole-module-pickle", Severity.ERROR, when=unusual_names)
 def whole_module_pickle(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A pickled nn.Module."""
     found = blocked_by(checkpoint, Cause.MODULE)

@@ -37,6 +37,7 @@ from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.quantized import Words, told
+from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 32)), "fc.bias": T((64,))}
 _NF4: dict[str, object] = {
@@ -64,7 +65,7 @@ HEALTHY = (
 )
 
 
-@rule("Q951", "bnb-4bit-state", Severity.ERROR)
+@rule("Q951", "bnb-4bit-state", Severity.ERROR, when=quantized_keys)
 def bnb_4bit_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of bitsandbytes with four bits."""
     yield from told(subject, _WORDS)

@@ -34,6 +34,7 @@ from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.quantized import Words, told
+from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((6, 4), "float16"), "fc.bias": T((6,), "float16")}
 _INT8: dict[str, object] = {
@@ -55,7 +56,7 @@ HEALTHY = (
 )
 
 
-@rule("Q952", "bnb-int8-state", Severity.ERROR)
+@rule("Q952", "bnb-int8-state", Severity.ERROR, when=quantized_keys)
 def bnb_int8_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of bitsandbytes with eight bits."""
     yield from told(subject, _WORDS)

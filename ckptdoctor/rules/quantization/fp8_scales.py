@@ -37,6 +37,7 @@ from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.quantized import Words, told
+from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((256, 384), "bfloat16"), "norm.weight": T((4,), "bfloat16")}
 _DEEPSEEK: dict[str, object] = {
@@ -71,7 +72,7 @@ HEALTHY = (
 )
 
 
-@rule("Q956", "fp8-scales", Severity.WARNING)
+@rule("Q956", "fp8-scales", Severity.WARNING, when=quantized_keys)
 def fp8_scales(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers whose numbers need a scale."""
     yield from told(subject, _WORDS)

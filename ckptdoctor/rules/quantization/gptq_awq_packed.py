@@ -36,6 +36,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.quantized import Words, told
+from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 256), "float16"), "fc.bias": T((64,), "float16")}
 _GPTQ: dict[str, object] = {
@@ -66,7 +67,7 @@ HEALTHY = (
 )
 
 
-@rule("Q953", "gptq-awq-packed", Severity.ERROR)
+@rule("Q953", "gptq-awq-packed", Severity.ERROR, when=quantized_keys)
 def gptq_awq_packed(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of GPTQ and AWQ."""
     yield from told(subject, _WORDS)

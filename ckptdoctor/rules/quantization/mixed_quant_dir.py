@@ -31,6 +31,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import any_of, file_beside, quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 256), "float16")}
 _GPTQ: dict[str, object] = {
@@ -66,7 +67,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("Q957", "mixed-quant-dir", Severity.ERROR)
+@rule("Q957", "mixed-quant-dir", Severity.ERROR, when=any_of(file_beside("config.json"), quantized_keys))
 def mixed_quant_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
     """The same layers twice, plain and quantised."""
     for state_dict in weights_among(checkpoint.state_dicts):

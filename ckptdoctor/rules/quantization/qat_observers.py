@@ -36,6 +36,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.dropping import unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import observer_keys
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "conv.bias": T((4,)), "fc.weight": T((6, 4))}
 _QAT: dict[str, object] = {
@@ -67,7 +68,7 @@ HEALTHY = (
 )
 
 
-@rule("Q955", "qat-observers", Severity.WARNING)
+@rule("Q955", "qat-observers", Severity.WARNING, when=observer_keys)
 def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """What observers keep, among the weights."""
     if isinstance(subject, Comparison):

@@ -31,6 +31,7 @@ from ckptdoctor.facts.quantization_config import ConfigDisagreement, disagreemen
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"
 _GPTQ: dict[str, object] = {
@@ -67,7 +68,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("Q959", "quantization-config-disagrees", Severity.ERROR)
+@rule("Q959", "quantization-config-disagrees", Severity.ERROR, when=file_beside("config.json"))
 def quantization_config_disagrees(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A config of another way of quantising."""
     found = disagreement(checkpoint)

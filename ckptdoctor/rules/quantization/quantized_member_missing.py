@@ -34,6 +34,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import quantized_keys
 
 _SHOWN = 3
 
@@ -122,7 +123,7 @@ HEALTHY = (
 )
 
 
-@rule("Q958", "quantized-member-missing", Severity.ERROR)
+@rule("Q958", "quantized-member-missing", Severity.ERROR, when=quantized_keys)
 def quantized_member_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Quantised layers that are not whole."""
     if is_shard(checkpoint.path) or notes_of(checkpoint, NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED):

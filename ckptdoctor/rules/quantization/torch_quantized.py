@@ -46,6 +46,7 @@ from ckptdoctor.rules.dequantizing import is_possible
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.quantized_samples import converted
+from ckptdoctor.rules.when import rare_dtypes
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "fc.weight": T((6, 4)), "fc.bias": T((6,))}
 SICK = (
@@ -73,7 +74,7 @@ _REFUSED = (
 _SCHEMES = {"per_tensor_affine": "one scale each", "per_channel_affine": "a scale for each channel"}
 
 
-@rule("Q954", "torch-quantized", Severity.ERROR)
+@rule("Q954", "torch-quantized", Severity.ERROR, when=rare_dtypes)
 def torch_quantized(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Quantised tensors of torch."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject

@@ -31,6 +31,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import placeholder_shapes
 
 _NAMES = ("embed_tokens", "layers.0.q_proj", "layers.0.o_proj", "layers.1.q_proj", "layers.1.o_proj", "lm_head")
 SICK = (
@@ -50,7 +51,7 @@ HEALTHY = (
 )
 
 
-@rule("S511", "placeholder-shape", Severity.ERROR)
+@rule("S511", "placeholder-shape", Severity.ERROR, when=placeholder_shapes)
 def placeholder_shape(checkpoint: Checkpoint) -> Iterator[Problem]:
     """State dicts of placeholders."""
     for state_dict in checkpoint.state_dicts:

@@ -28,13 +28,14 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import unusual_format
 
 _METADATA = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}U\x13state_dict_metadata}sb."
 SICK = (Example("a distributed checkpoint", files={".metadata": _METADATA, "__0_0.distcp": b""}),)
 HEALTHY = (Example("one file", {"w": [1, 2]}),)
 
 
-@rule("X809", "dcp-dir", Severity.INFO)
+@rule("X809", "dcp-dir", Severity.INFO, when=unusual_format)
 def dcp_dir(container: Container) -> Iterator[Problem]:
     """A distributed checkpoint."""
     if container.format == "torch distributed checkpoint" and container.readable:

@@ -33,6 +33,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import any_of, keys_mention, more_than_weights
 
 _MODULE = {"wte.weight": T((4, 2)), "ln.weight": T((2,))}
 _CONFIG = {"zero_optimization": {"stage": 2}}
@@ -63,7 +64,12 @@ SICK = (
 HEALTHY = (Example("a module of its own", {"module": _MODULE, "epoch": 3}),)
 
 
-@rule("X808", "deepspeed-dir", Severity.INFO)
+@rule(
+    "X808",
+    "deepspeed-dir",
+    Severity.INFO,
+    when=any_of(more_than_weights, keys_mention("ds_config", "ds_version", "dp_world_size")),
+)
 def deepspeed_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A checkpoint of DeepSpeed's."""
     found = deepspeed(checkpoint.tree)

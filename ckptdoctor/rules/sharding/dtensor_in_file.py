@@ -34,6 +34,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.sharded_samples import wrapped
+from ckptdoctor.rules.when import composed_tensors
 
 _CLASS = ("torch.distributed.tensor", "DTensor")
 SICK = (
@@ -43,7 +44,7 @@ SICK = (
 HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
 
-@rule("X810", "dtensor-in-file", Severity.ERROR)
+@rule("X810", "dtensor-in-file", Severity.ERROR, when=composed_tensors)
 def dtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that are spread over processes."""
     found = dtensors(checkpoint)

@@ -31,6 +31,7 @@ from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.index_repair import new_index
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)
 
@@ -48,7 +49,7 @@ SICK = (
 HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
 
 
-@rule("X804", "index-tensor-missing", Severity.ERROR)
+@rule("X804", "index-tensor-missing", Severity.ERROR, when=noticed)
 def index_tensor_missing(subject: Noted) -> Iterator[Problem]:
     """Tensors that are not where the index says."""
     yield from problems(

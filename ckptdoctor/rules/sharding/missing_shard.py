@@ -40,6 +40,7 @@ from ckptdoctor.rules.file.git_lfs_pointer import POINTER
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)
 _AGAIN = "Fetch it again, or take another copy."
@@ -66,7 +67,7 @@ HEALTHY = (
 )
 
 
-@rule("X801", "missing-shard", Severity.ERROR)
+@rule("X801", "missing-shard", Severity.ERROR, when=noticed)
 def missing_shard(subject: Noted) -> Iterator[Problem]:
     """Files that belong to the checkpoint and are not there, or cannot be read."""
     yield from problems(

@@ -30,6 +30,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import part_of_tensors
 
 _INFO = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": '{"w": {"saved_offsets": [2, 0]}}'}
 _NAME = "shard-00002-model-00001-of-00001.safetensors"
@@ -42,7 +43,7 @@ HEALTHY = (
 _JOIN = "torch.distributed.checkpoint._consolidate_hf_safetensors.consolidate_safetensors_files"
 
 
-@rule("X815", "piece-of-tensors", Severity.WARNING)
+@rule("X815", "piece-of-tensors", Severity.WARNING, when=part_of_tensors)
 def piece_of_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
     """One rank's pieces of the tensors."""
     found = pieces(checkpoint)

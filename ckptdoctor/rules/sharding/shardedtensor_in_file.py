@@ -29,6 +29,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.sharded_samples import wrapped
+from ckptdoctor.rules.when import composed_tensors
 
 _SAYS = 'Need to initialize default process group using "init_process_group" before loading ShardedTensor'
 _CLASS = ("torch.distributed._shard.sharded_tensor.api", "ShardedTensor")
@@ -36,7 +37,7 @@ SICK = (Example("one rank's part", raw=partial(wrapped, *_CLASS)),)
 HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
 
-@rule("X811", "shardedtensor-in-file", Severity.ERROR)
+@rule("X811", "shardedtensor-in-file", Severity.ERROR, when=composed_tensors)
 def shardedtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors of which each process has a part."""
     found = sharded_tensors(checkpoint)

@@ -31,6 +31,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import file_begins
 
 _SLICE = {"layers.0.attention.wq.weight": T((4, 8)), "norm.weight": T((8,))}
 _JOIN = "Join the slices with the converter of the model's own library, or start as many processes."
@@ -53,7 +54,7 @@ HEALTHY = (
 )
 
 
-@rule("X802", "tp-shards", Severity.ERROR)
+@rule("X802", "tp-shards", Severity.ERROR, when=file_begins("consolidated", "model_part"))
 def tp_shards(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """One slice among several."""
     named = slices((subject.checkpoint if isinstance(subject, Comparison) else subject).path)

@@ -31,6 +31,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.storage.expanded_tensor import is_expanded
+from ckptdoctor.rules.when import unusual_strides
 
 SICK = (
     Example("a transposed weight", {"w": T((4, 3), stride=(1, 4)), "b": T((4,))}),
@@ -42,7 +43,7 @@ HEALTHY = (
 )
 
 
-@rule("A707", "non-contiguous", Severity.INFO)
+@rule("A707", "non-contiguous", Severity.INFO, when=unusual_strides)
 def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors whose elements are not in C order."""
     affected = {

@@ -33,6 +33,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import views
 
 SICK = (
     Example("tied weights", {"embed.weight": T((8, 4), storage="e"), "head.weight": T((8, 4), storage="e")}),
@@ -47,7 +48,7 @@ HEALTHY = (
 )
 
 
-@rule("A701", "shared-tensors", Severity.INFO)
+@rule("A701", "shared-tensors", Severity.INFO, when=views)
 def shared_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that share memory."""
     for state_dict in checkpoint.state_dicts:

@@ -33,6 +33,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import unusual_strides
 
 _MOST = 1_000_000_000  # bytes that a repair writes out
 _WORDS = {"jagged": "nested", "mkldnn": "in the layout of mkldnn"}
@@ -48,7 +49,7 @@ SICK = (
 HEALTHY = (Example("dense weights", {"w": T((4, 4)), "b": T((4,))}),)
 
 
-@rule("A709", "sparse-or-nested-layout", Severity.INFO)
+@rule("A709", "sparse-or-nested-layout", Severity.INFO, when=unusual_strides)
 def sparse_or_nested_layout(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that are no plain arrays."""
     for state_dict in checkpoint.state_dicts:

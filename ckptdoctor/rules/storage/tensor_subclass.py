@@ -32,6 +32,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.sharded_samples import wrapped
+from ckptdoctor.rules.when import composed_tensors
 
 _APART = ("torch.distributed.tensor", "torch.distributed._tensor", "torch.distributed._shard")  # X810, X811
 _PLAIN = frozenset(
@@ -49,7 +50,7 @@ HEALTHY = (
 )
 
 
-@rule("A710", "tensor-subclass", Severity.WARNING)
+@rule("A710", "tensor-subclass", Severity.WARNING, when=composed_tensors)
 def tensor_subclass(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors of other classes than torch.Tensor."""
     for state_dict in checkpoint.state_dicts:

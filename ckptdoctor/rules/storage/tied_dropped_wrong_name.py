@@ -37,6 +37,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import language_head
 
 _LAYER: dict[str, object] = {
     "model.layers.0.self_attn.q_proj.weight": T((8, 8)),
@@ -73,7 +74,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("A702", "tied-dropped-wrong-name", Severity.WARNING)
+@rule("A702", "tied-dropped-wrong-name", Severity.WARNING, when=language_head)
 def tied_dropped_wrong_name(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Heads whose embedding is missing."""
     for orphan in orphans(checkpoint):

@@ -32,6 +32,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import more_than_weights
 
 _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.running_mean": T((2,))}
 SICK = (
@@ -46,7 +47,7 @@ HEALTHY = (
 )
 
 
-@rule("W305", "bare-list-or-tuple", Severity.INFO)
+@rule("W305", "bare-list-or-tuple", Severity.INFO, when=more_than_weights)
 def bare_list_or_tuple(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Files that are tensors in a row."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject

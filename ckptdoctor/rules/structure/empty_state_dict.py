@@ -32,6 +32,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import no_model
 
 SICK = (
     Example("an empty state dict", Odict({}, {"": {"version": 1}})),
@@ -52,7 +53,7 @@ _ADVICE = (
 )
 
 
-@rule("W310", "empty-state-dict", Severity.ERROR)
+@rule("W310", "empty-state-dict", Severity.ERROR, when=no_model)
 def empty_state_dict(checkpoint: Checkpoint) -> Iterator[Problem]:
     """State dicts with nothing to load; of empty adapters L903 speaks, of files that cannot be read X801."""
     if is_adapter_file(checkpoint.path):

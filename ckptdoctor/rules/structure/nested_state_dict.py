@@ -42,6 +42,7 @@ from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import nested_weights
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _OTHERS = {"fc.weight": T((2, 4), value=0.5), "fc.bias": T((2,), value=0.5)}
@@ -65,7 +66,7 @@ _OWN_FILE = frozenset({"Hugging Face Trainer checkpoint", "Accelerate checkpoint
 _NAMED = 5  # sets of weights that are named before they are only counted
 
 
-@rule("W301", "nested-state-dict", Severity.INFO)
+@rule("W301", "nested-state-dict", Severity.INFO, when=nested_weights)
 def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Weights below the top of the file."""
     if isinstance(subject, Comparison):

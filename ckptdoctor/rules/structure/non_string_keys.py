@@ -30,6 +30,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import more_than_weights
 
 _NET: dict[object, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("W309", "non-string-keys", Severity.ERROR)
+@rule("W309", "non-string-keys", Severity.ERROR, when=more_than_weights)
 def non_string_keys(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Dicts of weights with keys that are no text."""
     for path, odd, number in untextual(checkpoint):

@@ -39,6 +39,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import more_than_weights
 
 _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "out.weight": T((2, 2))}
 SICK = (
@@ -58,7 +59,7 @@ _NAMED = 3  # values that a sentence names
 _PATTERNS = 8  # --drop options on one command line
 
 
-@rule("W307", "non-tensor-in-state-dict", Severity.INFO)
+@rule("W307", "non-tensor-in-state-dict", Severity.INFO, when=more_than_weights)
 def non_tensor_in_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """State dicts with values that are no tensors."""
     if isinstance(subject, Comparison):

@@ -30,6 +30,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import more_than_weights
 
 _ARRAY = Obj("numpy.array", arguments=([0.5, 0.25],))
 SICK = (
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("W306", "numpy-leaves", Severity.ERROR)
+@rule("W306", "numpy-leaves", Severity.ERROR, when=more_than_weights)
 def numpy_leaves(checkpoint: Checkpoint) -> Iterator[Problem]:
     """State dicts of arrays."""
     for path, found, number in arrays(checkpoint):

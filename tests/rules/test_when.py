@@ -1,4 +1,4 @@
-"""Which rules a file concerns, before they are imported. That every sick example is found is one of the laws."""
+"""Which rules a file concerns, asked before they are imported. That every sick example is found is one of the laws."""
 
 from __future__ import annotations
 
@@ -16,20 +16,37 @@ from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.file import check
 from ckptdoctor.facts.globals import is_allowed
-from ckptdoctor.rules import concerns
+from ckptdoctor.rules.index import INSIDE, OUTSIDE
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.when import HARMLESS
+from tools import rule_index
 
 READING = "import sys; from ckptdoctor.examine.file import check; check(sys.argv[1])"
 TOLD = f"{READING}; print(*[name for name in sys.modules if name.startswith('ckptdoctor.rules.')])"
 
 
-@pytest.mark.parametrize(
-    ("table", "noun"), [(concerns.OUTSIDE, Container), (concerns.INSIDE, Checkpoint)], ids=["outside", "inside"]
-)
-def test_the_tables_name_every_rule_that_reads_headers(table: dict[str, object], noun: type) -> None:
-    """A rule stands in the table of what it reads, and what speaks of references or values in none."""
+def test_the_index_is_what_the_rules_say() -> None:
+    """``python tools/rule_index.py`` would write the same."""
+    assert rule_index.INDEX.read_text(encoding="utf-8") == rule_index.index()
+
+
+@pytest.mark.parametrize(("table", "noun"), [(OUTSIDE, Container), (INSIDE, Checkpoint)], ids=["outside", "inside"])
+def test_a_rule_says_when_it_is_asked_if_it_reads_headers(table: dict[str, object], noun: type) -> None:
+    """Each of them stands in the table of what it reads; what speaks of references or values has no condition."""
     readers = [rule for rule in all_rules() if noun in (rule.subject, *get_args(rule.subject))]
     assert sorted(table) == sorted(rule.body.__module__.removeprefix("ckptdoctor.rules.") for rule in readers)
+    assert all(rule.when is not None for rule in readers)
+
+
+def test_a_condition_that_the_index_cannot_import_is_refused(tmp_path: Path) -> None:
+    """What a rule's file defines itself would not be known without importing it."""
+    page = tmp_path / "odd.py"
+    page.write_text(
+        "from ckptdoctor.rules.when import any_of\n"
+        '@rule("ZZ001", "odd", 1, when=any_of(_mine))\ndef odd(checkpoint): ...\n'
+    )
+    with pytest.raises(ValueError, match=r"odd\.py: when= needs _mine"):
+        rule_index.condition(page)
 
 
 def _families(path: Path) -> set[str]:
@@ -70,4 +87,4 @@ def test_what_is_asked_finds_all_that_there_is(tmp_path: Path) -> None:
 
 def test_harmless_names_are_those_that_torch_takes() -> None:
     """None of the names that wake no rule is one that weights_only refuses."""
-    assert all(is_allowed(*name.rsplit(".", 1)) for name in concerns.HARMLESS)
+    assert all(is_allowed(*name.rsplit(".", 1)) for name in HARMLESS)

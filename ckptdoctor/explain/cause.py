@@ -1,11 +1,11 @@
-"""One cause of an error of ``load_state_dict``, and whether a command of ckptdoctor undoes it."""
+"""A cause of a failure: where a text names it, and, of an error of ``load_state_dict``, whether a command undoes it."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-from ckptdoctor.explain.message import Way
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.messages import Way, Weight
 
 
 class Repair(Enum):
@@ -28,3 +28,16 @@ class Cause:
     meaning: str
     repair: Repair
     ways: tuple[Way, ...] = ()
+
+
+@noun
+class Hit:
+    """A message that was met: its own words, what it means here, and where (offset in the squeezed text)."""
+
+    code: str
+    words: str
+    meaning: str
+    ways: tuple[Way, ...]
+    offset: int
+    also: tuple[str, ...] = ()
+    weight: Weight = Weight.CAUSE

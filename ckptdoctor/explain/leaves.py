@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ckptdoctor.explain.cause import Repair
-from ckptdoctor.explain.message import CHECK, Way
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.messages import CHECK, Way
 
 
 @noun

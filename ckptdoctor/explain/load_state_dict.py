@@ -8,16 +8,16 @@ from dataclasses import replace
 from shlex import quote
 
 from ckptdoctor.explain import shapes
-from ckptdoctor.explain.cause import Cause, Repair
+from ckptdoctor.explain.cause import Cause, Hit, Repair
 from ckptdoctor.explain.formats import changes
 from ckptdoctor.explain.in_words import also_of, line_of, some_keys, words_of
 from ckptdoctor.explain.leaves import FUSED, LEAVES, Leaves
 from ckptdoctor.explain.load_error import LoadError, Mismatch
-from ckptdoctor.explain.message import CHECK, Hit, Way, Weight
 from ckptdoctor.explain.named_pairs import of_change, of_pairs
 from ckptdoctor.explain.pairs import COUNTER, Pairs, bare, cut_pairs, name_pairs
 from ckptdoctor.explain.text import Text
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.messages import CHECK, Way, Weight
 from ckptdoctor.wording import and_so_on
 
 _SHOWN = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.explanation import Explanation, name_of
-from ckptdoctor.explain.message import Hit
 from ckptdoctor.report.explain import filled
 from ckptdoctor.report.json import SCHEMA, dump
 

@@ -48,6 +48,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, NO_MODULE, Way, unknown_key
 from ckptdoctor.rules.renames import rename_fix, share
 from ckptdoctor.rules.when import adapter_keys
 
@@ -66,6 +67,15 @@ _TWICE: dict[str, object] = {
 }
 _BASE = {"emb.weight": T((9, 4)), "layers.0.q_proj.weight": T((4, 4)), "head.weight": T((9, 4))}
 _ADAPTER = {f"{_Q}.lora_A.weight": T((2, 4)), f"{_Q}.lora_B.weight": T((4, 2))}
+_IN_IT = (
+    "the file has layers of an adapter (LoRA) in it ({key}): it was saved from a PEFT model without merging, and"
+    " the program wants a plain model"
+)
+_UNLOAD = Way("merge before saving", "model = model.merge_and_unload()")
+MESSAGES = (
+    *unknown_key(r"base_model[\w.]{0,300}", _IN_IT, (_UNLOAD, CHECK), says=(NO_MODULE,)),
+    *unknown_key(r"[\w.]{0,400}?(?:lora_[AB]|base_layer)[\w.]{0,100}", _IN_IT, (_UNLOAD, CHECK), ("L901",), general=1),
+)
 SICK = (
     Example("a whole model with its adapter", Odict(_WRAPPED, {"": {"version": 1}, _Q: {"version": 1}})),
     Example("within a training checkpoint", {"epoch": 2, "model": _WRAPPED}),

@@ -35,6 +35,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import BASE_MODEL, Message
 from ckptdoctor.rules.renames import rename_edits
 
 _BASE = {
@@ -50,6 +51,32 @@ def _adapter(lead: str) -> dict[str, T]:
     return {f"{lead}layers.{i}.q_proj.{each}.weight": T(size) for i in (0, 1) for each, size in _SIZES.items()}
 
 
+MESSAGES = (
+    Message(
+        ("led to unexpected keys not found in the model:", "led to unexpected keys found in the model:"),
+        "the adapter has keys that the model does not: they begin at another level, or it was made for another model."
+        " What does not match has no effect",
+        (BASE_MODEL,),
+        near=("adapter", "LoRA", "lora"),
+        also=("L905", "L909", "L901"),
+    ),
+    Message(
+        ("led to missing keys in the model:",),
+        "the adapter lacks keys for layers that the model adapts: its keys begin at another level, or it was made with"
+        " other target modules",
+        (BASE_MODEL,),
+        near=("adapter", "LoRA", "lora"),
+        also=("L901", "L909"),
+    ),
+    Message(
+        ("No LoRA keys associated to",),
+        "none of the adapter's keys begin as diffusers expects for {part}: it adapts another part of the pipeline, or"
+        " its keys lack the prefix",
+        (BASE_MODEL,),
+        then=r"(?P<part>\w{1,200}?)foundwiththe",
+        also=("L905", "L909"),
+    ),
+)
 SICK = (
     Example("trained on the decoder alone", _adapter("base_model.model."), like=_BASE),
     Example("one level too many", _adapter("base_model.model.model.model."), like=_BASE),

@@ -26,6 +26,7 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.when import noticed
 
@@ -42,6 +43,15 @@ def _say_big(data: bytes) -> bytes:
     return made.getvalue()
 
 
+MESSAGES = (
+    Message(
+        ("storage has wrong size: expected",),
+        "a storage's length does not make sense: the file is damaged, or was written with the other byte order",
+        (CHECK,),
+        then=r"-?\d{1,30}got-?\d{1,30}",
+        also=("F006", "F014"),
+    ),
+)
 SICK = (Example("saved as big-endian", {"w": T((3,))}, damage=_say_big),)
 HEALTHY = (Example("saved as little-endian", {"w": T((3,))}),)
 

@@ -28,6 +28,7 @@ from ckptdoctor.facts.versions import version_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.noticed import location, sentence
 from ckptdoctor.rules.when import noticed
 
@@ -44,6 +45,14 @@ def _of_tomorrow(data: bytes) -> bytes:
     return made.getvalue()
 
 
+MESSAGES = (
+    Message(
+        ("Attempted to read a PyTorch file with version",),
+        "the file was written in version {found} of torch's format; this torch reads up to {known}: it is too old",
+        (Way("upgrade torch", "pip install --upgrade torch"), CHECK),
+        then=r"(?P<found>\d{1,9}),butthemaximumsupportedversionforreadingis(?P<known>\d{1,9})",
+    ),
+)
 SICK = (Example("saved by a torch of tomorrow", {"w": T((3,))}, damage=_of_tomorrow),)
 HEALTHY = (Example("saved by the torch of today", {"w": T((3,))}),)
 

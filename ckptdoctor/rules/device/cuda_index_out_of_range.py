@@ -31,8 +31,25 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import tags, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import ON_CPU, TO_CPU, Message
 from ckptdoctor.rules.when import tags_beyond_cpu
 
+MESSAGES = (
+    Message(
+        ("Attempting to deserialize object on CUDA device", "deserialize object on CUDA device"),
+        "the file was saved on cuda:{index} of another machine; GPUs are counted from 0, and this one has {count}",
+        (ON_CPU, TO_CPU),
+        then=r"(?P<index>\d{1,9})buttorch\.cuda\.device_count\(\)is(?P<count>\d{1,9})",
+        also=("D603",),
+    ),
+    Message(
+        ("invalid device ordinal",),
+        "the file was saved on a GPU with a higher number than this machine has",
+        (ON_CPU, TO_CPU),
+        near=("restore_location", "serialization", "torch.load"),
+        also=("D603",),
+    ),
+)
 SICK = (
     Example(
         "saved from the second GPU",

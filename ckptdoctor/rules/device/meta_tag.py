@@ -28,8 +28,29 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import COPIED, COPYING, Message, Way
 from ckptdoctor.rules.when import tags_beyond_cpu
 
+MESSAGES = (
+    Message(
+        ("Cannot copy out of meta tensor; no data!",),
+        "the model or the file holds tensors without data (meta), so that there is nothing to copy",
+        (
+            Way("see whether it is the file", "ckptdoctor check FILE"),
+            Way("if it is the model", "model.load_state_dict(weights, assign=True)"),
+        ),
+    ),
+    Message(
+        COPYING,
+        "{key} has no data (it is on the meta device), in the file or in the model, so that there is nothing to copy",
+        (
+            Way("if it is the model", "model.load_state_dict(weights, assign=True)"),
+            Way("see whether it is the file", "ckptdoctor check FILE"),
+        ),
+        then=COPIED + r".{0,200}?(?:metatensor|isonthemetadevice|'meta')",
+        general=1,
+    ),
+)
 SICK = (
     Example("a model that was never filled", {"w": T((4, 3), device="meta"), "b": T((4,), device="meta")}),
     Example("a head that was left on disk", {"body.weight": T((4, 3)), "lm_head.weight": T((9, 4), device="meta")}),

@@ -33,9 +33,18 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import tags, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import SAFE, Message, Way
 from ckptdoctor.rules.when import generator_states
 
 _FC = T((2, 4))
+MESSAGES = (
+    Message(
+        ("RNG state must be a torch.ByteTensor",),
+        "the state of a random generator was moved to the GPU or cast to another type while it was loaded, most often"
+        ' by map_location="cuda"',
+        (Way("set it with", "torch.set_rng_state(state.cpu().to(torch.uint8))"), SAFE),
+    ),
+)
 SICK = (
     Example("saved again after map_location=cuda", {"model": {"w": _FC}, "rng_state": T((5056,), "uint8", "cuda:0")}),
     Example(

@@ -30,9 +30,24 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import rare_dtypes
 
 _LATE = frozenset({"F8_E8M0", "F4", "F6_E2M3", "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+MESSAGES = (
+    Message(
+        ("InvalidHeaderDeserialization", "invalid JSON in header"),
+        "the file holds {dtype} tensors, a data type that this version of safetensors does not know",
+        (Way("upgrade it", "pip install --upgrade safetensors"),),
+        then=r".{0,200}?unknownvariant`(?P<dtype>[A-Z][\w]{1,20})`,expectedoneof",
+    ),
+    Message(
+        ("unknown variant",),
+        "the file holds {dtype} tensors, a data type that this version of safetensors does not know",
+        (Way("upgrade it", "pip install --upgrade safetensors"),),
+        then=r"`(?P<dtype>[A-Z][\w]{1,20})`,expectedoneof",
+    ),
+)
 SICK = (
     Example("complex128 in a file of torch's", {"fc.weight": T((4, 4)), "phase": T((4,), "complex128")}),
     Example(

@@ -28,11 +28,19 @@ from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Way, first_byte
 from ckptdoctor.rules.noticed import location
 from ckptdoctor.rules.refusals import torch_says
 from ckptdoctor.rules.when import noticed
 
 PAGE = b"<!DOCTYPE html><html><head><title>Google Drive - Quota exceeded</title></head><body>Sorry</body></html>\n"
+MESSAGES = (
+    *first_byte(
+        ord("<"),
+        "the file is a web page: the download gave a sign-in, quota or error page instead of the weights",
+        (Way("see what the page is", "ckptdoctor check FILE"), Way("then", "download the file again")),
+    ),
+)
 SICK = (
     Example("a quota page", raw=PAGE, suffix=".pth"),
     Example("a page without a title", raw=b"\n  <html><body>404</body></html>"),

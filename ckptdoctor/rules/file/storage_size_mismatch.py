@@ -30,10 +30,25 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, DEEP, Message
 from ckptdoctor.rules.noticed import location, sentence
 from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import beyond
 
+MESSAGES = (
+    Message(
+        ("invalid header or archive is corrupted",),
+        "one record of the archive is damaged, or is not as long as its tensor",
+        (CHECK, DEEP),
+    ),
+    Message(
+        ("failed locating file",),
+        "the archive lacks a record that a checkpoint must have ({member})",
+        (CHECK,),
+        then=r"(?P<member>[\w./-]{1,200}?)(?=:|$|\.?\s)",
+        also=("C102", "F014"),
+    ),
+)
 SICK = (
     Example("a record under another name", {"w": T((42,))}, damage=lambda data: data.replace(b"/data/0", b"/data/7")),
     Example(

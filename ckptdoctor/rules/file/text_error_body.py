@@ -28,10 +28,16 @@ from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Way, first_byte
 from ckptdoctor.rules.noticed import location
 from ckptdoctor.rules.refusals import torch_says
 from ckptdoctor.rules.when import noticed
 
+_TEXT = (
+    "the file is text, not weights: most likely a server's error message was saved in its place",
+    (Way("see what it says", "ckptdoctor check FILE"), Way("then", "download the file again")),
+)
+MESSAGES = (*[message for byte in map(ord, '{["EIANTU\n\r\t') for message in first_byte(byte, *_TEXT)],)
 SICK = (
     Example("a plain error message", raw=b"Entry not found"),
     Example("an error in JSON", raw=b'{"error": "Repository not found"}'),

@@ -36,6 +36,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.noticed import location
 from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.when import any_of, may_have_holes, noticed
@@ -49,6 +50,15 @@ def _hole(data: bytes) -> bytes:
     return data[:start] + bytes(length) + data[start + length :]
 
 
+MESSAGES = (
+    Message(
+        ("legacy .tar format", "filename 'storages' not found"),
+        "torch took the file for a tar archive. Few files are: most that say so are nothing but zero bytes,"
+        " from a download or a save that was broken off",
+        (CHECK, Way("then", "copy or download it again")),
+        also=("C105",),
+    ),
+)
 SICK = (
     Example("nothing but zeros", raw=bytes(10_000)),
     Example("a hole in a tensor", {"w": T((65_536,), value=1.0)}, damage=_hole, deep=True),

@@ -33,6 +33,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CONFIG_BESIDE, Message, Weight
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"
@@ -49,6 +50,15 @@ def _beside(config: bytes) -> dict[str, bytes]:
     return {"config.json": config}
 
 
+MESSAGES = (
+    Message(
+        ("You set `ignore_mismatched_sizes` to `False`, thus raising an error",),
+        "tensors of the checkpoint have other shapes than config.json says; the table above this line names them",
+        (CONFIG_BESIDE,),
+        weight=Weight.OUTCOME,
+        also=("R003", "S501", "S502"),
+    ),
+)
 SICK = (
     Example(
         "added tokens", _MODEL, "safetensors", metadata={"format": "pt"}, name=_NAME,

@@ -33,6 +33,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, SAFE, Message
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.refusals import HEADER
 from ckptdoctor.rules.when import noticed
@@ -52,6 +53,22 @@ def _example(title: str, value: bytes) -> Example:
     )
 
 
+MESSAGES = (
+    Message(
+        ("InvalidHeaderDeserialization", "invalid JSON in header"),
+        "a value in the metadata of the safetensors file is not text, which is all that may stand there",
+        (CHECK, SAFE),
+        then=r".{0,200}?invalidtype:(?:null|integer|map|boolean|sequence|floatingpoint).{0,80}?expectedastring",
+        also=("C110",),
+        general=1,
+    ),
+    Message(
+        ("invalid type: null, expected a string", "invalid type: integer", "invalid type: map, expected a string"),
+        "a value in the metadata of the safetensors file is not text, which is all that may stand there",
+        (CHECK, SAFE),
+        also=("C110",),
+    ),
+)
 SICK = (_example("a number", b"10000"), _example("a null", b"null"), _example("a list", b"[10000]"))
 HEALTHY = (_example("a text", b'"1000" '),)
 

@@ -41,6 +41,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import START_OVER, Message, Way
 from ckptdoctor.rules.remapping import remap_fix
 from ckptdoctor.rules.when import has
 
@@ -53,6 +54,19 @@ def _adam(*shapes: tuple[int, ...], frozen: int = 0) -> dict[str, object]:
 _NET = {"conv.weight": T((4, 3)), "bn.running_mean": T((4,)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _BODY = {"conv.weight": T((4, 3)), "bn.running_mean": T((4,))}
 _WHOLE = _adam((4, 3), (2, 4), (2,))
+MESSAGES = (
+    Message(
+        ("doesn't match the size of optimizer's group",),
+        "the optimizer was made for another number of parameters than it had when it was saved: layers were frozen,"
+        " added, removed, or put into other groups",
+        (Way("make the model and its groups as they were, then", "optimizer.load_state_dict(state)"), START_OVER),
+    ),
+    Message(
+        ("loaded state dict has a different number of parameter groups",),
+        "the optimizer was saved with another number of parameter groups (weight decay apart from the rest, for one)",
+        (Way("make the groups as they were, then", "optimizer.load_state_dict(state)"), START_OVER),
+    ),
+)
 SICK = (
     Example("the weights of a layer are missing", {"model": _BODY, "optimizer": _WHOLE}),
     Example("buffers do not count", {"model": {**_BODY, "a.num_batches_tracked": T((), "int64")}, "opt": _WHOLE}),

@@ -41,6 +41,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import broadcasting, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import START_OVER, Message, Way
 from ckptdoctor.rules.remapping import remap_fix
 from ckptdoctor.rules.when import has
 
@@ -59,6 +60,15 @@ def _adam(*shapes: tuple[int, ...], groups: Sequence[int] = (), labels: Sequence
 _NET = {"conv.weight": T((4, 3)), "bn.weight": T((4,)), "bn.running_mean": T((4,)), "fc.weight": T((2, 4))}
 _TWINS = {"b.weight": T((3, 3)), "a.weight": T((3, 3))}
 _TURNED = {"fc.weight": T((2, 4)), "conv.weight": T((4, 3)), "bn.weight": T((4,)), "bn.running_mean": T((4,))}
+MESSAGES = (
+    Message(
+        ("must match the size of tensor b",),
+        "the optimizer's state belongs to other parameters: it took the state back, but their order is another now."
+        " Where sizes agree by chance, nothing is said at all",
+        (Way("give it the parameters in the order of the save, then", "optimizer.load_state_dict(state)"), START_OVER),
+        near=("optimizer.step", "torch/optim", "torch\\optim", "exp_avg", "momentum_buffer"),
+    ),
+)
 SICK = (
     Example("the last layer first", {"model": _NET, "optimizer": _adam((2, 4), (4, 3), (4,))}),
     Example(

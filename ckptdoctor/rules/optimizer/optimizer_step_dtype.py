@@ -32,6 +32,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import has
 
 _COUNTS_TO = {"bfloat16": 256, "float16": 2048, "float8_e4m3fn": 16, "float8_e5m2": 8}
@@ -43,6 +44,13 @@ def _adam(step: object) -> dict[str, object]:
     return {"model": {"fc.weight": T((2, 4))}, "optimizer": {"state": {0: moments}, "param_groups": groups}}
 
 
+MESSAGES = (
+    Message(
+        ("`capturable=False`, state_steps should not be CUDA tensors", "capturable=False, state_steps should not be"),
+        "the optimizer's step counters were moved to the GPU; torch 1.12.0 does so when it loads its own state",
+        (Way("upgrade torch", "pip install --upgrade torch"),),
+    ),
+)
 SICK = (
     Example("a counter of bfloat16", _adam(T((), "bfloat16"))),
     Example("a counter of float16", _adam(T((), "float16"))),

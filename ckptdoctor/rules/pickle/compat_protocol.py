@@ -30,6 +30,7 @@ from ckptdoctor.facts.protocols import pickle_protocol
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
 from ckptdoctor.rules.when import newer_pickle_protocol
 
@@ -51,6 +52,14 @@ def _dumped(protocol: int) -> bytes:
     return b"".join([pickle.dumps(part, protocol) for part in parts])
 
 
+MESSAGES = (
+    Message(
+        ("unsupported pickle protocol:",),
+        "the file was pickled with protocol {protocol}, which this Python is too old to read",
+        (Way("save it with", "torch.save(weights, path, pickle_protocol=2)"),),
+        then=r"(?P<protocol>\d{1,3})",
+    ),
+)
 SICK = (
     Example("protocol 4", {}, damage=lambda data: _dumped(4)),
     Example("protocol 3", {}, damage=lambda data: _dumped(3)),

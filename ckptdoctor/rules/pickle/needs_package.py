@@ -35,10 +35,23 @@ from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.refusals import not_importable
 from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+MESSAGES = (
+    Message(
+        ("No module named '", "No module named "),
+        "the file holds objects of {module}, which is not installed here: beside the weights lies something of the"
+        " program that trained them",
+        (Way("take the weights out", "ckptdoctor fix FILE"), Way("or install it", "pip install {module}")),
+        then=r"(?P<module>pytorch_lightning|lightning|omegaconf|mmengine|mmcv|fairseq|hydra|easydict|yacs|sklearn|pandas"
+        r"|apex|detectron2|timm|dill|ruamel)(?![\w])",
+        also=("P201", "P204", "P205"),
+        among=("torch.load", "serialization", "pickle"),
+    ),
+)
 SICK = (
     Example(
         "a configuration of OmegaConf",

@@ -32,6 +32,7 @@ from ckptdoctor.rules import blocked as refused
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
 from ckptdoctor.rules.when import unusual_names
 
@@ -46,6 +47,14 @@ def _of_old(data: bytes) -> bytes:
     return re.sub(rb"\x89ccollections\nOrderedDict\nq.\)Rq.", b"", named, flags=re.DOTALL)
 
 
+MESSAGES = (
+    Message(
+        ("Can't get attribute '_rebuild_", "No module named 'torch.nn.backends'"),
+        "the file was written by a torch so much older or newer that the functions which build tensors have changed",
+        (CHECK, Way("or", "pip install --upgrade torch")),
+        also=("P201", "P204"),
+    ),
+)
 SICK = (
     Example(
         "a function of a torch to come", {"w": T((3,)), "x": Obj("torch._utils._rebuild_tensor_v9", arguments=(1,))}

@@ -36,6 +36,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, Message, Way, unknown_key
 from ckptdoctor.rules.quantized import Words, told
 from ckptdoctor.rules.when import quantized_keys
 
@@ -53,6 +54,23 @@ _NESTED = {
     "fc.weight.nested_absmax": T((1,)),
     "fc.weight.nested_quant_map": T((256,)),
 }
+MESSAGES = (
+    Message(
+        ("Supplied state dict for",),
+        "the configuration says that the weights are packed to 4 bits by bitsandbytes, and {key} has none of"
+        " what belongs"
+        " to that (absmax, quant_state): config.json and weights are of two models",
+        (CONFIG_BESIDE,),
+        then=r"(?P<key>[\w.]{1,300}?)doesnotcontain`bitsandbytes__",
+        also=("M974",),
+    ),
+    *unknown_key(
+        r"[\w.]{1,300}?\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state[\w.]{0,60})",
+        "the file has weights packed to 4 bits by bitsandbytes ({key}), and the program does not know that it is"
+        " quantised",
+        (Way("with vLLM", "vllm serve FOLDER --load-format bitsandbytes --quantization bitsandbytes"), CHECK),
+    ),
+)
 SICK = (
     Example("a file of nf4 weights", _NF4, "safetensors", suffix=".safetensors"),
     Example("double quantisation", {"model": _NESTED}),

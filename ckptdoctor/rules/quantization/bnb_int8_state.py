@@ -33,6 +33,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import unknown_key
 from ckptdoctor.rules.quantized import Words, told
 from ckptdoctor.rules.when import quantized_keys
 
@@ -43,6 +44,13 @@ _INT8: dict[str, object] = {
     "fc.SCB": T((6,), value=2.0),
     "fc.weight_format": T((), "uint8", value=0),
 }
+MESSAGES = (
+    *unknown_key(
+        r"[\w.]{1,300}?\.(?:SCB|weight_format)",
+        "the file has weights of 8 bits by bitsandbytes ({key}), and the program wants plain ones: load the model in"
+        " full precision, and merge and save it then",
+    ),
+)
 SICK = (
     Example("a file of int8 weights", _INT8, "safetensors", suffix=".safetensors"),
     Example("int8 weights for a plain model", _INT8, like=_PLAIN),

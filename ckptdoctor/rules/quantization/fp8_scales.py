@@ -36,6 +36,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import NO_PLACE, NOT_QUANTISED, unknown_key
 from ckptdoctor.rules.quantized import Words, told
 from ckptdoctor.rules.when import quantized_keys
 
@@ -58,6 +59,14 @@ _NVFP4: dict[str, object] = {
     "fc.input_scale": T(()),
     "norm.weight": T((4,), "bfloat16"),
 }
+MESSAGES = (
+    *unknown_key(
+        r"[\w.]{0,300}?(?:weight_scale|weight_scale_inv|input_scale|weight_scale_2|weight_packed|weight_global_scale"
+        r"|input_global_scale|[kvq]_scale|kv_scale|weight_shape|weight_zero_point|deq_scale|quant_bias|input_offset)",
+        f"the file has scales of quantised weights ({{key}}), and {NO_PLACE}: {NOT_QUANTISED}",
+        also=("R002", "Q953"),
+    ),
+)
 SICK = (
     Example("float8 in blocks", _DEEPSEEK, "safetensors", suffix=".safetensors"),
     Example("float8 in blocks for a plain model", _DEEPSEEK, "safetensors", suffix=".safetensors", like=_PLAIN),

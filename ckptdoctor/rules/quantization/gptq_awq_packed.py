@@ -35,6 +35,7 @@ from ckptdoctor.facts.quantization import AWQ, GPTQ, Layer
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import NO_PLACE, NOT_QUANTISED, unknown_key
 from ckptdoctor.rules.quantized import Words, told
 from ckptdoctor.rules.when import quantized_keys
 
@@ -52,6 +53,12 @@ _AWQ: dict[str, object] = {
     "fc.scales": T((2, 64), "float16"),
     "fc.bias": T((64,), "float16"),
 }
+MESSAGES = (
+    *unknown_key(
+        r"[\w.]{1,300}?\.(?:qweight|qzeros|g_idx|scales)",
+        f"the file has weights packed by GPTQ or AWQ ({{key}}), and {NO_PLACE}: {NOT_QUANTISED}",
+    ),
+)
 SICK = (
     Example("a file of GPTQ", _GPTQ, "safetensors", suffix=".safetensors"),
     Example("a file of AWQ", _AWQ, "safetensors", suffix=".safetensors"),

@@ -29,12 +29,22 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.index_repair import new_index
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
 from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)
 
+MESSAGES = (
+    Message(
+        ("File does not contain tensor", "file does not contain tensor"),
+        "the file lacks {key}, which an index or the program looks for in it",
+        (Way("see what it has", "ckptdoctor show FILE"),),
+        then=r"[`'\"]?(?P<key>[\w.]{1,300})",
+        also=("X803", "R001"),
+    ),
+)
 SICK = (
     Example(
         "a tensor in another shard",

@@ -31,6 +31,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import file_begins
 
 _SLICE = {"layers.0.attention.wq.weight": T((4, 8)), "norm.weight": T((8,))}
@@ -44,6 +45,14 @@ def _model(heads: int) -> dict[str, object]:
     return {**made, "layers.0.wo.weight": T((16, 4 * heads)), "norm.weight": T((16,))}
 
 
+MESSAGES = (
+    Message(
+        ("Loading a checkpoint for MP=",),
+        "the checkpoint is split into {parts} parts, one for each rank of tensor parallelism, and this run has {ranks}",
+        (Way("start as many processes", "torchrun --nproc-per-node {parts} ..."),),
+        then=r"(?P<parts>\d{1,9})butworldsizeis(?P<ranks>\d{1,9})",
+    ),
+)
 SICK = (
     Example("the first of two", _SLICE, name="consolidated.00.pth", beside={"consolidated.01.pth": b"PK"}),
     Example("a quarter by its shapes", _model(1), like=_model(4)),

@@ -30,9 +30,19 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.storage.expanded_tensor import is_expanded
 from ckptdoctor.rules.when import unusual_strides
 
+MESSAGES = (
+    Message(
+        ("You are trying to save a non contiguous tensor",),
+        "the tensor {key} does not lie in memory row by row (a transpose, a slice, channels_last), which save_file"
+        " refuses",
+        (Way("save a packed copy of it", "tensor.contiguous()"),),
+        then=r":`(?P<key>[^`]{1,500})`",
+    ),
+)
 SICK = (
     Example("a transposed weight", {"w": T((4, 3), stride=(1, 4)), "b": T((4,))}),
     Example("channels last", {"conv.weight": T((4, 3, 2, 2), stride=(12, 1, 6, 3)), "conv.bias": T((4,))}),

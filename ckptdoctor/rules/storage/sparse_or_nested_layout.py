@@ -33,6 +33,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import unusual_strides
 
 _MOST = 1_000_000_000  # bytes that a repair writes out
@@ -41,6 +42,13 @@ _INDICES = T((2, 3), "int64")
 _SPARSE = Obj(
     "torch._utils._rebuild_sparse_tensor",
     arguments=(Obj("torch.serialization._get_layout", arguments=("torch.sparse_coo",)), (_INDICES, T((3,)), (4, 8))),
+)
+MESSAGES = (
+    Message(
+        ("You are trying to save a sparse tensors",),
+        "safetensors holds dense tensors only",
+        (Way("save a dense copy", "tensor.to_dense()"),),
+    ),
 )
 SICK = (
     Example("a sparse weight", {"w": _SPARSE, "b": T((4,))}),

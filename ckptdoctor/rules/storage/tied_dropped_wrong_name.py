@@ -37,6 +37,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.when import language_head
 
 _LAYER: dict[str, object] = {
@@ -46,6 +47,17 @@ _LAYER: dict[str, object] = {
 }
 _HEADED: dict[str, object] = {"lm_head.weight": T((32, 8)), **_LAYER}
 _TIED = {"config.json": b'{"tie_word_embeddings": true}'}
+MESSAGES = (
+    Message(
+        ("This checkpoint seem corrupted. The tied weights mapping",),
+        "neither of two tied weights is in the checkpoint ({source} and {target}): both were left out when"
+        " it was saved."
+        " No command brings them back",
+        (CHECK,),
+        then=r"forthismodelspecifiestotie(?P<source>[\w.]{1,200}?)to(?P<target>[\w.]{1,200}?),but",
+        also=("R001",),
+    ),
+)
 SICK = (
     Example(
         "what save_model leaves of a tied model", _HEADED, "safetensors", ".safetensors",

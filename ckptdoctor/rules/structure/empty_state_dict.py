@@ -32,8 +32,18 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.when import no_model
 
+MESSAGES = (
+    Message(
+        ("contains no parameters.",),
+        "the file has no weights: what saved it collected none (an overridden state_dict(), a strategy that shards)."
+        " No command brings them back",
+        (SHOW,),
+        near=("The state dict in",),
+    ),
+)
 SICK = (
     Example("an empty state dict", Odict({}, {"": {"version": 1}})),
     Example("an empty place for the weights", {"epoch": 3, "state_dict": {}, "lr": 0.1}),

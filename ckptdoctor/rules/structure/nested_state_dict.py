@@ -42,10 +42,21 @@ from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.when import nested_weights
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _OTHERS = {"fc.weight": T((2, 4), value=0.5), "fc.bias": T((2,), value=0.5)}
+MESSAGES = (
+    Message(
+        ("KeyError: '",),
+        'the program looks for the weights under "{key}"; in this file they lie elsewhere, or at the top',
+        (SHOW,),
+        among=("load", "ckpt", "checkpoint"),
+        then=r"(?P<key>state_dict|params_ema|params|model_state_dict|model_state|model|net|network|module|weights|ema"
+        r"|generator|g_ema|teacher|student)'",
+    ),
+)
 SICK = (
     Example("weights in a training checkpoint", {"epoch": 3, "state_dict": _WEIGHTS, "lr": 0.1}),
     Example("the target wants bare weights", {"epoch": 3, "model": _WEIGHTS}, like=_WEIGHTS),

@@ -39,9 +39,19 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import more_than_weights
 
 _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "out.weight": T((2, 2))}
+MESSAGES = (
+    Message(
+        ("is invalid, expected torch.Tensor but received",),
+        "something in the dict is no tensor ({kind}), and safetensors holds nothing else",
+        (Way("leave out what is not", "isinstance(value, torch.Tensor)"),),
+        then=r"<class'(?P<kind>[\w.]{1,100})'>",
+        also=("W306",),
+    ),
+)
 SICK = (
     Example("a number among the weights", {**_NET, "epoch": 3}),
     Example("an extra state", {"model": {**_NET, "fc._extra_state": None}}),

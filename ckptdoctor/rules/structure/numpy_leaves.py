@@ -30,9 +30,19 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.when import more_than_weights
 
 _ARRAY = Obj("numpy.array", arguments=([0.5, 0.25],))
+MESSAGES = (
+    Message(
+        ("expected torch.Tensor or Tensor-like object from checkpoint but received",),
+        "an entry of the checkpoint is no tensor ({kind}), though the model has a parameter of its name",
+        (SHOW,),
+        then=r"<class'(?P<kind>[\w.]{1,200})'>",
+        also=("W307",),
+    ),
+)
 SICK = (
     Example("weights as arrays", {"model": {"fc.weight": _ARRAY, "fc.bias": _ARRAY}, "epoch": 3}),
     Example("bare weights as arrays", {"fc.weight": _ARRAY, "fc.bias": _ARRAY}),

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from enum import Enum
-
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.messages import Way, Weight
-
-
-class Repair(Enum):
-    """What ``fix --auto`` with the error as its target does about a cause."""
-
-    SAFE = "renames"
-    LOSS = "drops or computes something, with --unsafe-fixes"
-    BY_HAND = "nothing; the cause names what does"
-    NONE = "nothing, and nothing else does either"
+from ckptdoctor.rules.messages import Repair, Way, Weight
 
 
 @noun

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from shlex import quote
 
 from ckptdoctor.explain import shapes
-from ckptdoctor.explain.cause import Cause, Hit, Repair
+from ckptdoctor.explain.cause import Cause, Hit
 from ckptdoctor.explain.formats import changes
 from ckptdoctor.explain.in_words import also_of, line_of, some_keys, words_of
-from ckptdoctor.explain.leaves import FUSED, LEAVES, Leaves
 from ckptdoctor.explain.load_error import LoadError, Mismatch
 from ckptdoctor.explain.named_pairs import of_change, of_pairs
 from ckptdoctor.explain.pairs import COUNTER, Pairs, bare, cut_pairs, name_pairs
 from ckptdoctor.explain.text import Text
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.messages import CHECK, Way, Weight
+from ckptdoctor.rules.messages import CHECK, Repair, Sign, Way, Weight
+from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.wording import and_so_on
 
 _SHOWN = 3
@@ -84,8 +85,8 @@ def _ways(cause: Cause, all_causes: list[Cause], error: LoadError) -> tuple[Way,
 def _causes(rest: _Rest, error: LoadError) -> Iterator[Cause]:
     finders: tuple[Callable[[_Rest], Iterator[Cause]], ...] = (
         *(_optimizer, _nested_parts, _nested, _adapter_only, _wrapped_file, _wrapped_model, _flat, _averaged),
-        *(_forms, _cut, _prefix, *[_of_leaves(fused) for fused in FUSED], _names, _running_stats),
-        *[_of_leaves(leaves) for leaves in LEAVES],
+        *(_forms, _cut, _prefix, *_of_signs(both=True), _names, _running_stats),
+        *_of_signs(both=False),
         _tied,
     )
     for find in finders:
@@ -332,16 +333,20 @@ def _best_prefix(longer: list[str], shorter: set[str]) -> str | None:
     return prefix if 2 * found >= min(len(longer), len(shorter)) else None
 
 
-def _of_leaves(leaves: Leaves) -> Callable[[_Rest], Iterator[Cause]]:
-    def find(rest: _Rest) -> Iterator[Cause]:
-        missing, unexpected = leaves.among_missing(rest.missing), leaves.among_unexpected(rest.unexpected)
-        if leaves.enough(missing, unexpected):
-            rest.without(missing, unexpected)
-            filled = missing and leaves.without
-            ways = (Way("load it with", _NOT_STRICT),) if filled else leaves.ways
-            yield Cause(leaves.code, leaves.meaning, Repair.BY_HAND if filled else leaves.repair, ways)
+def _of_signs(both: bool) -> Iterator[Callable[[_Rest], Iterator[Cause]]]:
+    """Keys by which rules are known, and which do not need to be paired; ``both``: of which each side has its own."""
+    signs = [(rule.code, sign) for rule in all_rules() for sign in rule.signs if sign.both is both]
+    for code, sign in sorted(signs, key=lambda each: each[1].general):
+        yield partial(_of_sign, code, sign)
 
-    return find
+
+def _of_sign(code: str, sign: Sign, rest: _Rest) -> Iterator[Cause]:
+    missing, unexpected = sign.among_missing(rest.missing), sign.among_unexpected(rest.unexpected)
+    if sign.enough(missing, unexpected):
+        rest.without(missing, unexpected)
+        filled = missing and sign.without
+        ways = (Way("load it with", _NOT_STRICT),) if filled else sign.ways
+        yield Cause(code, sign.meaning, Repair.BY_HAND if filled else sign.repair, ways)
 
 
 def _tied(rest: _Rest) -> Iterator[Cause]:

@@ -1,8 +1,8 @@
 """What a rule is: a generator over one subject, registered under a code that is never reused.
 
 The module that holds a rule is its page: the module's docstring is published by ``ckptdoctor explain CODE`` and has
-the sections of ``SECTIONS``; ``SICK`` and ``HEALTHY`` hold its examples, which tests run, and ``MESSAGES`` what
-programs print of it, which ``explain`` looks for.
+the sections of ``SECTIONS``; ``SICK`` and ``HEALTHY`` hold its examples, which tests run; ``MESSAGES`` and
+``SIGNS`` what programs print of it, which ``explain`` looks for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Finding, Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example
-from ckptdoctor.rules.messages import Message
+from ckptdoctor.rules.messages import Message, Sign
 
 SECTIONS = ("What it means", "Why it matters", "What you see", "How it is found", "Repair")
 
@@ -47,7 +47,7 @@ class Rule:
     A union of two (``Checkpoint | Comparison``) means that the rule reads the checkpoint alone, or says something
     better where there is a reference: it runs once, over the most telling subject (``subject_for``).
     ``when`` says of which containers and checkpoints the rule may speak by their headers alone; ``messages`` are what
-    programs print where the rule finds something.
+    programs print where the rule finds something, and ``signs`` the keys that ``load_state_dict`` names then.
     """
 
     code: str
@@ -60,6 +60,7 @@ class Rule:
     healthy: tuple[Example, ...]
     when: Callable[[Any], bool] | None = None
     messages: tuple[Message, ...] = ()
+    signs: tuple[Sign, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -119,6 +120,7 @@ def rule(code: str, name: str, severity: Severity, when: Callable[[Any], bool] |
             healthy=getattr(module, "HEALTHY", ()),
             when=when,
             messages=getattr(module, "MESSAGES", ()),
+            signs=getattr(module, "SIGNS", ()),
         )
 
     return register

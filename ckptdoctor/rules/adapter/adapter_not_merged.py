@@ -48,7 +48,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.messages import CHECK, NO_MODULE, Way, unknown_key
+from ckptdoctor.rules.messages import CHECK, NO_MODULE, Repair, Sign, Way, unknown_key
 from ckptdoctor.rules.renames import rename_fix, share
 from ckptdoctor.rules.when import adapter_keys
 
@@ -75,6 +75,34 @@ _UNLOAD = Way("merge before saving", "model = model.merge_and_unload()")
 MESSAGES = (
     *unknown_key(r"base_model[\w.]{0,300}", _IN_IT, (_UNLOAD, CHECK), says=(NO_MODULE,)),
     *unknown_key(r"[\w.]{0,400}?(?:lora_[AB]|base_layer)[\w.]{0,100}", _IN_IT, (_UNLOAD, CHECK), ("L901",), general=1),
+)
+SIGNS = (
+    Sign(
+        "the file was saved from a model with LoRA layers in it (PEFT): adapter and base lie side by side, and are not"
+        " merged",
+        Repair.BY_HAND,
+        (
+            Way(
+                "merge them, with the settings of the adapter",
+                "ckptdoctor fix FILE --merge-adapter adapter_config.json",
+            ),
+            Way("or in the model that was saved", "model = model.merge_and_unload()"),
+        ),
+        unexpected=r".*(?:\.base_layer\.|lora_[AB]\.).*",
+        general=4,
+    ),
+    Sign(
+        "the model has LoRA layers in it (PEFT, which calls the weights under them base_layer), and the file lacks"
+        " these weights: it holds the adapter alone, or the base model alone, or was saved by PEFT before 0.6."
+        " Of an adapter alone no command makes a whole model: that takes its base, too",
+        Repair.BY_HAND,
+        (
+            Way("see which of them the file is", "ckptdoctor check FILE"),
+            Way("if it is an adapter", "peft.PeftModel.from_pretrained(model, FOLDER)"),
+        ),
+        missing=r"(?:.*\.)?base_layer\..*",
+        general=4,
+    ),
 )
 SICK = (
     Example("a whole model with its adapter", Odict(_WRAPPED, {"": {"version": 1}, _Q: {"version": 1}})),

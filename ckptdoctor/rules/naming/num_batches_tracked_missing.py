@@ -35,6 +35,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Repair, Sign, leaf
 from ckptdoctor.rules.when import running_statistics
 
 _NET: dict[str, object] = {
@@ -47,6 +48,16 @@ _NET: dict[str, object] = {
 _COUNTED: dict[str, object] = {**_NET, "bn.num_batches_tracked": T((), "int64")}
 _VERSIONS = {"": {"version": 1}, "conv": {"version": 1}, "bn": {"version": 2}}
 _WRAPPED = {f"module.{key}".rstrip("."): value for key, value in _VERSIONS.items()}
+SIGNS = (
+    Sign(
+        "the file lacks num_batches_tracked, a counter that BatchNorm has since torch 0.4.1 and that inference does"
+        " not need",
+        Repair.SAFE,
+        missing=leaf("num_batches_tracked"),
+        lonely=True,
+        general=1,
+    ),
+)
 SICK = (
     Example("the keys went and the versions stayed", Odict(_NET, _VERSIONS)),
     Example("a target that asks for them", Odict(_NET, _VERSIONS), like=_COUNTED),

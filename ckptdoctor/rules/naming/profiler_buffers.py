@@ -31,10 +31,18 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Repair, Sign, leaf
 from ckptdoctor.rules.renames import share, weights
 from ckptdoctor.rules.when import keys_mention
 
 _COUNT = T((1,), "float64", value=12)
+SIGNS = (
+    Sign(
+        "a profiler (thop) has left its counters in the model before it was saved",
+        Repair.LOSS,
+        unexpected=leaf("total_ops|total_params"),
+    ),
+)
 SICK = (
     Example(
         "a profiled model",

@@ -39,9 +39,21 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Repair, Sign, Way
 from ckptdoctor.rules.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.when import keys_mention
 
+SIGNS = (
+    Sign(
+        # mmcv 1.x runner/hooks/ema.py: register_buffer(f"ema_{name.replace('.', '_')}")
+        "the file also holds averaged weights, as mmcv's EMAHook keeps them beside the others (ema_…, with underscores"
+        " for dots), and the model has no such hook",
+        Repair.BY_HAND,
+        (Way("load the others with", "model.load_state_dict(weights, strict=False)  # and look at what it returns"),),
+        unexpected=r"ema_\w+_(?:weight|bias|running_mean|running_var|num_batches_tracked)",
+        general=6,
+    ),
+)
 SICK = (
     Example(
         "an averaged model",

@@ -37,7 +37,7 @@ from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.messages import Message, Repair, Sign, Way, leaf
 
 _NET = {"mlp.linear_fc1.weight": T((8, 4)), "mlp.linear_fc2.weight": T((4, 8))}
 _EXTRA = {"mlp.linear_fc1._extra_state": T((16,), "uint8"), "mlp.linear_fc2._extra_state": T((0,), "uint8")}
@@ -54,6 +54,16 @@ MESSAGES = (
             ),
         ),
         then=r"(?P<key>[\w.]{1,400}?_extra_state)",
+    ),
+)
+SIGNS = (
+    Sign(
+        "Transformer Engine keeps an _extra_state beside the weights, and only one side has it",
+        Repair.SAFE,
+        missing=leaf("_extra_state"),
+        unexpected=leaf("_extra_state"),
+        without=True,
+        general=1,
     ),
 )
 SICK = (

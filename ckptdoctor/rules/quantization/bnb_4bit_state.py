@@ -36,7 +36,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, Message, Way, unknown_key
+from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, Message, Repair, Sign, Way, unknown_key
 from ckptdoctor.rules.quantized import Words, told
 from ckptdoctor.rules.when import quantized_keys
 
@@ -69,6 +69,16 @@ MESSAGES = (
         "the file has weights packed to 4 bits by bitsandbytes ({key}), and the program does not know that it is"
         " quantised",
         (Way("with vLLM", "vllm serve FOLDER --load-format bitsandbytes --quantization bitsandbytes"), CHECK),
+    ),
+)
+SIGNS = (
+    Sign(
+        "the weights are packed to 4 bits by bitsandbytes; a plain model cannot hold them, and strict=False would load"
+        " nonsense",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=r".*\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..*)",
+        general=2,
     ),
 )
 SICK = (

@@ -33,7 +33,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.messages import unknown_key
+from ckptdoctor.rules.messages import CHECK, Repair, Sign, leaf, unknown_key
 from ckptdoctor.rules.quantized import Words, told
 from ckptdoctor.rules.when import quantized_keys
 
@@ -49,6 +49,15 @@ MESSAGES = (
         r"[\w.]{1,300}?\.(?:SCB|weight_format)",
         "the file has weights of 8 bits by bitsandbytes ({key}), and the program wants plain ones: load the model in"
         " full precision, and merge and save it then",
+    ),
+)
+SIGNS = (
+    Sign(
+        "the weights are 8-bit integers of bitsandbytes; a plain model cannot hold them",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf("SCB|weight_format"),
+        general=2,
     ),
 )
 SICK = (

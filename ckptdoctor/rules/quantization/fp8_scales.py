@@ -36,7 +36,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.messages import NO_PLACE, NOT_QUANTISED, unknown_key
+from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, Repair, Sign, leaf, unknown_key
 from ckptdoctor.rules.quantized import Words, told
 from ckptdoctor.rules.when import quantized_keys
 
@@ -65,6 +65,24 @@ MESSAGES = (
         r"|input_global_scale|[kvq]_scale|kv_scale|weight_shape|weight_zero_point|deq_scale|quant_bias|input_offset)",
         f"the file has scales of quantised weights ({{key}}), and {NO_PLACE}: {NOT_QUANTISED}",
         also=("R002", "Q953"),
+    ),
+)
+SIGNS = (
+    Sign(
+        "the model was built for weights of 8 bits (int8_weight, with a scale), and the file does not hold them: it is"
+        " not quantised, or in another way; no command makes them",
+        Repair.NONE,
+        (CHECK,),
+        missing=leaf("int8_weight|scale"),
+        beside=("int8_weight",),
+        general=2,
+    ),
+    Sign(
+        "the weights are float8 with scales of their own; a plain cast would lose the scales",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf("weight_scale|weight_scale_inv|input_scale"),
+        general=3,
     ),
 )
 SICK = (

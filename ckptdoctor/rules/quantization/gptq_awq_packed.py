@@ -35,7 +35,7 @@ from ckptdoctor.facts.quantization import AWQ, GPTQ, Layer
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.messages import NO_PLACE, NOT_QUANTISED, unknown_key
+from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, Repair, Sign, leaf, unknown_key
 from ckptdoctor.rules.quantized import Words, told
 from ckptdoctor.rules.when import quantized_keys
 
@@ -57,6 +57,24 @@ MESSAGES = (
     *unknown_key(
         r"[\w.]{1,300}?\.(?:qweight|qzeros|g_idx|scales)",
         f"the file has weights packed by GPTQ or AWQ ({{key}}), and {NO_PLACE}: {NOT_QUANTISED}",
+    ),
+)
+SIGNS = (
+    Sign(
+        "the weights are packed by GPTQ or AWQ; a plain model cannot hold them",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf("qweight|qzeros|g_idx|quant_weight"),
+        general=2,
+    ),
+    Sign(
+        "the model was built for weights packed by GPTQ or AWQ, and the file lacks what belongs to them: it is not"
+        " quantised, or by another version of the program, which names them in another way; no command packs weights",
+        Repair.NONE,
+        (CHECK,),
+        missing=leaf("qweight|qzeros|g_idx|quant_weight|scales|zeros"),
+        beside=("qweight", "qzeros", "g_idx", "quant_weight"),
+        general=2,
     ),
 )
 SICK = (

@@ -36,6 +36,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.dropping import unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, Repair, Sign, leaf
 from ckptdoctor.rules.when import observer_keys
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "conv.bias": T((4,)), "fc.weight": T((6, 4))}
@@ -56,6 +57,18 @@ _FX: dict[str, object] = {
     "activation_post_process_0.min_val": T(()),
     "activation_post_process_0.max_val": T(()),
 }
+SIGNS = (
+    Sign(
+        "the file has the observers of quantisation-aware training, which a float model has not",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf(
+            r"activation_post_process\.\w+|fake_quant_enabled|observer_enabled"
+            r"|_?(?:input|output|weight|act|activation)_quantizer(?:_\w+)?\.\w+"
+        ),
+        general=3,
+    ),
+)
 SICK = (
     Example("training with fake quantisation", _QAT),
     Example("training with fake quantisation for a float model", _QAT, like=_PLAIN),

@@ -45,10 +45,30 @@ from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.dequantizing import is_possible
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import CHECK, Repair, Sign, leaf
 from ckptdoctor.rules.quantized_samples import converted
 from ckptdoctor.rules.when import rare_dtypes
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "fc.weight": T((6, 4)), "fc.bias": T((6,))}
+SIGNS = (
+    Sign(
+        "one side is quantised by torch itself (scale, zero_point, packed parameters), the other is not",
+        Repair.NONE,
+        (CHECK,),
+        missing=leaf(r"_packed_params\.\w+|_packed_params"),
+        unexpected=leaf(r"_packed_params\.\w+|_packed_params"),
+        general=2,
+    ),
+    Sign(
+        "one side is quantised by torch itself (scale, zero_point, packed parameters), the other is not",
+        Repair.NONE,
+        (CHECK,),
+        missing=leaf("zero_point"),
+        unexpected=leaf("zero_point"),
+        beside=("scale",),
+        general=2,
+    ),
+)
 SICK = (
     Example("a file by itself", raw=partial(converted, False)),
     Example("one scale for each weight", raw=partial(converted, False), like=_PLAIN),

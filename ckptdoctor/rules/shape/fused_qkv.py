@@ -41,6 +41,7 @@ from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.fusing import fused_problem
+from ckptdoctor.rules.messages import Repair, Sign, Way, leaf
 
 _BODY = {"norm.weight": T((4,)), "mlp.fc.weight": T((16, 4)), "mlp.proj.weight": T((4, 16)), "head.weight": T((2, 4))}
 _FUSED = {"layers.0.attn.qkv.weight": T((12, 4)), "layers.0.attn.qkv.bias": T((12,))}
@@ -59,6 +60,22 @@ _PARTS: dict[str, object] = {
     **{f"layers.0.self_attn.{name}_proj.bias": T((4,)) for name in "qkv"},
     "layers.0.self_attn.out_proj.weight": T((4, 4)),
 }
+_FUSED_KEYS = leaf(r"in_proj_weight|in_proj_bias|(?:qkv|Wqkv|c_attn|query_key_value)\.\w+")
+_SPLIT_KEYS = leaf(r"(?:q|k|v)(?:_proj|_proj\w*|_lin)?\.\w+|(?:query|key|value)\.\w+|to_[qkv]\.\w+")
+SIGNS = tuple(
+    [
+        Sign(
+            "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends"
+            " on the architecture, and no command knows it unless it is told",
+            Repair.BY_HAND,
+            (Way("where you know it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --qkv-layout LAYOUT"),),
+            missing=missing,
+            unexpected=unexpected,
+            both=True,
+        )
+        for missing, unexpected in ((_SPLIT_KEYS, _FUSED_KEYS), (_FUSED_KEYS, _SPLIT_KEYS))
+    ]
+)
 SICK = (
     Example("three projections for torch.nn.MultiheadAttention", {**_BODY, **_PARTS}, like={**_BODY, **_TORCH}),
     Example("torch.nn.MultiheadAttention for three projections", {**_BODY, **_TORCH}, like={**_BODY, **_PARTS}),

@@ -137,7 +137,7 @@ def rank_in_path(checkpoint: Checkpoint) -> bool:
 
 
 @_of_contents
-def may_have_holes(checkpoint: Checkpoint) -> bool:
+def possible_holes(checkpoint: Checkpoint) -> bool:
     """The reader noticed something, or the file may have parts that were never written."""
     return bool(checkpoint.notes) or not os.path.isfile(checkpoint.path) or is_sparse(checkpoint.path)
 

@@ -8,7 +8,7 @@ import pytest
 
 from ckptdoctor.checkpoint import StateDict
 from ckptdoctor.facts.adapters import PARAMETERS, adapter_in, base_name, foreign, is_embedding, part_of
-from ckptdoctor.facts.adapters_layouts import lora_layout
+from ckptdoctor.rules.adapter.layouts import lora_layout
 from ckptdoctor.rules.examples import T
 from tests.libraries import peft, real
 from tests.rules.nouns import checkpoint

@@ -26,12 +26,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import StateDict
-from ckptdoctor.facts.adapters_base import OnBase, on_base
 from ckptdoctor.facts.adapters_config import config_beside, text_of
-from ckptdoctor.facts.adapters_layouts import PEFT, lora_layout
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
+from ckptdoctor.rules.adapter.layouts import PEFT, lora_layout
+from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import BASE_MODEL, Message

@@ -30,9 +30,9 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.adapters import is_adapter_file
-from ckptdoctor.facts.adapters_layouts import PEFT, LoraLayout, lora_layout
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules.adapter.layouts import PEFT, LoraLayout, lora_layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import BASE_MODEL, CHECK, Message

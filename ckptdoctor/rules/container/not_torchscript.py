@@ -25,8 +25,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.facts.triton import wants_torchscript
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules.container.triton import wants_torchscript
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import Message, Way

@@ -27,9 +27,9 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.float_kinds import doubles
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import sets, wording
+from ckptdoctor.rules.dtype.float_kinds import doubles
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.when import dtype_begins

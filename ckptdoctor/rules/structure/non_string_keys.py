@@ -25,11 +25,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Part, show_part
-from ckptdoctor.facts.odd_leaves import untextual
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.structure.odd_leaves import untextual
 from ckptdoctor.rules.when import more_than_weights
 
 _NET: dict[object, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}

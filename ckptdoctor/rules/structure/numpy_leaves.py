@@ -25,12 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath
-from ckptdoctor.facts.odd_leaves import Leaf, arrays
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import SHOW, Message
+from ckptdoctor.rules.structure.odd_leaves import Leaf, arrays
 from ckptdoctor.rules.when import more_than_weights
 
 _ARRAY = Obj("numpy.array", arguments=([0.5, 0.25],))

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from ckptdoctor.facts import disk_holes
-from ckptdoctor.facts.disk_holes import holes_in, unwritten
 from ckptdoctor.findings import Severity
 from ckptdoctor.formats import open_checkpoint
+from ckptdoctor.rules.file import zero_filled_region
+from ckptdoctor.rules.file.zero_filled_region import holes_in, unwritten
 from tests.rules.examined import found
 
 BLOCK = 64 << 10
@@ -91,7 +91,7 @@ def test_what_cannot_be_asked_has_none(tmp_path, monkeypatch):
 def test_what_is_read_for_it_has_a_limit(tmp_path, monkeypatch):
     """A terabyte of holes is left to a deep examination."""
     path = with_hole(saved(tmp_path / "m.pt"), 2 * BLOCK, 6 * BLOCK)
-    monkeypatch.setattr(disk_holes, "_READ", 1000)
+    monkeypatch.setattr(zero_filled_region, "_READ", 1000)
     assert found(path, "F010") == []
     assert len(found(path, "F010", deep=True)) == 1
 

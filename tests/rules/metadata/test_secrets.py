@@ -6,7 +6,7 @@ import pytest
 
 from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Mapping, Opaque
-from ckptdoctor.facts.secrets import home_folders, secrets
+from ckptdoctor.rules.metadata.pii_or_secret import home_folders, secrets
 from tests.rules.nouns import checkpoint
 from tests.work import growth
 

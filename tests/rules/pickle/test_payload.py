@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ckptdoctor.facts.payload import payloads
 from ckptdoctor.rules.examples import T
+from ckptdoctor.rules.pickle.huge_non_tensor_payload import payloads
 from tests.rules.nouns import checkpoint
 from tests.work import growth
 

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import tags
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import ON_CPU, TO_CPU, Message

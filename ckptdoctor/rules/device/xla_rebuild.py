@@ -35,7 +35,8 @@ from ckptdoctor.facts import devices
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_by
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import tags, wording
+from ckptdoctor.rules import wording
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import SAFE, Message

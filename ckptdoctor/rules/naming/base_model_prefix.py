@@ -32,7 +32,7 @@ from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, NOT_MAPPED, Way, unknown_key
 from ckptdoctor.rules.moving import moved
-from ckptdoctor.rules.prefixing import prefix_problem
+from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BASE = {"embeddings.weight": T((9, 4)), "encoder.0.weight": T((4, 4)), "encoder.1.weight": T((4, 4))}
 _HEAD = {"classifier.weight": T((2, 4)), "classifier.bias": T((2,))}

@@ -28,9 +28,9 @@ from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts.training_state import Group, optimizers
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
-from ckptdoctor.rules.forgetting import forget_states
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.optimizer.forgetting import forget_states
 from ckptdoctor.rules.when import has
 
 _ADAM_KEEPS: dict[str, object] = {"step": T(()), "exp_avg": T((2, 4)), "exp_avg_sq": T((2, 4))}

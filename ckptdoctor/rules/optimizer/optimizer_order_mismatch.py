@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
 from ckptdoctor.facts import names
@@ -38,7 +39,7 @@ from ckptdoctor.facts.optimizer_targets import wanted_remap
 from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, among, by_shape, clashes, in_order, saved_optimizers
 from ckptdoctor.facts.parameters import Candidate, candidates, expected_candidates, only_model, ordered
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import broadcasting, wording
+from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import START_OVER, Message, Way
@@ -230,6 +231,27 @@ def _torch(slots: Sequence[Slot], wanted: Sequence[Candidate]) -> tuple[str, ...
     if len(slots) != len(wanted):  # what was left out the file does not tell
         return ()
     pairs = [(state, parameter) for _, state, parameter in clashes(slots, wanted)]
-    steps = [broadcasting.refusal(state, parameter) for state, parameter in pairs]
-    steps += [broadcasting.refusal(parameter, state) for state, parameter in pairs]
+    steps = [refusal(state, parameter) for state, parameter in pairs]
+    steps += [refusal(parameter, state) for state, parameter in pairs]
     return tuple([line for line in steps if line is not None][:1])
+
+
+# How torch words its refusal to work in place on tensors of two shapes
+
+_Shape = tuple[int, ...]
+
+
+def refusal(output: _Shape, other: _Shape) -> str | None:
+    """What ``output.add_(other)`` says; None where it works (at::infer_size, TensorIteratorBase::compute_shape)."""
+    rank = max(len(output), len(other))
+    together = []
+    for back, (one, two) in enumerate(zip_longest(reversed(output), reversed(other), fillvalue=1), 1):
+        if one != two and 1 not in (one, two):
+            text = f"The size of tensor a ({one}) must match the size of tensor b ({two})"
+            return f"{text} at non-singleton dimension {rank - back}"
+        together.append(two if one == 1 else one)
+    broadcast = tuple(reversed(together))
+    if broadcast == output:
+        return None
+    shapes = f"{wording.shape(output)} doesn't match the broadcast shape {wording.shape(broadcast)}"
+    return f"output with shape {shapes}"

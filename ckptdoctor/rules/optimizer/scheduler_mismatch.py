@@ -31,9 +31,9 @@ from ckptdoctor.facts.training_state import Optimizer, number, numbers, optimize
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
-from ckptdoctor.rules.forgetting import forget
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.optimizer.forgetting import forget
 from ckptdoctor.rules.when import has
 
 _NEAR = 1e-9  # the part of a rate by which two may differ

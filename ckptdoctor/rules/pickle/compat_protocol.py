@@ -31,7 +31,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.pickle.repickling import can_be_repickled, repickle_fix
 from ckptdoctor.rules.when import newer_pickle_protocol
 
 _DEFAULT = 2  # torch.serialization.DEFAULT_PROTOCOL

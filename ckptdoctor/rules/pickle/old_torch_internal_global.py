@@ -33,7 +33,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, Message, Way
-from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.pickle.repickling import can_be_repickled, repickle_fix
 from ckptdoctor.rules.when import unusual_names
 
 _OLD = "torch._utils._rebuild_tensor"

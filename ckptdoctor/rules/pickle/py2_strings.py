@@ -31,7 +31,7 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
-from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.pickle.repickling import can_be_repickled, repickle_fix
 from ckptdoctor.rules.when import more_than_tensors
 
 

@@ -27,10 +27,10 @@ import json
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.quantization_config import ConfigDisagreement, disagreement
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.quantization.config import ConfigDisagreement, disagreement
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"

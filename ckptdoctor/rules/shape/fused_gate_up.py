@@ -37,8 +37,8 @@ from ckptdoctor.rules import wording
 from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.fusing import fused_problem
 from ckptdoctor.rules.messages import Repair, Sign, Way, leaf
+from ckptdoctor.rules.shape.fusing import fused_problem
 
 _BODY = {
     "layers.0.norm.weight": T((4,)),

@@ -27,9 +27,9 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.index_repair import new_index
 from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.sharding.index_repair import new_index
 from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)

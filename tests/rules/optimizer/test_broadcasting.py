@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ckptdoctor.rules.broadcasting import refusal
+from ckptdoctor.rules.optimizer.optimizer_order_mismatch import refusal
 
 SHAPES = st.lists(st.sampled_from([1, 2, 3, 0]), max_size=4).map(tuple)
 

@@ -75,7 +75,7 @@ def _own_rules() -> Iterator[Rule]:
     import pkgutil  # only where all rules are wanted
 
     for family in pkgutil.iter_modules(rules.__path__):
-        if family.ispkg:
+        if family.ispkg and family.name != "kit":
             package = importlib.import_module(f"{rules.__name__}.{family.name}")
             for entry in pkgutil.iter_modules(package.__path__):
                 yield from _rules_in(f"{package.__name__}.{entry.name}")

@@ -29,11 +29,11 @@ from ckptdoctor.checkpoint import StateDict
 from ckptdoctor.facts.adapters_config import config_beside, text_of
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.adapter.layouts import PEFT, lora_layout
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import BASE_MODEL, Message
 
 _BASE = {"model.layers.0.q_proj.weight": T((4, 4)), "model.layers.0.v_proj.weight": T((4, 4)), "h.weight": T((9, 4))}

@@ -27,9 +27,9 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.adapters import adapter_in, is_embedding
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import adapter_keys
 
 _Q = "base_model.model.model.layers.0.q_proj"

@@ -45,11 +45,11 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.adapters import Adapter, adapter_in, base_name, has_adapters
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import rename_fix, share
 from ckptdoctor.rules.messages import CHECK, NO_MODULE, Repair, Sign, Way, unknown_key
-from ckptdoctor.rules.renames import rename_fix, share
 from ckptdoctor.rules.when import adapter_keys
 
 _LEAD = "base_model.model."

@@ -29,9 +29,9 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters_config import Disagreement, config_beside, disagreements
 from ckptdoctor.facts.model_config import Config
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "adapter_model.safetensors"

@@ -31,7 +31,7 @@ from ckptdoctor.facts import names
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import rename_fix, share
+from ckptdoctor.rules.kit.renames import rename_fix, share
 from ckptdoctor.rules.when import keys_mention
 
 _MARK = "__orig_mod_"

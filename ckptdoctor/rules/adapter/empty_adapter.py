@@ -30,10 +30,10 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.adapters import adapter_in, factors, is_adapter_file
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import share
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import share
 from ckptdoctor.rules.when import adapter_file, adapter_keys, any_of
 
 _Q = "base_model.model.layers.0.q_proj"

@@ -36,11 +36,11 @@ from ckptdoctor.edits import Safety
 from ckptdoctor.facts.adapters import Adapter, adapter_in, is_adapter_file, part_of
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import rename_fix, share
 from ckptdoctor.rules.messages import CHECK, Message
-from ckptdoctor.rules.renames import rename_fix, share
 from ckptdoctor.rules.when import adapter_keys
 
 _Q = "base_model.model.layers.0.q_proj"

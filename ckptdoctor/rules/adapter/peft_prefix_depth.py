@@ -31,12 +31,12 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.adapters import LEAD, is_adapter_file
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.messages import BASE_MODEL, Message
-from ckptdoctor.rules.renames import rename_edits
 
 _BASE = {
     "model.embed_tokens.weight": T((9, 4)),

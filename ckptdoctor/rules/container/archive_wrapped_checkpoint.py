@@ -36,9 +36,9 @@ from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.noticed import sentence
+from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import CHECK, Message, Way, first_byte
-from ckptdoctor.rules.noticed import sentence
-from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.when import noticed
 
 

@@ -26,8 +26,8 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.noticed import problems
 from ckptdoctor.rules.messages import CHECK, Message
-from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.when import noticed
 
 

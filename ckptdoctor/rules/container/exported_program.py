@@ -25,9 +25,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command, with_article
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.converting import convert_command, with_article
 from ckptdoctor.rules.when import unusual_format
 
 _EXPORTED, _EXECUTORCH = "torch.export program", "ExecuTorch program"

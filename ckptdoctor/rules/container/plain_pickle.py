@@ -25,9 +25,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command, is_torch_name
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.converting import convert_command, is_torch_name
 from ckptdoctor.rules.messages import CHECK, Message, first_byte
 from ckptdoctor.rules.when import unusual_format
 

@@ -28,8 +28,8 @@ from ckptdoctor.facts.versions import version_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.noticed import location, sentence
 from ckptdoctor.rules.messages import CHECK, Message, Way
-from ckptdoctor.rules.noticed import location, sentence
 from ckptdoctor.rules.when import noticed
 
 

@@ -27,7 +27,7 @@ from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.kit.refusals import HEADER
 from ckptdoctor.rules.when import long_safetensors_header
 
 _LENGTH = 8

@@ -27,9 +27,9 @@ from ckptdoctor.facts.notes import Noted
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.refusals import HEADER
 from ckptdoctor.rules.messages import CHECK, SAFE, Message
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.refusals import HEADER
 from ckptdoctor.rules.when import noticed
 
 _MODEL = {"w": T((3,))}

@@ -23,9 +23,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.converting import convert_command
 from ckptdoctor.rules.when import unusual_format
 
 _PICKLE = b"\x80\x02}q\x00X\x05\x00\x00\x00epochq\x01K\x03s."

@@ -25,9 +25,9 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import COPIED, COPYING, Message, Way
 from ckptdoctor.rules.when import tags_beyond_cpu
 

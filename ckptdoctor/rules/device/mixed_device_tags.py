@@ -31,10 +31,10 @@ from ckptdoctor.checkpoint import Checkpoint, Role, StateDict
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import tags_beyond_cpu
 
 SICK = (

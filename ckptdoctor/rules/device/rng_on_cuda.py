@@ -30,10 +30,10 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.edits import Cast, Fix, Retag, Safety
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SAFE, Message, Way
 from ckptdoctor.rules.when import generator_states
 

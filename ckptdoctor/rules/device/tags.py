@@ -8,7 +8,7 @@ from itertools import islice
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage
 from ckptdoctor.edits import Edit, Fix, MoveToCpu, Retag, Safety
 from ckptdoctor.facts import devices
-from ckptdoctor.rules import wording
+from ckptdoctor.rules.kit import wording
 
 _NAMED = 4  # tags that a sentence names before it only counts them
 

@@ -34,11 +34,11 @@ from ckptdoctor.edits import Fix, MoveToCpu, Safety
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_by
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SAFE, Message
 from ckptdoctor.rules.when import tags_beyond_cpu
 

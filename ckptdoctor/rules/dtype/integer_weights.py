@@ -29,9 +29,9 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import dtype_begins
 
 _INTEGERS = ("int", "uint")

@@ -32,12 +32,12 @@ from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.facts.torn import salvage_advice, torn_by_file
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.blocked import listed
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.blocked import listed
+from ckptdoctor.rules.kit.noticed import problems
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
-from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.when import noticed
 
 # formats whose truncation has a rule of its own

@@ -30,8 +30,8 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.noticed import location, sentence
 from ckptdoctor.rules.messages import CHECK, DEEP, Message
-from ckptdoctor.rules.noticed import location, sentence
 from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import beyond
 

@@ -29,8 +29,8 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location, sentence
-from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.refusals import HEADER
 from ckptdoctor.rules.when import noticed
 
 _MODEL = {"b": T((10,)), "w": T((100,))}

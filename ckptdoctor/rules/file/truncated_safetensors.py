@@ -28,9 +28,9 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.refusals import HEADER
 from ckptdoctor.rules.messages import AGAIN, CHECK, Message
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.refusals import HEADER
 from ckptdoctor.rules.when import noticed
 
 FORMAT = "safetensors"

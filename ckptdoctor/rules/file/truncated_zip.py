@@ -29,8 +29,8 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.noticed import problems
 from ckptdoctor.rules.messages import CHECK, Message, Way
-from ckptdoctor.rules.noticed import problems
 from ckptdoctor.rules.when import noticed
 
 FORMAT = "torch zip"

@@ -37,12 +37,12 @@ from ckptdoctor.facts.integrity import HOLE, PAGE, Damage, Integrity, may_have_h
 from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.facts.sparse_files import is_sparse
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import CHECK, Message, Way
-from ckptdoctor.rules.noticed import location
-from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.when import any_of, noticed, possible_holes
 
 TAR = "Cannot use ``weights_only=True`` with files saved in the legacy .tar format."

@@ -32,12 +32,12 @@ from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind
 from ckptdoctor.edits import Fix, Safety, TextMetadata
 from ckptdoctor.facts.header_notes import ENTRY, header_notes, metadata_notes
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.refusals import HEADER
 from ckptdoctor.rules.messages import CHECK, SAFE, Message
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.refusals import HEADER
 from ckptdoctor.rules.when import noticed
 
 if TYPE_CHECKING:

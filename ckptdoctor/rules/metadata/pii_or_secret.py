@@ -30,9 +30,9 @@ from ckptdoctor.edits import Edit, Fix, Replace, Safety, SetMetadata
 from ckptdoctor.facts.outline import has_only_versions, is_flat
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import texts
 
 _REMOVED = "(removed)"

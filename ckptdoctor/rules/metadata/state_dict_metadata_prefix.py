@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.edits import Fix, RenameModules, Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import module_versions
 
 _BARE = {"": {"version": 1}, "fc": {"version": 1}, "bn": {"version": 2}}

@@ -31,9 +31,9 @@ from ckptdoctor.facts.model_config import embedding_tables, top_weights
 from ckptdoctor.facts.siblings import Folder, folder_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"

@@ -30,8 +30,8 @@ from ckptdoctor.facts.alignment import Comparison, prefix_code
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.messages import CHECK, NOT_MAPPED, Way, unknown_key
-from ckptdoctor.rules.moving import moved
 from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BASE = {"embeddings.weight": T((9, 4)), "encoder.0.weight": T((4, 4)), "encoder.1.weight": T((4, 4))}

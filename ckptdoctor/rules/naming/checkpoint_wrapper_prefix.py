@@ -32,7 +32,7 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import wrapper_tokens
+from ckptdoctor.rules.kit.renames import wrapper_tokens
 from ckptdoctor.rules.when import keys_mention
 
 SICK = (

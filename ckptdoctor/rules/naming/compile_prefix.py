@@ -32,8 +32,8 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.renames import wrapper_tokens
 from ckptdoctor.rules.messages import STRIP, unknown_key
-from ckptdoctor.rules.renames import wrapper_tokens
 from ckptdoctor.rules.when import keys_mention
 
 MESSAGES = (

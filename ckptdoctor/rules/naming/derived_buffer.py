@@ -30,9 +30,9 @@ from collections.abc import Iterator
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.dropping import missing_problem, unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.dropping import missing_problem, unexpected_problem
 from ckptdoctor.rules.messages import Repair, Sign, leaf
 
 _BERT = {"embeddings.word_embeddings.weight": T((9, 4)), "encoder.layer.0.weight": T((4, 4))}

@@ -33,9 +33,9 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import flat_parameters
 
 _FLAT = {"_fsdp_wrapped_module.layers.0._fsdp_wrapped_module._flat_param": T((72,)), "_flat_param": T((18,))}

@@ -28,8 +28,8 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, unknown_key
-from ckptdoctor.rules.moving import moved
 
 _TF = {"dense.weight": T((4, 4)), "LayerNorm.gamma": T((4,)), "LayerNorm.beta": T((4,))}
 _TORCH = {"dense.weight": T((4, 4)), "LayerNorm.weight": T((4,)), "LayerNorm.bias": T((4,))}

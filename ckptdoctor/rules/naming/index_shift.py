@@ -29,7 +29,7 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.kit.moving import moved
 
 _HERE = {f"layers.{n}.weight": T((n + 2, 3)) for n in range(3)}
 _WANTED = {f"layers.{n + 1}.weight": value for n, value in enumerate(_HERE.values())}

@@ -43,11 +43,11 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.layout_edits import lacking, layout_edits, title, with_heads
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.kit.layout_edits import lacking, layout_edits, title, with_heads
 from ckptdoctor.rules.messages import unknown_key
 
 _META = {

@@ -30,10 +30,10 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.blocks import Block
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import unexpected_problem
 from ckptdoctor.rules.messages import Repair, Sign
 
 _NET = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}

@@ -32,10 +32,10 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.cut import Cut, ends_of_names
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.moving import moved
 from ckptdoctor.rules.when import cut_names
 
 _WANTED = {"mlp_module.layer0.weight": T((4, 3)), "mlp_module.layer1.weight": T((2, 4)), "head.weight": T((5, 2))}

@@ -36,8 +36,8 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, STRIP, unknown_key
-from ckptdoctor.rules.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.when import keys_mention
 
 MESSAGES = (

@@ -32,9 +32,9 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.facts.norms import COUNTER, final_versions, inside, module_of, without_counter
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Repair, Sign, leaf
 from ckptdoctor.rules.when import running_statistics
 

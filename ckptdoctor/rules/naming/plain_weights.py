@@ -11,10 +11,10 @@ from ckptdoctor.edits.norms import DTYPES, WEIGHT, spectral_dims, weight_dims
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.weight_norms import Computable, computable
 from ckptdoctor.findings import Location
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.framework import Problem
-from ckptdoctor.rules.shaping import places
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.kit.shaping import places
 
 _WORDS = {"weight": "weight norm", "spectral": "spectral norm"}
 

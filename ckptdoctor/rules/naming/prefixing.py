@@ -9,10 +9,10 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.prefixes import Prefix
 from ckptdoctor.findings import Location
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import choice_of
 from ckptdoctor.rules.framework import Problem
-from ckptdoctor.rules.renames import rename_edits
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import choice_of
+from ckptdoctor.rules.kit.renames import rename_edits
 
 
 def prefix_problem(comparison: Comparison, state_dict: StateDict, prefix: Prefix, cause: str) -> Problem:

@@ -28,11 +28,11 @@ from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.profiled import profiler_counters
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import share, weights
 from ckptdoctor.rules.messages import Repair, Sign, leaf
-from ckptdoctor.rules.renames import share, weights
 from ckptdoctor.rules.when import keys_mention
 
 _COUNT = T((1,), "float64", value=12)

@@ -36,11 +36,11 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.messages import Repair, Sign, Way
-from ckptdoctor.rules.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.when import keys_mention
 
 SIGNS = (

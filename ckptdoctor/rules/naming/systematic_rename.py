@@ -34,7 +34,7 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.kit.moving import moved
 
 _OLD = {f"layers.{n}.norm.{i}.{leaf}": T((4 + n,)) for n in (0, 1) for i in (1, 2) for leaf in ("weight", "bias")}
 _NEW = {key.replace("norm.", "layer_norm_"): value for key, value in _OLD.items()}

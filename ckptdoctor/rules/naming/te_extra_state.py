@@ -34,9 +34,9 @@ from ckptdoctor.facts import modules
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Repair, Sign, Way, leaf
 
 _NET = {"mlp.linear_fc1.weight": T((8, 4)), "mlp.linear_fc2.weight": T((4, 8))}

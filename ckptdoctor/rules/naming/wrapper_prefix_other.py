@@ -32,8 +32,8 @@ from ckptdoctor.facts.alignment import Comparison, prefix_code
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.renames import rename_fix, torch_lines
 from ckptdoctor.rules.naming.prefixing import prefix_problem
-from ckptdoctor.rules.renames import rename_fix, torch_lines
 from ckptdoctor.rules.when import keys_mention
 
 _BARE = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}

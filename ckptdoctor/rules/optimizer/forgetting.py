@@ -9,7 +9,7 @@ from glob import escape
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts.places import mapping_at
-from ckptdoctor.rules import wording
+from ckptdoctor.rules.kit import wording
 
 _PATTERNS = 8  # --drop options on one command line
 

@@ -27,9 +27,9 @@ from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.training_state import bytes_of
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
 from ckptdoctor.rules.when import has
 
 _MUCH = 8_000_000  # bytes that are worth a word

@@ -29,9 +29,9 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, show_path
 from ckptdoctor.facts.training_state import Optimizer, number, numbers, optimizers, schedulers
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.optimizer.forgetting import forget
 from ckptdoctor.rules.when import has

@@ -31,9 +31,9 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Named, Node, Opa
 from ckptdoctor.edits import Fix, Replace, Safety
 from ckptdoctor.facts.training_state import HPARAMS, LIGHTNING, top
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SHOW, Message, Way
 from ckptdoctor.rules.when import more_than_weights
 

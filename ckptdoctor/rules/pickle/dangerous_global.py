@@ -40,12 +40,12 @@ from ckptdoctor.facts.asides import dangerous, unknown, worth_a_word
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
 from ckptdoctor.facts.globals import is_dangerous
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import MOST
 from ckptdoctor.rules.messages import NOT_ALLOWED, Message, Way
-from ckptdoctor.rules.noticed import MOST
 from ckptdoctor.rules.when import any_of, pickles_aside, unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}

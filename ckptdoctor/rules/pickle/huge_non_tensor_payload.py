@@ -38,9 +38,9 @@ from ckptdoctor.checkpoint import (
 )
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import more_than_tensors
 
 LITTLE = 1_000_000  # bytes that are worth a word

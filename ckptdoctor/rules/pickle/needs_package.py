@@ -31,12 +31,12 @@ from ckptdoctor.edits import Fix
 from ckptdoctor.facts.blocked_globals import Cause, Objects, blocked_by, convertible
 from ckptdoctor.facts.globals import to_install
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.refusals import not_importable
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.rules.refusals import not_importable
 from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}

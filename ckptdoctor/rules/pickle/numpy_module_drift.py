@@ -33,10 +33,10 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, Place, blocked_by, convertible
 from ckptdoctor.facts.converting import Conversion, conversion
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, SAFE, Message, Way
 from ckptdoctor.rules.when import unusual_names
 

@@ -28,10 +28,10 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by
 from ckptdoctor.facts.globals import is_unknown_internal
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way
 from ckptdoctor.rules.pickle.repickling import can_be_repickled, repickle_fix
 from ckptdoctor.rules.when import unusual_names

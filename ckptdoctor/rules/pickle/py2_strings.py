@@ -27,9 +27,9 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix
 from ckptdoctor.facts.old_strings import undecodable
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
 from ckptdoctor.rules.pickle.repickling import can_be_repickled, repickle_fix
 from ckptdoctor.rules.when import more_than_tensors

@@ -44,12 +44,12 @@ from ckptdoctor.facts.whole_modules import (
 )
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.refusals import not_importable
 from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
-from ckptdoctor.rules.refusals import not_importable
 from ckptdoctor.rules.when import unusual_names
 
 

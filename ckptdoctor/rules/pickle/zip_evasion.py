@@ -29,7 +29,7 @@ from ckptdoctor.facts.versions import unusual_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.noticed import problems
 from ckptdoctor.rules.when import noticed
 
 

@@ -13,8 +13,8 @@ from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import quantization as facts
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization import Layer, dtype_of
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
 
 # what the parts of each scheme do, in the order in which an edit takes them; those in brackets may be missing
 _TAKEN = {

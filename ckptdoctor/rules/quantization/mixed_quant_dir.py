@@ -36,9 +36,9 @@ from ckptdoctor.facts.quantization import AWQ, BNB4, GPTQ, Layer, dtype_of, quan
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import any_of, file_beside, quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 256), "float16")}

@@ -13,10 +13,10 @@ from ckptdoctor.facts.quantization import Layer, quantized_in
 from ckptdoctor.facts.quantization_fit import unfit
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.shaping import places
 from ckptdoctor.rules.quantization.config import config_lacks_it
-from ckptdoctor.rules.shaping import places
 
 _KINDS = 3  # of layers that a sentence names before it only counts them
 

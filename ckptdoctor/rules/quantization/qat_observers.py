@@ -32,10 +32,10 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization_torch import is_observer, observers_in
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import unexpected_problem
 from ckptdoctor.rules.messages import CHECK, Repair, Sign, leaf
 from ckptdoctor.rules.when import observer_keys
 

@@ -37,9 +37,9 @@ from ckptdoctor.facts.quantization import FLOAT8, dtype_of
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import quantized_keys
 
 _SHOWN = 3

@@ -41,10 +41,10 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization import dtype_of
 from ckptdoctor.facts.quantization_torch import TorchLayer, TorchQuantized, quantized_tensors, unfit_of
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import CHECK, Repair, Sign, leaf
 from ckptdoctor.rules.quantization.dequantizing import is_possible
 from ckptdoctor.rules.when import rare_dtypes

@@ -30,10 +30,10 @@ from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import explained
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import leaving_out
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import leaving_out
 from ckptdoctor.rules.messages import CHECK, CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Way, Weight
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3))}

@@ -31,11 +31,11 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import explained
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option, choice_of
-from ckptdoctor.rules.dropping import counted, drop_fix
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option, choice_of
+from ckptdoctor.rules.kit.dropping import counted, drop_fix
 from ckptdoctor.rules.messages import CHECK, KEY_ERROR, NO_MODULE, NOT_MAPPED, Message, Weight, unknown_key
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}

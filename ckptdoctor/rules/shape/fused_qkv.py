@@ -35,11 +35,11 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.attention_edits import arranged, one_after_another
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.attention_edits import arranged, one_after_another
+from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.rules.messages import Repair, Sign, Way, leaf
 from ckptdoctor.rules.shape.fusing import fused_problem
 

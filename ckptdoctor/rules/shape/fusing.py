@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.findings import Location
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.framework import Problem
-from ckptdoctor.rules.shaping import places
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.shaping import places
 
 
 def fused_problem(comparison: Comparison, found: Sequence[Fused], what: str, advice: str) -> Iterator[Problem]:

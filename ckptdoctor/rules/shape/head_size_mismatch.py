@@ -30,12 +30,12 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.heads import Head
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import leaving_out
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import leaving_out
+from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Weight
-from ckptdoctor.rules.shaping import likewise, mismatch
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 _DETECTOR = {

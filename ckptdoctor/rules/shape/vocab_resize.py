@@ -31,8 +31,8 @@ from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.shaping import likewise, mismatch
 from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Weight
-from ckptdoctor.rules.shaping import likewise, mismatch
 
 _BODY = {"layers.0.fc.weight": T((4, 4)), "layers.1.fc.weight": T((4, 4)), "norm.weight": T((4,))}
 MESSAGES = (

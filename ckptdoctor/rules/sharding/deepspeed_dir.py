@@ -29,10 +29,10 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.sharding import DeepSpeed, deepspeed
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.converting import convert_command
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import any_of, keys_mention, more_than_weights
 

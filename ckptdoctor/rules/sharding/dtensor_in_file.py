@@ -30,11 +30,11 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Fix, Safety, Unwrap
 from ckptdoctor.facts.sharding import dtensors, whole_dtensors
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.sharded_samples import wrapped
 from ckptdoctor.rules.messages import COPIED, COPYING, Message, Way
-from ckptdoctor.rules.sharded_samples import wrapped
 from ckptdoctor.rules.when import composed_tensors
 
 _CLASS = ("torch.distributed.tensor", "DTensor")

@@ -29,10 +29,10 @@ from shlex import quote
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.sharding import shards_of
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.sharded_samples import ONE, TWO, shard
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.sharded_samples import ONE, TWO, shard
 from ckptdoctor.rules.when import numbered_file
 
 SICK = (

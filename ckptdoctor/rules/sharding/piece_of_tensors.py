@@ -29,9 +29,9 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.siblings import folder_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import part_of_tensors
 
 _INFO = {"format": "pt", "DCP_VERSION": "1.0", "DCP_SHARDING_INFO": '{"w": {"saved_offsets": [2, 0]}}'}

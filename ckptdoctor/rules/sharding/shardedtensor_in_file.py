@@ -25,11 +25,11 @@ from functools import partial
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.sharding import sharded_tensors
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.sharded_samples import wrapped
 from ckptdoctor.rules.messages import Message, Way
-from ckptdoctor.rules.sharded_samples import wrapped
 from ckptdoctor.rules.when import composed_tensors
 
 _SAYS = 'Need to initialize default process group using "init_process_group" before loading ShardedTensor'

@@ -27,9 +27,9 @@ from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.edits import Fix, MakeContiguous, Safety
 from ckptdoctor.facts.aliasing import storage_use
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.storage.expanded_tensor import is_expanded
 from ckptdoctor.rules.when import unusual_strides

@@ -30,9 +30,9 @@ from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.edits import Densify, Fix, Safety
 from ckptdoctor.edits.sparse import can_be_dense
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.when import unusual_strides
 

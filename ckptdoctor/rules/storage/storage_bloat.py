@@ -27,9 +27,9 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Compact, Fix, Safety
 from ckptdoctor.facts.aliasing import bloated
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import views
 
 _ARRAY = "numpy.ndarray"

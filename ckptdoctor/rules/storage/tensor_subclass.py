@@ -28,11 +28,11 @@ from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.sharded_samples import wrapped
 from ckptdoctor.rules.messages import COPIED, COPYING, Message, Way
-from ckptdoctor.rules.sharded_samples import wrapped
 from ckptdoctor.rules.when import composed_tensors
 
 _APART = ("torch.distributed.tensor", "torch.distributed._tensor", "torch.distributed._shard")  # X810, X811

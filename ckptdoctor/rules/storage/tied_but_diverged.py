@@ -27,9 +27,9 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.ties import pairs, says_tied
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import language_head
 
 _BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm.weight": T((8,))}

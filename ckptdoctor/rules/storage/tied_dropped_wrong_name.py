@@ -34,9 +34,9 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.ties import Orphan, orphans
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import CHECK, Message
 from ckptdoctor.rules.when import language_head
 

@@ -29,9 +29,9 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.parameters import expected_candidates
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.when import more_than_weights
 

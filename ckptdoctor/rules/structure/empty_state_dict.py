@@ -29,9 +29,9 @@ from ckptdoctor.facts.adapters import is_adapter_file
 from ckptdoctor.facts.contents import empty_places, without_elements
 from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.when import no_model
 

@@ -28,9 +28,9 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets
 from ckptdoctor.rules.when import nested_weights
 
 _ONE = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}

@@ -31,9 +31,9 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.weight_sets import Network, averaged, networks, one_copy
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
 from ckptdoctor.rules.when import nested_weights
 
 _NET: dict[str, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.running_mean": T((2,))}

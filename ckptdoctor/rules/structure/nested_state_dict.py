@@ -38,10 +38,10 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.contents import weight_sets
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets, wording
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit.converting import convert_command
 from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.when import nested_weights
 

@@ -35,9 +35,9 @@ from ckptdoctor.facts import modules
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization_torch import unfit_of
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.structure.odd_leaves import Leaf, non_tensors, sets_with_others
 from ckptdoctor.rules.when import more_than_weights

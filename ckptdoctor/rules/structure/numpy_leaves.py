@@ -26,9 +26,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import SHOW, Message
 from ckptdoctor.rules.structure.odd_leaves import Leaf, arrays
 from ckptdoctor.rules.when import more_than_weights

@@ -29,9 +29,9 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping, show_part
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.contents import purpose
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import any_of, generator_states, more_than_weights
 
 _OPTIMIZER = {

@@ -30,9 +30,9 @@ from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts.values import Histogram, TensorValues, Values
 from ckptdoctor.facts.values_of_weights import Read, weights_read
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _FEW = 16  # elements that may well be the same
 SICK = (Example("one number", {"a.weight": T((8, 8), value=0.5), "a.bias": T((8,), value=0.5)}, deep=True),)

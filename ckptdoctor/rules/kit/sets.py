@@ -11,7 +11,7 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.ties import same_bytes
 from ckptdoctor.facts.twins import is_one
 from ckptdoctor.facts.weight_sets import averaged, tensors_of
-from ckptdoctor.rules import wording
+from ckptdoctor.rules.kit import wording
 
 _NAMED = 5  # sets that a sentence names before it only counts the others
 _UNITS = ("kB", "MB", "GB", "TB")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from ckptdoctor.checkpoint import Note
 from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.kit import wording
 
 MOST = 8  # notes of one kind that are told one by one
 

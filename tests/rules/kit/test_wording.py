@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.rules import wording
+from ckptdoctor.rules.kit import wording
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison, carries
 from ckptdoctor.facts.cures import TOKENS
 from ckptdoctor.findings import Location
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.kit import wording
 
 
 def weights(subject: Checkpoint | Comparison, code: str) -> Iterator[StateDict]:

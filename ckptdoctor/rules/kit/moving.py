@@ -8,10 +8,10 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.moves import Move
 from ckptdoctor.findings import Location
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option, choice_of
 from ckptdoctor.rules.framework import Problem
-from ckptdoctor.rules.renames import rename_edits
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option, choice_of
+from ckptdoctor.rules.kit.renames import rename_edits
 
 _ORDER_ALONE = "Keys of one shape are paired by the order that they have on both sides, which proves nothing."
 

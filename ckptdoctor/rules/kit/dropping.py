@@ -10,9 +10,9 @@ from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.dropping import drop_patterns
 from ckptdoctor.findings import Location
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option, choice_of
 from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option, choice_of
 
 _PATTERNS = 8  # --drop options on one command line
 _LEADS = 4  # modules that one line of Python names

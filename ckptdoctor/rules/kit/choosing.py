@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.rivals import Rivals, rivals
-from ckptdoctor.rules import wording
+from ckptdoctor.rules.kit import wording
 
 _SHOWN = 4  # parts of which each gets its command
 

@@ -7,7 +7,7 @@ import pickletools
 import pytest
 
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.rules import refusals
+from ckptdoctor.rules.kit import refusals
 from tests.rules.examined import torch_error
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Opaque, Sequence, Special, walk
 from ckptdoctor.edits import Replace
 from ckptdoctor.edits.applied.apply_edits import apply
-from ckptdoctor.rules.blocked import FEW, gathered
+from ckptdoctor.rules.kit.blocked import FEW, gathered
 
 OBJECT = Opaque("numpy.x")
 

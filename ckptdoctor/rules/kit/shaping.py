@@ -10,8 +10,8 @@ from ckptdoctor.edits import Fix
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.pairs import Pair
 from ckptdoctor.findings import Location
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.kit import wording
 
 
 def shown(pair: Pair) -> str:

@@ -12,8 +12,8 @@ from ckptdoctor.facts.blocked_globals import Blocked, Objects, Place
 from ckptdoctor.facts.converting import Conversion
 from ckptdoctor.facts.globals import may_act, torch_shows
 from ckptdoctor.findings import Location
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.refusals import unsupported_global
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.refusals import unsupported_global
 
 MOST_LINES = 3
 

@@ -24,7 +24,7 @@ from ckptdoctor.facts.published.table import (
     TURNED_ROWS,
 )
 from ckptdoctor.facts.qkv import HEAD_SIZES
-from ckptdoctor.rules.choosing import auto_option
+from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.wording import plural
 
 _NUMBERS = 3  # numbers of heads that are offered

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
+from heapq import nsmallest
 from itertools import islice
 
 from ckptdoctor.noun import noun
@@ -245,9 +246,10 @@ def _rename(missing: Keys, unexpected: Keys) -> tuple[str, dict[str, str]] | Non
             ends[tokens[-size:]].append(tokens)
     tally: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
     for key in unexpected:
-        tally.update(set(_differences(tuple(key.split(".")), ends)))
+        tally.update([*dict.fromkeys(_differences(tuple(key.split(".")), ends))])
     known = set(wanted)
-    for (old, new), count in tally.most_common(_NEAREST):
+    # of renames that explain as many keys, the one that keeps their numbers: norm.1 is layer_norm_1, and not 2
+    for (old, new), count in nsmallest(_NEAREST, tally.items(), key=lambda each: (-each[1], not _alike(*each[0]))):
         if count < _ENOUGH or not all(old) or not all(new) or not old or not new:
             continue
         pairs = {}
@@ -259,6 +261,11 @@ def _rename(missing: Keys, unexpected: Keys) -> tuple[str, dict[str, str]] | Non
         if len(pairs) >= _ENOUGH and len(set(pairs.values())) == len(pairs):
             return f"{'.'.join(old)} → {'.'.join(new)}", pairs
     return None
+
+
+def _alike(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
+    """Whether both have the same numbers."""
+    return re.findall(r"\d+", ".".join(old)) == re.findall(r"\d+", ".".join(new))
 
 
 def _differences(

@@ -47,7 +47,8 @@ class Rule:
     A union of two (``Checkpoint | Comparison``) means that the rule reads the checkpoint alone, or says something
     better where there is a reference: it runs once, over the most telling subject (``subject_for``).
     ``when`` says of which containers and checkpoints the rule may speak by their headers alone; ``messages`` are what
-    programs print where the rule finds something, and ``signs`` the keys that ``load_state_dict`` names then.
+    programs print where the rule finds something, and ``signs`` the keys that ``load_state_dict`` names then;
+    ``also`` are the codes of other rules that such keys may mean.
     """
 
     code: str
@@ -61,6 +62,7 @@ class Rule:
     when: Callable[[Any], bool] | None = None
     messages: tuple[Message, ...] = ()
     signs: tuple[Sign, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -121,6 +123,7 @@ def rule(code: str, name: str, severity: Severity, when: Callable[[Any], bool] |
             when=when,
             messages=getattr(module, "MESSAGES", ()),
             signs=getattr(module, "SIGNS", ()),
+            also=getattr(module, "ALSO", ()),
         )
 
     return register

@@ -12,6 +12,7 @@ from ckptdoctor.diagnose.catalogue import all_rules
 from ckptdoctor.explain import other_messages
 from ckptdoctor.explain.explanation import explain, name_of
 from ckptdoctor.explain.recognise import messages
+from ckptdoctor.rules.registry import find_rule
 from tests.explain.wordings import WORDINGS, both
 
 
@@ -62,6 +63,11 @@ def test_each_rule_says_its_messages_itself():
     others = [(message.code, message.says) for message in other_messages.MESSAGES]
     assert sorted(own + others) == sorted((message.code, message.says) for message in messages())
     assert {"", *other_messages.NAMES} >= {code for code, _ in others}
+
+
+def test_the_rules_that_the_same_keys_may_mean_exist():
+    """A rule names others by their codes."""
+    assert all(find_rule(code) is not None for rule in all_rules() for code in rule.also)
 
 
 @pytest.mark.parametrize(
@@ -134,6 +140,16 @@ def test_the_counter_of_an_averaged_model_tells_its_prefix():
     """Of another model too: what lies under ``module.`` is not unexpected once more."""
     hits = explain(both(["a.weight"], ["module.b.weight", "n_averaged"])).hits
     assert [hit.code for hit in hits] == ["N411", "R001"]
+
+
+def test_a_rename_keeps_the_numbers_of_layers():
+    """Of two renames that explain as many keys the one that crosses layers is not told, in whatever order keys come."""
+    names = [f"layers.{layer}.{{}}{number}.{leaf}" for layer in "01" for number in "12" for leaf in ("weight", "bias")]
+    for missing, unexpected in ((names, names), (names[::-1], names), (names, names[::-1])):
+        wanted, here = [each.format("layer_norm_") for each in missing], [each.format("norm.") for each in unexpected]
+        (hit,) = explain(both(wanted, here)).hits
+        assert "norm.1 → layer_norm_1" in hit.meaning
+        assert "norm.2 → layer_norm_2" in hit.meaning
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,7 @@ _IN_IT = (
     " the program wants a plain model"
 )
 _UNLOAD = Way("merge before saving", "model = model.merge_and_unload()")
+ALSO = ("L901", "L902", "L909")
 MESSAGES = (
     *unknown_key(r"base_model[\w.]{0,300}", _IN_IT, (_UNLOAD, CHECK), says=(NO_MODULE,)),
     *unknown_key(r"[\w.]{0,400}?(?:lora_[AB]|base_layer)[\w.]{0,100}", _IN_IT, (_UNLOAD, CHECK), ("L901",), general=1),

@@ -38,6 +38,7 @@ from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BARE = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _MODEL = {f"model.{key}": value for key, value in _BARE.items()}
+ALSO = ("N408", "N410")
 SICK = (
     Example(
         "a Lightning checkpoint for the bare model",

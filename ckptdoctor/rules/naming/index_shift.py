@@ -36,6 +36,7 @@ _WANTED = {f"layers.{n + 1}.weight": value for n, value in enumerate(_HERE.value
 _BLOCKS = {f"layers.{n}.blocks.{i}.weight": T((n + 2, 3)) for n in range(3) for i in range(2)}
 _ENDS = {f"layers.{n}.down.weight": T((n + 3, n + 2)) for n in range(2)}
 _BEGINS = {f"layers.{n + 1}.down.weight": value for n, value in enumerate(_ENDS.values())}
+ALSO = ("N423",)
 SICK = (
     Example("one element more before them", _HERE, like=_WANTED),
     Example("one part of each element", _BLOCKS | _ENDS, like=_BLOCKS | _BEGINS),

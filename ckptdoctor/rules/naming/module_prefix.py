@@ -40,6 +40,7 @@ from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, STRIP, unknown_key
 from ckptdoctor.rules.when import keys_mention
 
+ALSO = ("N404", "N405", "N411")
 MESSAGES = (
     *unknown_key(
         r"module(?:\.[\w.]{0,300})?",

@@ -43,6 +43,7 @@ from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
 from ckptdoctor.rules.messages import Repair, Sign, Way
 from ckptdoctor.rules.when import keys_mention
 
+ALSO = ("N409", "N428")
 SIGNS = (
     Sign(
         # mmcv 1.x runner/hooks/ema.py: register_buffer(f"ema_{name.replace('.', '_')}")

@@ -45,6 +45,7 @@ from ckptdoctor.rules.kit.renames import rename_edits
 
 _BODY = {"layer.weight": T((4, 4)), "layer.bias": T((4,))}
 _TIED = {"embed.weight": T((8, 4), storage="embed"), **_BODY, "head.weight": T((8, 4), storage="embed")}
+ALSO = ("A703",)
 SICK = (
     Example("a head that is the embedding", {"embed.weight": T((8, 4)), **_BODY}, like=_TIED),
     Example("an embedding that is the head", {"model": {**_BODY, "head.weight": T((8, 4))}}, like={"model": _TIED}),

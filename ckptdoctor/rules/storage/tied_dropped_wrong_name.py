@@ -47,6 +47,7 @@ _LAYER: dict[str, object] = {
 }
 _HEADED: dict[str, object] = {"lm_head.weight": T((32, 8)), **_LAYER}
 _TIED = {"config.json": b'{"tie_word_embeddings": true}'}
+ALSO = ("R005",)
 MESSAGES = (
     Message(
         ("This checkpoint seem corrupted. The tied weights mapping",),

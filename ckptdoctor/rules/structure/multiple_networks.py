@@ -35,6 +35,7 @@ from ckptdoctor.rules.when import nested_weights
 
 _ONE = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _OTHER = {"conv.weight": T((4, 3, 1, 1)), "conv.bias": T((4,))}
+ALSO = ("W301",)
 SICK = (
     Example("a generator and a discriminator", {"generator": _ONE, "discriminator": _OTHER, "step": 3}),
     Example("networks in a list", [_ONE, _OTHER]),

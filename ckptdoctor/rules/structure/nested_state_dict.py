@@ -47,6 +47,7 @@ from ckptdoctor.rules.when import nested_weights
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _OTHERS = {"fc.weight": T((2, 4), value=0.5), "fc.bias": T((2,), value=0.5)}
+ALSO = ("W302",)
 MESSAGES = (
     Message(
         ("KeyError: '",),

@@ -11,6 +11,7 @@ from itertools import islice
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.facts.cut import cut_of
 from ckptdoctor.facts.moves import Gap, Move
 from ckptdoctor.facts.proposals import leaves, replacements, shifts
 from ckptdoctor.noun import noun
@@ -96,14 +97,19 @@ def _token(keys: Collection[str]) -> str:
     return ""
 
 
-def _proposed(propose: Callable[[Gap], Iterator[Move]], code: str, missing: Keys, unexpected: Keys) -> list[Move]:
-    """The renames of a rule, as check proposes them, those of most keys first.
+def _gap(missing: Keys, unexpected: Keys) -> Gap:
+    """What does not fit, as rules read it.
 
     An error does not tell the shapes of these keys: all are given the same, so that they decide nothing.
     """
     here = {key: Tensor((key,), BY_NAME["float32"], (), (), None) for key in unexpected}
     wanted = dict.fromkeys(missing, Expected(()))
-    found = [move for move in propose(Gap(here, wanted, tuple(here), tuple(wanted))) if move.code == code]
+    return Gap(here, wanted, tuple(here), tuple(wanted))
+
+
+def _proposed(propose: Callable[[Gap], Iterator[Move]], code: str, missing: Keys, unexpected: Keys) -> list[Move]:
+    """The renames of a rule, as check proposes them, those of most keys first."""
+    found = [move for move in propose(_gap(missing, unexpected)) if move.code == code]
     return sorted(found, key=lambda move: -len(move.names))
 
 
@@ -123,28 +129,13 @@ def cut_pairs(missing: Keys, unexpected: Keys) -> Pairs | None:
 
     Where two keys of the model end alike, the file has one tensor for both, and nobody can tell whose it is.
     """
-    unexpected = dict.fromkeys(unexpected)  # the list may be long, and is searched
     wanted = [*missing, *[key[: -len(STAT)] + COUNTER for key in missing if key.endswith(STAT)]]
-    for length in _lengths(wanted, unexpected):
-        ends: dict[str, list[str]] = defaultdict(list)
-        for key in dict.fromkeys(wanted):
-            ends[key[length:]].append(key)
-        explained = frozenset(key for key in wanted if key[length:] in unexpected)
-        through = [key for key in explained if key[length - 1 : length] not in ("", ".")]
-        if not through or len({key[:length] for key in explained}) < _ENOUGH or not ends.keys() >= {*unexpected}:
-            continue
-        pairs = {key: key[length:] for key in explained}
-        return Pairs(
-            "cut", f"key[{length}:]", pairs, explained, frozenset(unexpected), len(pairs) == len({*unexpected})
-        )
-    return None
-
-
-def _lengths(missing: Keys, unexpected: Keys) -> Iterator[int]:
-    """How many letters may be cut: what is left of the longest key is the end of a key."""
-    longest = max(unexpected, key=len)
-    found = {len(key) - len(longest) for key in missing if key.endswith(longest)}
-    yield from islice(sorted(found - {0}), 2 * _DEEPEST)
+    told = _gap(wanted, unexpected)
+    cut = cut_of(told.here, told.wanted)
+    if cut is None:
+        return None
+    pairs = {key: key[cut.letters :] for key in told.wanted if key[cut.letters :] in told.here}
+    return Pairs("cut", f"key[{cut.letters}:]", pairs, frozenset(pairs), frozenset(unexpected), not cut.lost)
 
 
 def _gamma(missing: Keys, unexpected: Keys) -> Pairs | None:

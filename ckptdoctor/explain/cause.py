@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.messages import Repair, Way, Weight
+from ckptdoctor.rules.messages import Way, Weight
+from ckptdoctor.rules.signs import Repair
 
 
 @noun

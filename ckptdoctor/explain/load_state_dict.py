@@ -16,8 +16,9 @@ from ckptdoctor.explain.named_pairs import of_change, of_pairs
 from ckptdoctor.explain.pairs import COUNTER, Pairs, bare, cut_pairs, name_pairs
 from ckptdoctor.explain.text import Text
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.messages import CHECK, Repair, Sign, Way, Weight
+from ckptdoctor.rules.messages import CHECK, Way, Weight
 from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.signs import Repair, Sign
 from ckptdoctor.wording import and_so_on, plural
 
 _SHOWN = 3

@@ -8,7 +8,8 @@ from math import prod
 
 from ckptdoctor.explain.cause import Cause
 from ckptdoctor.explain.load_error import Mismatch, Shape
-from ckptdoctor.rules.messages import CHECK, Repair, Way
+from ckptdoctor.rules.messages import CHECK, Way
+from ckptdoctor.rules.signs import Repair
 
 _VOCAB = re.compile(
     r".*(?:embed_tokens|word_embeddings|wte|tok_embeddings|embed_in|shared|lm_head|embed_out|vocab)\b.*"

@@ -12,14 +12,17 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from types import UnionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Finding, Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example
-from ckptdoctor.rules.messages import Message, Sign
+
+if TYPE_CHECKING:
+    from ckptdoctor.rules.messages import Message
+    from ckptdoctor.rules.signs import Sign
 
 SECTIONS = ("What it means", "Why it matters", "What you see", "How it is found", "Repair")
 

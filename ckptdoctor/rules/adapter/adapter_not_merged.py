@@ -49,7 +49,8 @@ from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.renames import rename_fix, share
-from ckptdoctor.rules.messages import CHECK, NO_MODULE, Repair, Sign, Way, unknown_key
+from ckptdoctor.rules.messages import CHECK, NO_MODULE, Way, unknown_key
+from ckptdoctor.rules.signs import Repair, Sign
 from ckptdoctor.rules.when import adapter_keys
 
 _LEAD = "base_model.model."

@@ -40,7 +40,8 @@ from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
-from ckptdoctor.rules.messages import Repair, Sign, Way
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.signs import Repair, Sign
 from ckptdoctor.rules.when import keys_mention
 
 ALSO = ("N409", "N428")

@@ -35,9 +35,10 @@ from ckptdoctor.facts.quantization import Layer
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, Message, Repair, Sign, Way, unknown_key
+from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, Message, Way, unknown_key
 from ckptdoctor.rules.quantization.dequantizing import cure
 from ckptdoctor.rules.quantization.plain_side import Words, told
+from ckptdoctor.rules.signs import Repair, Sign
 from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 32)), "fc.bias": T((64,))}

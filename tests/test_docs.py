@@ -152,7 +152,7 @@ def test_every_message_has_a_page():
     pages = dict(made)
     assert len(made) == len(pages)
     index = pages.pop("index")
-    for words in {message.says[0] for message in recognise.MESSAGES} | set(LISTED):
+    for words in {message.says[0] for message in recognise.messages()} | set(LISTED):
         name = messages.name_of(words)
         assert pages[name].startswith(f"# {marking.span(messages.shown(words))}\n")
         assert f"- [{marking.span(messages.shown(words))}]({name}.md)" in index
@@ -281,7 +281,7 @@ def test_the_site_has_every_page(tmp_path):
     found = {path.relative_to(tmp_path / "source").as_posix() for path in (tmp_path / "source").rglob("*.md")}
     assert {name.removeprefix("docs/") for name in PAGES if name.startswith("docs/")} <= found
     assert {f"rules/{code}.md" for code in RULES} <= found
-    assert {f"messages/{messages.name_of(message.says[0])}.md" for message in recognise.MESSAGES} <= found
+    assert {f"messages/{messages.name_of(message.says[0])}.md" for message in recognise.messages()} <= found
     assert "ckptdoctor check [OPTIONS] PATH..." in (tmp_path / "source/commands/check.md").read_text()
 
 

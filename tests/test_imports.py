@@ -19,9 +19,9 @@ ORDER = (
     # bytes: pickles, files, edits and what they compute, containers
     *("pickles", "writing", "casting", "edits", "computing", "remote", "formats"),
     # what is found and said
-    *("findings", "differences", "explain", "filters"),
-    # values, rules, what is expected
-    *("loading", "values", "rules", "target"),
+    *("findings", "differences", "filters"),
+    # values, rules, what errors say, what is expected
+    *("loading", "values", "rules", "explain", "target"),
     # one capability each
     *("account", "prove", "diagnose", "repair", "examine", "fit"),
     *("converting", "salvage", "diffing", "grafting", "look"),

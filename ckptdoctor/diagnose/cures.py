@@ -95,6 +95,6 @@ def lost_by(edits: Sequence[Edit], checkpoint: Checkpoint) -> list[str]:
     going = [path for each in edits if isinstance(each, Drop) for path in each.paths]
     if not going or not all(isinstance(each, _NAMING) for each in edits):
         return []
-    from ckptdoctor.facts.only_copies import only_copies
+    from ckptdoctor.diagnose.only_copies import only_copies
 
     return [tensor.key for tensor in only_copies(checkpoint, going)]

@@ -1,20 +1,10 @@
-"""One cause of an error of ``load_state_dict``, and whether a command of ckptdoctor undoes it."""
+"""A cause of a failure: where a text names it, and, of an error of ``load_state_dict``, whether a command undoes it."""
 
 from __future__ import annotations
 
-from enum import Enum
-
-from ckptdoctor.explain.message import Way
 from ckptdoctor.noun import noun
-
-
-class Repair(Enum):
-    """What ``fix --auto`` with the error as its target does about a cause."""
-
-    SAFE = "renames"
-    LOSS = "drops or computes something, with --unsafe-fixes"
-    BY_HAND = "nothing; the cause names what does"
-    NONE = "nothing, and nothing else does either"
+from ckptdoctor.rules.messages import Way, Weight
+from ckptdoctor.rules.signs import Repair
 
 
 @noun
@@ -28,3 +18,16 @@ class Cause:
     meaning: str
     repair: Repair
     ways: tuple[Way, ...] = ()
+
+
+@noun
+class Hit:
+    """A message that was met: its own words, what it means here, and where (offset in the squeezed text)."""
+
+    code: str
+    words: str
+    meaning: str
+    ways: tuple[Way, ...]
+    offset: int
+    also: tuple[str, ...] = ()
+    weight: Weight = Weight.CAUSE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict, show_path
 from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.explanation import Verdict
 from ckptdoctor.explain.load_error import LoadError
-from ckptdoctor.explain.message import Hit
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.wording import plural
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ckptdoctor.explain.codes import NAMES
-from ckptdoctor.explain.message import Hit
+from ckptdoctor.explain import other_messages
+from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.recognise import recognise
 from ckptdoctor.explain.source_file import source_file
 from ckptdoctor.explain.text import Text, cleaned
 from ckptdoctor.noun import noun
+from ckptdoctor.rules.registry import find_rule
 
 
 @noun
@@ -43,8 +44,9 @@ def explain(raw: str, file: str | None = None, source: str | None = None) -> Exp
 
 
 def name_of(code: str) -> str:
-    """The name of the rule that a message speaks of."""
-    return NAMES[code]
+    """The name of the rule that a message speaks of, or of what no rule looks for."""
+    rule = find_rule(code)
+    return rule.name if rule is not None else other_messages.NAMES[code]
 
 
 def _file(text: Text, hits: tuple[Hit, ...]) -> str | None:

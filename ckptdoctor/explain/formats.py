@@ -58,7 +58,7 @@ def changes(missing: Collection[str], unexpected: Collection[str]) -> Iterator[C
     missing, unexpected = dict.fromkeys(missing), dict.fromkeys(unexpected)  # lists may be long, and are searched
     wanted, here = _slots(missing, unexpected), _slots(unexpected, missing)
     found: dict[tuple[Form, Form], list[tuple[dict[str, str], dict[str, str]]]] = defaultdict(list)
-    for slot in wanted.keys() & here.keys():
+    for slot in [each for each in wanted if each in here]:  # in the order of the text, in every run
         forms = _form(here[slot]), _form(wanted[slot])
         if forms[0] is not forms[1]:
             found[_agreed(*forms)].append((wanted[slot], here[slot]))

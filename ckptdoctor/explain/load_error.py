@@ -9,6 +9,7 @@ from itertools import islice
 
 from ckptdoctor.explain.text import Text, squeeze
 from ckptdoctor.noun import noun
+from ckptdoctor.wording import and_so_on
 
 Shape = tuple[int, ...]
 
@@ -119,6 +120,7 @@ _GROUPED_LISTS = {
 _GROUP = re.compile(r"\s{0,20}([\w.\-]{1,500}?\.?)(?:\{([\w, ]{1,500})\})?\s{0,20}")
 _NOT_MATCHING = "because the shapes did not match:"
 _WAS = re.compile(rf"-(?P<key>{_KEY}):foundshape{_HERE}inthecheckpointand{_THERE}inthemodelinstantiated")
+_NAMED, _QUOTED = 3, 130  # keys of an error, and characters of a warning, that are shown
 _ROW = re.compile(r"\s{0,80}(\S{1,1000})\s{0,1000}\|\s{0,20}(UNEXPECTED|MISSING|MISMATCH)\s{0,20}\|?(.{0,400})")
 _IN_ROW = re.compile(rf".{{0,200}}?ckpt:{_HERE}vsmodel:{_THERE}")
 
@@ -310,3 +312,21 @@ def _model_class(text: Text) -> str:
         if named is not None and not named[1].startswith("themodel"):
             return named[1]
     return ""
+
+
+def line_of(error: LoadError, text: Text) -> str:
+    """The line of a warning, abridged."""
+    line = " ".join(text.lines[text.line_at(error.offset)].split())
+    return line if len(line) <= _QUOTED else f"{line[:_QUOTED]} …"
+
+
+def words_of(error: LoadError) -> str:
+    """The error in one line, in torch's words, abridged."""
+    parts = [
+        f"{name} key(s) in state_dict: {and_so_on(keys, _NAMED)}"
+        for name, keys in (("Missing", error.missing), ("Unexpected", error.unexpected))
+        if keys
+    ]
+    parts += [f"size mismatch for {each.key}" for each in error.mismatched[:1] if not parts]
+    model = f"Error(s) in loading state_dict for {error.model_class}: " if error.model_class else ""
+    return model + "; ".join(parts)

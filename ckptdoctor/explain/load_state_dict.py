@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from shlex import quote
 
 from ckptdoctor.explain import shapes
-from ckptdoctor.explain.cause import Cause, Repair
+from ckptdoctor.explain.cause import Cause, Hit
 from ckptdoctor.explain.formats import changes
-from ckptdoctor.explain.in_words import also_of, line_of, some_keys, words_of
-from ckptdoctor.explain.leaves import FUSED, LEAVES, Leaves
-from ckptdoctor.explain.load_error import LoadError, Mismatch
-from ckptdoctor.explain.message import CHECK, Hit, Way, Weight
+from ckptdoctor.explain.load_error import LoadError, Mismatch, line_of, words_of
 from ckptdoctor.explain.named_pairs import of_change, of_pairs
 from ckptdoctor.explain.pairs import COUNTER, Pairs, bare, cut_pairs, name_pairs
 from ckptdoctor.explain.text import Text
 from ckptdoctor.noun import noun
-from ckptdoctor.wording import and_so_on
+from ckptdoctor.rules.messages import CHECK, Way, Weight
+from ckptdoctor.rules.registry import all_rules
+from ckptdoctor.rules.signs import Repair, Sign
+from ckptdoctor.wording import and_so_on, plural
 
 _SHOWN = 3
 _DEPTH = 6  # tokens of a prefix that are tried
@@ -61,9 +62,10 @@ def causes(error: LoadError, text: Text) -> Iterator[Hit]:
     weight = Weight.OUTCOME if error.warning else Weight.CAUSE
     words = line_of(error, text) if error.warning else words_of(error)
     found = list(_causes(rest, error))
+    also = {rule.code: rule.also for rule in all_rules()}
     for cause in found:
         ways = _ways(cause, found, error)
-        yield Hit(cause.code, words, cause.meaning, ways, error.offset, also_of(cause.code), weight)
+        yield Hit(cause.code, words, cause.meaning, ways, error.offset, also.get(cause.code, ()), weight)
 
 
 def _ways(cause: Cause, all_causes: list[Cause], error: LoadError) -> tuple[Way, ...]:
@@ -84,8 +86,8 @@ def _ways(cause: Cause, all_causes: list[Cause], error: LoadError) -> tuple[Way,
 def _causes(rest: _Rest, error: LoadError) -> Iterator[Cause]:
     finders: tuple[Callable[[_Rest], Iterator[Cause]], ...] = (
         *(_optimizer, _nested_parts, _nested, _adapter_only, _wrapped_file, _wrapped_model, _flat, _averaged),
-        *(_forms, _cut, _prefix, *[_of_leaves(fused) for fused in FUSED], _names, _running_stats),
-        *[_of_leaves(leaves) for leaves in LEAVES],
+        *(_forms, _cut, _prefix, *_of_signs(both=True), _names, _running_stats),
+        *_of_signs(both=False),
         _tied,
     )
     for find in finders:
@@ -95,7 +97,7 @@ def _causes(rest: _Rest, error: LoadError) -> Iterator[Cause]:
         filled = ": the loader gives them random values, which is right only for layers yet to be trained"
         none = "; no command makes up weights: they have to come from another file, or from training"
         meaning = (
-            f"the checkpoint lacks {some_keys(rest.missing)} that the model expects{filled if error.warning else none}"
+            f"the checkpoint lacks {_some_keys(rest.missing)} that the model expects{filled if error.warning else none}"
         )
         yield Cause("R001", meaning, Repair.NONE)
     if rest.unexpected and error.first_only and rest.unexpected[0].startswith("module."):
@@ -108,7 +110,7 @@ def _causes(rest: _Rest, error: LoadError) -> Iterator[Cause]:
     elif rest.unexpected:
         alone = not error.missing and not error.mismatched
         none = "" if alone else "; no command knows which of the model's they would be"
-        meaning = f"the checkpoint has {some_keys(rest.unexpected)} that the model does not know{none}"
+        meaning = f"the checkpoint has {_some_keys(rest.unexpected)} that the model does not know{none}"
         yield Cause("R002", meaning, Repair.LOSS if alone and error.unexpected else Repair.NONE, _leave_out(alone))
 
 
@@ -117,6 +119,11 @@ def _leave_out(alone: bool) -> tuple[Way, ...]:
     see = Way("see what is wrong", "ckptdoctor check FILE TARGET")
     drop = Way("if the model needs none of it, leave it out", "ckptdoctor fix FILE --auto TARGET --unsafe-fixes")
     return (see, drop) if alone else (see,)
+
+
+def _some_keys(keys: list[str]) -> str:
+    """How many keys, and the first of them."""
+    return f"{plural(len(keys), 'key')} ({and_so_on(keys, _SHOWN)})"
 
 
 def _optimizer(rest: _Rest) -> Iterator[Cause]:
@@ -332,16 +339,20 @@ def _best_prefix(longer: list[str], shorter: set[str]) -> str | None:
     return prefix if 2 * found >= min(len(longer), len(shorter)) else None
 
 
-def _of_leaves(leaves: Leaves) -> Callable[[_Rest], Iterator[Cause]]:
-    def find(rest: _Rest) -> Iterator[Cause]:
-        missing, unexpected = leaves.among_missing(rest.missing), leaves.among_unexpected(rest.unexpected)
-        if leaves.enough(missing, unexpected):
-            rest.without(missing, unexpected)
-            filled = missing and leaves.without
-            ways = (Way("load it with", _NOT_STRICT),) if filled else leaves.ways
-            yield Cause(leaves.code, leaves.meaning, Repair.BY_HAND if filled else leaves.repair, ways)
+def _of_signs(both: bool) -> Iterator[Callable[[_Rest], Iterator[Cause]]]:
+    """Keys by which rules are known, and which do not need to be paired; ``both``: of which each side has its own."""
+    signs = [(rule.code, sign) for rule in all_rules() for sign in rule.signs if sign.both is both]
+    for code, sign in sorted(signs, key=lambda each: each[1].general):
+        yield partial(_of_sign, code, sign)
 
-    return find
+
+def _of_sign(code: str, sign: Sign, rest: _Rest) -> Iterator[Cause]:
+    missing, unexpected = sign.among_missing(rest.missing), sign.among_unexpected(rest.unexpected)
+    if sign.enough(missing, unexpected):
+        rest.without(missing, unexpected)
+        filled = missing and sign.without
+        ways = (Way("load it with", _NOT_STRICT),) if filled else sign.ways
+        yield Cause(code, sign.meaning, Repair.BY_HAND if filled else sign.repair, ways)
 
 
 def _tied(rest: _Rest) -> Iterator[Cause]:
@@ -383,7 +394,7 @@ def _running_stats(rest: _Rest) -> Iterator[Cause]:
         return
     rest.without((), found)
     meaning = (
-        f"the file holds running statistics of norm layers that keep none in the model ({some_keys(found)}): before"
+        f"the file holds running statistics of norm layers that keep none in the model ({_some_keys(found)}): before"
         " torch 0.4 InstanceNorm saved them without using them; since then only layers made with"
         " track_running_stats=True do"
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ckptdoctor.explain.cause import Cause, Repair
+from ckptdoctor.explain.cause import Cause
 from ckptdoctor.explain.formats import Change, Form
-from ckptdoctor.explain.message import Way
 from ckptdoctor.explain.pairs import Pairs
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.signs import Repair
 
 _WEIGHT_NORM = (Form.OLD_WEIGHT_NORM, Form.NEW_WEIGHT_NORM)
 _SPECTRAL_NORM = (Form.OLD_SPECTRAL_NORM, Form.NEW_SPECTRAL_NORM)

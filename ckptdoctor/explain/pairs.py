@@ -5,8 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
+from heapq import nsmallest
 from itertools import islice
 
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.facts.cut import cut_of
+from ckptdoctor.facts.moves import Gap, Move
+from ckptdoctor.facts.proposals import leaves, replacements, shifts
 from ckptdoctor.noun import noun
 
 _TAIL = 2  # last tokens in common from which two keys are taken for the same weight
@@ -90,10 +97,31 @@ def _token(keys: Collection[str]) -> str:
     return ""
 
 
+def _gap(missing: Keys, unexpected: Keys) -> Gap:
+    """What does not fit, as rules read it.
+
+    An error does not tell the shapes of these keys: all are given the same, so that they decide nothing.
+    """
+    here = {key: Tensor((key,), BY_NAME["float32"], (), (), None) for key in unexpected}
+    wanted = dict.fromkeys(missing, Expected(()))
+    return Gap(here, wanted, tuple(here), tuple(wanted))
+
+
+def _proposed(propose: Callable[[Gap], Iterator[Move]], code: str, missing: Keys, unexpected: Keys) -> list[Move]:
+    """The renames of a rule, as check proposes them, those of most keys first."""
+    found = [move for move in propose(_gap(missing, unexpected)) if move.code == code]
+    return sorted(found, key=lambda move: -len(move.names))
+
+
+def _of_move(kind: str, told: str, move: Move, more: Keys, certain: bool = True) -> Pairs | None:
+    return _paired(kind, told, {new: old for old, new in move.names.items()}, more, certain)
+
+
 def _replaced(missing: Keys, unexpected: Keys) -> Pairs | None:
     """``key.replace("module.", "")`` took it out of the middle of names."""
-    pairs = {key: short for key in missing if (short := key.replace("module.", "")) != key and short in unexpected}
-    return _paired("replaced", 'key.replace("module.", "")', pairs, unexpected)
+    for move in _proposed(replacements.propose, "N403", missing, unexpected):
+        return _of_move("replaced", 'key.replace("module.", "")', move, unexpected)
+    return None
 
 
 def cut_pairs(missing: Keys, unexpected: Keys) -> Pairs | None:
@@ -101,42 +129,21 @@ def cut_pairs(missing: Keys, unexpected: Keys) -> Pairs | None:
 
     Where two keys of the model end alike, the file has one tensor for both, and nobody can tell whose it is.
     """
-    unexpected = dict.fromkeys(unexpected)  # the list may be long, and is searched
     wanted = [*missing, *[key[: -len(STAT)] + COUNTER for key in missing if key.endswith(STAT)]]
-    for length in _lengths(wanted, unexpected):
-        ends: dict[str, list[str]] = defaultdict(list)
-        for key in dict.fromkeys(wanted):
-            ends[key[length:]].append(key)
-        explained = frozenset(key for key in wanted if key[length:] in unexpected)
-        through = [key for key in explained if key[length - 1 : length] not in ("", ".")]
-        if not through or len({key[:length] for key in explained}) < _ENOUGH or not ends.keys() >= {*unexpected}:
-            continue
-        pairs = {key: key[length:] for key in explained}
-        return Pairs(
-            "cut", f"key[{length}:]", pairs, explained, frozenset(unexpected), len(pairs) == len({*unexpected})
-        )
-    return None
-
-
-def _lengths(missing: Keys, unexpected: Keys) -> Iterator[int]:
-    """How many letters may be cut: what is left of the longest key is the end of a key."""
-    longest = max(unexpected, key=len)
-    found = {len(key) - len(longest) for key in missing if key.endswith(longest)}
-    yield from islice(sorted(found - {0}), 2 * _DEEPEST)
+    told = _gap(wanted, unexpected)
+    cut = cut_of(told.here, told.wanted)
+    if cut is None:
+        return None
+    pairs = {key: key[cut.letters :] for key in told.wanted if key[cut.letters :] in told.here}
+    return Pairs("cut", f"key[{cut.letters}:]", pairs, frozenset(pairs), frozenset(unexpected), not cut.lost)
 
 
 def _gamma(missing: Keys, unexpected: Keys) -> Pairs | None:
     """Norm layers of TensorFlow: gamma and beta."""
-    pairs = {}
-    for key in unexpected:
-        module, dot, leaf = key.rpartition(".")
-        wanted = f"{module}{dot}{_OF_TENSORFLOW.get(leaf)}"
-        if leaf in _OF_TENSORFLOW and wanted in missing:
-            pairs[wanted] = key
-    return _paired("gamma", "gamma → weight, beta → bias", pairs, unexpected)
-
-
-_OF_TENSORFLOW = {"gamma": "weight", "beta": "bias"}
+    for move in _proposed(leaves.propose, "N414", missing, unexpected):
+        if move.pattern.startswith("gamma"):
+            return _of_move("gamma", "gamma → weight, beta → bias", move, unexpected)
+    return None
 
 
 def _respelt(missing: Keys, unexpected: Keys) -> Pairs | None:
@@ -187,31 +194,12 @@ def _same(missing: Keys, unexpected: Keys, kind: str, told: str, normal: Callabl
     return _paired(kind, told, pairs, unexpected)
 
 
-_NUMBER = re.compile(r"(?<![^.])(\d{1,6})(?=\.)")
-
-
 def _shifted(missing: Keys, unexpected: Keys) -> Pairs | None:
     """Numbered parts are counted from another number: one offset behind one name explains all of its keys."""
-    places: dict[tuple[str, str], dict[int, str]] = defaultdict(dict)
-    for key in missing:
-        for found in _NUMBER.finditer(key):
-            places[key[: found.start()], key[found.end() :]][int(found[1])] = key
-    tally: Counter[tuple[str, int]] = Counter()
-    for key in unexpected:
-        for found in _NUMBER.finditer(key):
-            for number in islice(places.get((key[: found.start()], key[found.end() :]), {}), _NEAREST):
-                tally[key[: found.start()], number - int(found[1])] += 1
-    for (container, offset), count in tally.most_common(1):
-        if not offset or count < _ENOUGH or 2 * count < min(len(missing), len(unexpected)):
-            continue
-        pairs = {}
-        for key in unexpected:
-            found_at = _NUMBER.match(key, len(container)) if key.startswith(container) else None
-            if found_at is not None:
-                wanted = f"{container}{int(found_at[1]) + offset}{key[found_at.end() :]}"
-                if wanted in missing:
-                    pairs[wanted] = key
-        return _paired("shifted", f"{container}{{n}} → {container}{{n{offset:+d}}}", pairs, unexpected, certain=False)
+    for move in _proposed(shifts.propose, "N424", missing, unexpected):
+        if len(move.names) >= _ENOUGH and 2 * len(move.names) >= min(len(missing), len(unexpected)):
+            return _of_move("shifted", move.pattern, move, unexpected, certain=False)
+        return None
     return None
 
 
@@ -245,9 +233,10 @@ def _rename(missing: Keys, unexpected: Keys) -> tuple[str, dict[str, str]] | Non
             ends[tokens[-size:]].append(tokens)
     tally: Counter[tuple[tuple[str, ...], tuple[str, ...]]] = Counter()
     for key in unexpected:
-        tally.update(set(_differences(tuple(key.split(".")), ends)))
+        tally.update([*dict.fromkeys(_differences(tuple(key.split(".")), ends))])
     known = set(wanted)
-    for (old, new), count in tally.most_common(_NEAREST):
+    # of renames that explain as many keys, the one that keeps their numbers: norm.1 is layer_norm_1, and not 2
+    for (old, new), count in nsmallest(_NEAREST, tally.items(), key=lambda each: (-each[1], not _alike(*each[0]))):
         if count < _ENOUGH or not all(old) or not all(new) or not old or not new:
             continue
         pairs = {}
@@ -259,6 +248,11 @@ def _rename(missing: Keys, unexpected: Keys) -> tuple[str, dict[str, str]] | Non
         if len(pairs) >= _ENOUGH and len(set(pairs.values())) == len(pairs):
             return f"{'.'.join(old)} → {'.'.join(new)}", pairs
     return None
+
+
+def _alike(old: tuple[str, ...], new: tuple[str, ...]) -> bool:
+    """Whether both have the same numbers."""
+    return re.findall(r"\d+", ".".join(old)) == re.findall(r"\d+", ".".join(new))
 
 
 def _differences(

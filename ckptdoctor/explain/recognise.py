@@ -8,47 +8,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
-from ckptdoctor.explain import (
-    adapters,
-    copying,
-    cut_short,
-    devices,
-    distributed,
-    files,
-    first_bytes,
-    huggingface,
-    optimizer,
-    safetensors,
-    serving,
-    structure,
-    unpickling,
-    zip_archive,
-)
+from ckptdoctor.explain import other_messages
+from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.load_error import load_error
 from ckptdoctor.explain.load_state_dict import causes
-from ckptdoctor.explain.message import Hit, Message, Way, Weight
 from ckptdoctor.explain.text import Text, squeeze
 from ckptdoctor.noun import noun
-
-FAMILIES = {
-    "first_bytes": first_bytes.MESSAGES,
-    "zip_archive": zip_archive.MESSAGES,
-    "safetensors": safetensors.MESSAGES,
-    "unpickling": unpickling.MESSAGES,
-    "devices": devices.MESSAGES,
-    "distributed": distributed.MESSAGES,
-    "optimizer": optimizer.MESSAGES,
-    "copying": copying.MESSAGES,
-    "cut_short": cut_short.MESSAGES,
-    "adapters": adapters.MESSAGES,
-    "structure": structure.MESSAGES,
-    "serving": serving.MESSAGES,
-    "huggingface": huggingface.MESSAGES,
-    "files": files.MESSAGES,
-}
-MESSAGES = tuple(message for family in FAMILIES.values() for message in family)
+from ckptdoctor.rules.messages import Message, Way, Weight
+from ckptdoctor.rules.registry import all_rules
 
 _TRIES = 1000  # places of one message that are looked at: ranks and retries repeat it
 _MOST = 8  # causes that are explained
@@ -57,6 +27,13 @@ _RAISE = 60  # squeezed characters before a message in which a line of source sa
 # a traceback shows source around the line that failed, and messages in it that were never said
 _IN_SOURCE = re.compile(r"raise[\w.]{1,50}\(f?[\"']$")
 _TRACEBACK = "Traceback(mostrecentcalllast)"
+
+
+@cache
+def messages() -> tuple[Message, ...]:
+    """Those that rules name, and those that no rule is about: of several that may be meant the first is."""
+    own = [replace(message, code=rule.code) for rule in all_rules() for message in rule.messages]
+    return tuple(sorted([*own, *other_messages.MESSAGES], key=lambda message: message.general))
 
 
 @noun
@@ -102,9 +79,9 @@ def _weight(each: _Place | Hit) -> Weight:
 
 
 def _places(text: Text) -> Iterator[_Place]:
-    """The first place of every wording; of several messages at one place the first of the tables is meant."""
+    """The first place of every wording; of several messages at one place the least general is meant."""
     taken: set[int] = set()
-    for message in MESSAGES:
+    for message in messages():
         for says in message.says:
             place = _first(message, (each for each in _wherever(text, message, says) if each.start not in taken))
             if place is not None:

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 from math import prod
 
-from ckptdoctor.explain.cause import Cause, Repair
+from ckptdoctor.explain.cause import Cause
 from ckptdoctor.explain.load_error import Mismatch, Shape
-from ckptdoctor.explain.message import CHECK, Way
+from ckptdoctor.rules.messages import CHECK, Way
+from ckptdoctor.rules.signs import Repair
 
 _VOCAB = re.compile(
     r".*(?:embed_tokens|word_embeddings|wte|tok_embeddings|embed_in|shared|lm_head|embed_out|vocab)\b.*"

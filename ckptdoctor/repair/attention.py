@@ -13,7 +13,7 @@ from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.qkv import HEAD_BY_HEAD, Ranges, rows
 from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.facts.shapes.sorting import shapes
-from ckptdoctor.rules.attention_edits import arranged, one_after_another
+from ckptdoctor.rules.kit.attention_edits import arranged, one_after_another
 from ckptdoctor.wording import plural
 
 _TURNED = (

@@ -13,9 +13,9 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Edit, TakeRoot
 from ckptdoctor.facts.alignment import Comparison, compare, prefix_code
 from ckptdoctor.noun import noun
-from ckptdoctor.rules.layout_edits import layout_edits, title
+from ckptdoctor.rules.kit.layout_edits import layout_edits, title
+from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.registry import find_rule
-from ckptdoctor.rules.renames import rename_edits
 
 
 @noun

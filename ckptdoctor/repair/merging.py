@@ -18,7 +18,7 @@ from ckptdoctor.facts.adapters import BASE_LAYER, LEAD, adapter_in, base_name
 from ckptdoctor.facts.adapters_scaling import IA3, Strength
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.adapter_files import Donor, donor_in, donor_of, read_wanted
-from ckptdoctor.rules.renames import rename_edits
+from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.wording import and_so_on, plural
 
 _SHOWN = 4  # names in a refusal

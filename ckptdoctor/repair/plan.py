@@ -58,8 +58,8 @@ from ckptdoctor.repair.sharing import require_twins
 from ckptdoctor.repair.told import require_confirmed, with_target
 from ckptdoctor.repair.witness import with_ties, witnessed
 from ckptdoctor.rules.framework import Rule
+from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.rules.registry import all_rules
-from ckptdoctor.rules.renames import rename_edits
 from ckptdoctor.rules.shape.moe_stacked_experts import edits_for
 from ckptdoctor.wording import plural
 from ckptdoctor.writing import Recipe

@@ -10,7 +10,7 @@ from ckptdoctor.edits import Edit, Safety
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.optimizers import saved_optimizers
-from ckptdoctor.rules.remapping import remap_fix
+from ckptdoctor.rules.kit.remapping import remap_fix
 
 
 def in_its_place(reference: Reference, checkpoint: Checkpoint) -> Reference:

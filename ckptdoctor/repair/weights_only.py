@@ -20,7 +20,7 @@ from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_globals, ou
 from ckptdoctor.facts.converting import conversion
 from ckptdoctor.facts.globals import NEEDS_IMPORT
 from ckptdoctor.facts.protocols import pickle_protocol
-from ckptdoctor.rules.blocked import conversion_edits
+from ckptdoctor.rules.kit.blocked import conversion_edits
 from ckptdoctor.rules.registry import find_rule
 from ckptdoctor.wording import first_few
 

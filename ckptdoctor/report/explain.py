@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 
+from ckptdoctor.explain.cause import Hit
 from ckptdoctor.explain.explanation import Explanation, name_of
-from ckptdoctor.explain.message import Hit, Way
 from ckptdoctor.findings import Severity
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.json import SCHEMA, dump
@@ -14,6 +14,7 @@ from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.paint import Paint
 from ckptdoctor.report.shell import quote
 from ckptdoctor.report.wrapping import abridged, wrapped
+from ckptdoctor.rules.messages import Way
 
 _WORDS = 240  # characters of a message that are quoted
 

@@ -1,7 +1,8 @@
 """What a rule is: a generator over one subject, registered under a code that is never reused.
 
 The module that holds a rule is its page: the module's docstring is published by ``ckptdoctor explain CODE`` and has
-the sections of ``SECTIONS``; ``SICK`` and ``HEALTHY`` hold its examples, which tests run.
+the sections of ``SECTIONS``; ``SICK`` and ``HEALTHY`` hold its examples, which tests run; ``MESSAGES`` and
+``SIGNS`` what programs print of it, which ``explain`` looks for.
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import field
 from types import UnionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Finding, Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example
+
+if TYPE_CHECKING:
+    from ckptdoctor.rules.messages import Message
+    from ckptdoctor.rules.signs import Sign
 
 SECTIONS = ("What it means", "Why it matters", "What you see", "How it is found", "Repair")
 
@@ -44,6 +49,9 @@ class Rule:
 
     A union of two (``Checkpoint | Comparison``) means that the rule reads the checkpoint alone, or says something
     better where there is a reference: it runs once, over the most telling subject (``subject_for``).
+    ``when`` says of which containers and checkpoints the rule may speak by their headers alone; ``messages`` are what
+    programs print where the rule finds something, and ``signs`` the keys that ``load_state_dict`` names then;
+    ``also`` are the codes of other rules that such keys may mean.
     """
 
     code: str
@@ -54,6 +62,10 @@ class Rule:
     page: str
     sick: tuple[Example, ...]
     healthy: tuple[Example, ...]
+    when: Callable[[Any], bool] | None = None
+    messages: tuple[Message, ...] = ()
+    signs: tuple[Sign, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
@@ -93,8 +105,11 @@ def _subject(body: Body, known: Mapping[str, Any]) -> type | UnionType:
     return named if named is not None else typing.get_type_hints(body)[parameter]
 
 
-def rule(code: str, name: str, severity: Severity) -> Callable[[Body], Rule]:
-    """Turn a generator into the rule ``code`` (``name``); the first parameter's annotation is its subject."""
+def rule(code: str, name: str, severity: Severity, when: Callable[[Any], bool] | None = None) -> Callable[[Body], Rule]:
+    """Turn a generator into the rule ``code`` (``name``); the first parameter's annotation is its subject.
+
+    ``when`` (a condition of ``rules.when``) spares other files the import of the rule: ``tools/rule_index.py``.
+    """
 
     def register(body: Body) -> Rule:
         module = sys.modules[body.__module__]
@@ -108,6 +123,10 @@ def rule(code: str, name: str, severity: Severity) -> Callable[[Body], Rule]:
             page=module.__doc__ or "",
             sick=getattr(module, "SICK", ()),
             healthy=getattr(module, "HEALTHY", ()),
+            when=when,
+            messages=getattr(module, "MESSAGES", ()),
+            signs=getattr(module, "SIGNS", ()),
+            also=getattr(module, "ALSO", ()),
         )
 
     return register

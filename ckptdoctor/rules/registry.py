@@ -10,8 +10,8 @@ from functools import cache
 
 from ckptdoctor import rules
 from ckptdoctor.checkpoint import Checkpoint, Container
-from ckptdoctor.rules.concerns import inside, outside
 from ckptdoctor.rules.framework import Rule
+from ckptdoctor.rules.index import INSIDE, OUTSIDE
 
 ENTRY_POINT_GROUP = "ckptdoctor.rules"
 
@@ -27,7 +27,8 @@ def concerned(subject: Container | Checkpoint) -> tuple[Rule, ...]:
 
     No other is imported: that would take as long as the rest of most checks.
     """
-    names = outside(subject) if isinstance(subject, Container) else inside(subject)
+    index = OUTSIDE if isinstance(subject, Container) else INSIDE
+    names = [name for name, when in index.items() if when(subject)]
     found = [each for name in names for each in _rules_in(f"{rules.__name__}.{name}")]
     return tuple(sorted([*found, *_plugged_in()], key=_code))
 
@@ -74,7 +75,7 @@ def _own_rules() -> Iterator[Rule]:
     import pkgutil  # only where all rules are wanted
 
     for family in pkgutil.iter_modules(rules.__path__):
-        if family.ispkg:
+        if family.ispkg and family.name != "kit":
             package = importlib.import_module(f"{rules.__name__}.{family.name}")
             for entry in pkgutil.iter_modules(package.__path__):
                 yield from _rules_in(f"{package.__name__}.{entry.name}")

@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.explain.explanation import explain
-from ckptdoctor.explain.recognise import MESSAGES
+from ckptdoctor.explain.recognise import messages
 from ckptdoctor.report.explain import as_json, as_text
 from tests.explain.wordings import WORDINGS
 from tests.work import growth
 
-SAYS = [says for message in MESSAGES for says in message.says]
+SAYS = [says for message in messages() for says in message.says]
 PIECES = st.one_of(
     st.sampled_from([text for text, _ in WORDINGS]),
     st.sampled_from(SAYS),

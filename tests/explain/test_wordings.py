@@ -9,9 +9,10 @@ import pytest
 
 from ckptdoctor.cli.main import cli
 from ckptdoctor.diagnose.catalogue import all_rules
-from ckptdoctor.explain.codes import NAMES
-from ckptdoctor.explain.explanation import explain
-from ckptdoctor.explain.recognise import FAMILIES, MESSAGES
+from ckptdoctor.explain import other_messages
+from ckptdoctor.explain.explanation import explain, name_of
+from ckptdoctor.explain.recognise import messages
+from ckptdoctor.rules.registry import find_rule
 from tests.explain.wordings import WORDINGS, both
 
 
@@ -30,11 +31,11 @@ def test_commands_are_ones_that_exist(text, code):
             assert_parses(way.command)
 
 
-@pytest.mark.parametrize("message", MESSAGES, ids=lambda message: f"{message.code} {message.says[0][:40]}")
+@pytest.mark.parametrize("message", messages(), ids=lambda message: f"{message.code} {message.says[0][:40]}")
 def test_every_message_is_sound(message):
     """Its rule has a name, its commands exist, and nothing advises to turn weights_only off."""
     assert message.says
-    assert all(code in NAMES for code in (message.code, *message.also) if code)
+    assert all(name_of(code) for code in (message.code, *message.also) if code)
     assert "weights_only=False" not in message.meaning
     for way in message.ways:
         assert "weights_only" not in way.command
@@ -50,14 +51,38 @@ def assert_parses(command):
     assert {word for word in words if word.startswith("--")} <= known
 
 
-def test_names_are_those_of_the_rules():
-    """A rule that is implemented is called here as it calls itself."""
-    assert {rule.code: rule.name for rule in all_rules() if rule.code in NAMES}.items() <= NAMES.items()
+def test_names_of_their_own_are_for_what_no_rule_looks_for():
+    """A cause that has a rule is called as the rule calls itself."""
+    assert not other_messages.NAMES.keys() & {rule.code for rule in all_rules()}
+    assert name_of("N401") == "module-prefix"
 
 
-def test_every_family_has_messages():
-    """Each file of the package has its table."""
-    assert all(FAMILIES.values())
+def test_each_rule_says_its_messages_itself():
+    """What is looked for is what the rules name, under their own codes, and what no rule is about."""
+    own = [(rule.code, message.says) for rule in all_rules() for message in rule.messages]
+    others = [(message.code, message.says) for message in other_messages.MESSAGES]
+    assert sorted(own + others) == sorted((message.code, message.says) for message in messages())
+    assert {"", *other_messages.NAMES} >= {code for code, _ in others}
+
+
+def test_the_rules_that_the_same_keys_may_mean_exist():
+    """A rule names others by their codes."""
+    assert all(find_rule(code) is not None for rule in all_rules() for code in rule.also)
+
+
+@pytest.mark.parametrize(
+    ("refused", "code"),
+    [
+        ("os.system", "P206"),
+        ("numpy.core.multiarray.scalar", "P202"),
+        ("torch.nn.modules.linear.Linear", "P204"),
+        ("omegaconf.DictConfig", "P201"),
+    ],
+)
+def test_of_several_messages_at_one_place_the_least_general_is_meant(refused, code):
+    """All of these are refused in the same words, and what follows says which rule is about it."""
+    (hit,) = explain(f"Unsupported global: GLOBAL {refused} was not an allowed global by default.").hits
+    assert hit.code == code
 
 
 UNKNOWN = [
@@ -115,6 +140,16 @@ def test_the_counter_of_an_averaged_model_tells_its_prefix():
     """Of another model too: what lies under ``module.`` is not unexpected once more."""
     hits = explain(both(["a.weight"], ["module.b.weight", "n_averaged"])).hits
     assert [hit.code for hit in hits] == ["N411", "R001"]
+
+
+def test_a_rename_keeps_the_numbers_of_layers():
+    """Of two renames that explain as many keys the one that crosses layers is not told, in whatever order keys come."""
+    names = [f"layers.{layer}.{{}}{number}.{leaf}" for layer in "01" for number in "12" for leaf in ("weight", "bias")]
+    for missing, unexpected in ((names, names), (names[::-1], names), (names, names[::-1])):
+        wanted, here = [each.format("layer_norm_") for each in missing], [each.format("norm.") for each in unexpected]
+        (hit,) = explain(both(wanted, here)).hits
+        assert "norm.1 → layer_norm_1" in hit.meaning
+        assert "norm.2 → layer_norm_2" in hit.meaning
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import pytest
 
 from ckptdoctor.checkpoint import StateDict
 from ckptdoctor.facts.adapters import PARAMETERS, adapter_in, base_name, foreign, is_embedding, part_of
-from ckptdoctor.facts.adapters_layouts import lora_layout
 from ckptdoctor.rules.examples import T
 from tests.libraries import peft, real
 from tests.rules.nouns import checkpoint
@@ -102,30 +101,6 @@ def test_a_model_of_loralib_is_no_foreign_adapter() -> None:
     assert foreign(state_dict, [f"{Q}.lora_A.weight"]) is None
 
 
-U = "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q"
-LAYOUTS = {
-    "kohya's sd-scripts": [f"{U}.lora_down.weight", f"{U}.lora_up.weight", f"{U}.alpha"],
-    "LyCORIS": [f"{U}.hada_w1_a", f"{U}.hada_w1_b", f"{U}.hada_w2_a", f"{U}.hada_w2_b", f"{U}.alpha"],
-    "diffusers' attention processors": [
-        "unet.mid_block.attentions.0.transformer_blocks.0.attn1.processor.to_q_lora.down.weight",
-        "unet.mid_block.attentions.0.transformer_blocks.0.attn1.processor.to_q_lora.up.weight",
-    ],
-    "diffusers before peft": [
-        "unet.mid_block.attentions.0.attn1.to_q.lora.down.weight",
-        "text_encoder.text_model.encoder.layers.0.self_attn.q_proj.lora_linear_layer.up.weight",
-    ],
-    "peft": [f"{Q}.lora_A.weight", f"{Q}.lora_B.weight"],
-    None: ["conv.weight", "lora_scale", "a.lora_B.c.d.weight"],
-}
-
-
-@pytest.mark.parametrize("name", LAYOUTS)
-def test_programs_are_told_by_their_keys(name: str | None) -> None:
-    """More than half of the keys must be written so."""
-    found = lora_layout(LAYOUTS[name])
-    assert (found.name if found is not None else None) == name
-
-
 @pytest.mark.slow
 def test_the_work_grows_with_the_number_of_keys() -> None:
     """And with the length of one; 50,000 keys and a million dots are about ten times the work of a tenth of them."""
@@ -133,7 +108,6 @@ def test_the_work_grows_with_the_number_of_keys() -> None:
 
     def looked_at(layers: int) -> None:
         adapter = adapter_in(given[layers])
-        lora_layout(given[layers].keys)
         assert adapter is not None
         assert len(adapter.wrapped) == layers
 

@@ -6,7 +6,7 @@ import pytest
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
 from ckptdoctor.facts.integrity import Integrity
-from ckptdoctor.rules.noticed import MOST
+from ckptdoctor.rules.kit.noticed import MOST
 from ckptdoctor.rules.registry import all_rules
 
 FORMATS = ("torch zip", "torch legacy", "safetensors", "plain pickle", "")

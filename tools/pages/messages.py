@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from ckptdoctor.explain import recognise
-from ckptdoctor.explain.message import Message
+from ckptdoctor.explain import other_messages, recognise
 from ckptdoctor.explain.text import Text, cleaned, squeeze
+from ckptdoctor.rules.messages import Message
 from ckptdoctor.rules.registry import all_rules
 from tests.explain import corpus
 from tools.pages import rules
@@ -23,6 +22,7 @@ _LISTED = {  # errors that name keys: which rule is meant depends on the keys, s
 }
 # what is looked for is less than what people see
 _SHOWN = {"GLOBAL": "Unsupported global: GLOBAL … was not an allowed global by default"}
+_ELSEWHERE = "Causes that are not in the file"
 _STAND = {"FILE": "`FILE` stands for your checkpoint", "TEXT": "`TEXT` for the error, saved as a file"}
 _LAST = "`ckptdoctor explain` finds such messages in a traceback or a whole log. [All messages](index.md)"
 _LONGEST = 1500  # characters of an example that are shown
@@ -53,7 +53,7 @@ def pages() -> Iterator[tuple[str, str]]:
 def leading() -> dict[str, list[str]]:
     """By the code of a rule: links to the pages of the messages that are about it."""
     links: dict[str, list[str]] = defaultdict(list)
-    for message in recognise.MESSAGES:
+    for message in recognise.messages():
         for code in (message.code, *message.also):
             link = f"[{span(shown(message.says[0]))}](../messages/{name_of(message.says[0])}.md)"
             if link not in links[code]:
@@ -74,7 +74,7 @@ def name_of(title: str) -> str:
 def _titles() -> dict[str, list[Message]]:
     """The messages by their first words, which some have in common: what follows tells them apart."""
     titles: dict[str, list[Message]] = {}
-    for message in recognise.MESSAGES:
+    for message in recognise.messages():
         titles.setdefault(message.says[0], []).append(message)
     return titles
 
@@ -179,10 +179,12 @@ def _index() -> str:
         "\n".join(f"- [{span(words)}]({name_of(words)}.md)" for words in _LISTED),
     ]
     listed = set(_LISTED)
-    for family, together in recognise.FAMILIES.items():
-        said = sys.modules[f"ckptdoctor.explain.{family}"].__doc__ or family
+    families = [(title, [rule.code for rule in members]) for title, members in rules.families()]
+    for said, codes in (*families, (_ELSEWHERE, ["", *other_messages.NAMES])):
+        together = [each for code in codes for each in recognise.messages() if each.code == code]
         titles = [title for title in dict.fromkeys(each.says[0] for each in together) if title not in listed]
         listed.update(titles)
-        parts.append(f"## {said.split(chr(10))[0].rstrip('.')}")
-        parts.append("\n".join(f"- [{span(shown(title))}]({name_of(title)}.md)" for title in titles))
+        if titles:
+            parts.append(f"## {said}")
+            parts.append("\n".join(f"- [{span(shown(title))}]({name_of(title)}.md)" for title in titles))
     return "\n\n".join(parts) + "\n"

@@ -113,7 +113,7 @@ def _index() -> str:
         "What `check` looks for. `ckptdoctor rules` lists them, and `ckptdoctor explain CODE` prints a page. A code is "
         "never used again; what a rule needs to be read decides whether it runs from headers or with `--deep`.",
     ]
-    for family, members in _families():
+    for family, members in families():
         parts.append(f"## {family}")
         rows = [
             f"| [{rule.code}]({rule.code}.md) | `{rule.name}` | {rule.severity.value} | "
@@ -124,7 +124,7 @@ def _index() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _families() -> Iterator[tuple[str, list[Rule]]]:
+def families() -> Iterator[tuple[str, list[Rule]]]:
     """The families by their letters, each with the sentence of its package."""
     grouped: dict[str, list[Rule]] = {}
     for rule in all_rules():

@@ -10,7 +10,6 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes import units
 from ckptdoctor.facts.shapes.kinds import is_head, is_position, is_vocabulary
 from ckptdoctor.facts.shapes.pairs import Pair, Shape, block
-from ckptdoctor.facts.shapes.stacks import Profile, Stack, profile, stacks
 from ckptdoctor.noun import noun
 
 _SHARE = Fraction(3, 10)  # of the keys that both sides have: so many differ where the whole model does
@@ -25,7 +24,7 @@ _COUNTER = "num_batches_tracked"
 class Sized:
     """One side: its sizes, and the well-known model that has them."""
 
-    sizes: Profile
+    sizes: _Profile
     known: Architecture | None
 
 
@@ -51,7 +50,7 @@ def wrong_size(comparison: Comparison, pairs: list[Pair]) -> WrongSize | None:
         return None
     here = {key: tensor.shape for key, tensor in cured.here.items()}
     there = {key: expected.shape for key, expected in comparison.reference.tensors.items()}
-    ours, theirs = stacks(here), stacks(there)
+    ours, theirs = _stacks(here), _stacks(there)
     shared = [stem for stem in theirs if stem in ours and _alike(ours[stem], theirs[stem])]
     one, other = _sized(here, ours, shared), _sized(there, theirs, shared)
     bulk = [pair for pair in pairs if _plain(pair)]
@@ -72,13 +71,13 @@ def wrong_size(comparison: Comparison, pairs: list[Pair]) -> WrongSize | None:
     return None
 
 
-def _sized(shapes: Mapping[str, Shape], found: Mapping[str, Stack], shared: list[str]) -> Sized:
+def _sized(shapes: Mapping[str, Shape], found: Mapping[str, _Stack], shared: list[str]) -> Sized:
     chosen = [found[stem] for stem in shared]
-    sizes = profile(shapes, chosen)
+    sizes = _profile(shapes, chosen)
     return Sized(sizes, architecture(shapes, chosen, sizes))
 
 
-def _alike(one: Stack, other: Stack) -> bool:
+def _alike(one: _Stack, other: _Stack) -> bool:
     """Whether the first blocks have a key of a module in common."""
     return any("." in rest and rest in other.blocks[0] for rest in one.blocks[0])
 
@@ -150,7 +149,7 @@ def _anywhere(key: str) -> str:
     return key if parts is None else f"{parts[0]}.*.{parts[2]}"
 
 
-def _deeper(comparison: Comparison, shared: list[tuple[Stack, Stack]]) -> bool:
+def _deeper(comparison: Comparison, shared: list[tuple[_Stack, _Stack]]) -> bool:
     """Whether one side has nothing more than the other but further blocks of the same form, and of no other side."""
     cured = comparison.cured
     apart = [key for key in (*cured.missing, *cured.unexpected) if not key.endswith(_COUNTER)]
@@ -248,13 +247,13 @@ class Architecture:
     name: str
 
 
-def architecture(shapes: Mapping[str, Shape], found: Iterable[Stack], sizes: Profile) -> Architecture | None:
+def architecture(shapes: Mapping[str, Shape], found: Iterable[_Stack], sizes: _Profile) -> Architecture | None:
     """Which well-known model has these keys, stacks and sizes; None where none has."""
     by_stem = {each.stem.rpartition(".")[2]: each for each in found}
     return _resnet(by_stem) or _transformer(by_stem, sizes) or _vgg(shapes)
 
 
-def _resnet(by_stem: Mapping[str, Stack]) -> Architecture | None:
+def _resnet(by_stem: Mapping[str, _Stack]) -> Architecture | None:
     stages = [by_stem.get(f"layer{number}") for number in (1, 2, 3, 4)]
     depths = tuple([stage.depth for stage in stages if stage is not None])
     if depths not in _RESNETS or stages[0] is None:
@@ -267,7 +266,7 @@ def _resnet(by_stem: Mapping[str, Stack]) -> Architecture | None:
     return Architecture("ResNet", name) if name is not None else None
 
 
-def _transformer(by_stem: Mapping[str, Stack], sizes: Profile) -> Architecture | None:
+def _transformer(by_stem: Mapping[str, _Stack], sizes: _Profile) -> Architecture | None:
     depths = set(sizes.depths)
     if not by_stem or len(depths) != 1 or sizes.width is None:
         return None
@@ -288,3 +287,81 @@ def _vgg(shapes: Mapping[str, Shape]) -> Architecture | None:
         return None
     name = _VGGS.get(len(features)) if "classifier.6.weight" in shapes else None
     return Architecture("VGG", name) if name is not None else None
+
+
+# Repeated blocks (``encoder.layer.0 … 11``), and the sizes of a model that they and its tables give away
+
+_Block = dict[str, Shape]
+
+
+@noun
+class _Stack:
+    """Blocks with the names 0, 1, … below ``stem``, all of which have at least one module's key in common."""
+
+    stem: str
+    blocks: tuple[_Block, ...]
+
+    @property
+    def depth(self) -> int:
+        """How many blocks there are."""
+        return len(self.blocks)
+
+
+@noun
+class _Profile:
+    """The sizes of a model, where they can be told: ``depths`` of its stacks, in order; ``inner`` is the width of its
+    feed-forward layers."""
+
+    depths: tuple[int, ...]
+    width: int | None
+    inner: int | None
+    vocabulary: int | None
+
+
+def _stacks(shapes: Mapping[str, Shape]) -> dict[str, _Stack]:
+    """The stacks among these keys by stem. ``features.0, features.3`` is none: those are layers, not blocks."""
+    found: dict[str, dict[int, _Block]] = {}
+    for key, shape in shapes.items():
+        parts = block(key)
+        if parts is not None:
+            stem, index, rest = parts
+            found.setdefault(stem, {}).setdefault(index, {})[rest] = shape
+    return {stem: _Stack(stem, blocks) for stem, each in found.items() if (blocks := _in_a_row(each)) is not None}
+
+
+def _profile(shapes: Mapping[str, Shape], found: list[_Stack]) -> _Profile:
+    """The sizes of a model with these keys and stacks."""
+    widths = {_width(each) for each in found}
+    width = widths.pop() if len(widths) == 1 else None
+    rows = {shape[0] for key, shape in shapes.items() if len(shape) == 2 and shape[0] > 2 and is_vocabulary(key)}
+    return _Profile(
+        depths=tuple([each.depth for each in found]),
+        width=width,
+        inner=_inner(found[0].blocks[0], width) if found and width is not None else None,
+        vocabulary=rows.pop() if len(rows) == 1 else None,
+    )
+
+
+def _in_a_row(blocks: dict[int, _Block]) -> tuple[_Block, ...] | None:
+    """The blocks in order, where they are numbered 0, 1, … and alike."""
+    if set(blocks) != set(range(len(blocks))):
+        return None
+    common = set(blocks[0])
+    for each in blocks.values():
+        common.intersection_update(each)
+    return tuple([blocks[index] for index in range(len(blocks))]) if any("." in rest for rest in common) else None
+
+
+def _width(stack: _Stack) -> int | None:
+    """The size that most vectors of every block have: that of the norms and of most biases."""
+    usual = set()
+    for each in stack.blocks:
+        sizes = Counter(shape[0] for shape in each.values() if len(shape) == 1)
+        usual.add(sizes.most_common(1)[0][0] if sizes else None)
+    return usual.pop() if len(usual) == 1 else None
+
+
+def _inner(first: _Block, width: int) -> int | None:
+    """The largest side of a matrix that takes the width in or gives it out, but for fused projections of it."""
+    sides = [max(shape) for rest, shape in first.items() if len(shape) == 2 and width in shape and "attn" not in rest]
+    return max(sides, default=None)

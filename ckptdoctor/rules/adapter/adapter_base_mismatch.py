@@ -26,14 +26,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import StateDict
-from ckptdoctor.facts.adapters_base import OnBase, on_base
 from ckptdoctor.facts.adapters_config import config_beside, text_of
-from ckptdoctor.facts.adapters_layouts import PEFT, lora_layout
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
+from ckptdoctor.rules.adapter.layouts import PEFT, lora_layout
+from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import BASE_MODEL, Message
 
 _BASE = {"model.layers.0.q_proj.weight": T((4, 4)), "model.layers.0.v_proj.weight": T((4, 4)), "h.weight": T((9, 4))}
 _LEAD = "base_model.model."
@@ -47,6 +48,21 @@ def _adapter(width: int, head: int = 9, lead: str = f"{_LEAD}model.layers.0.") -
     }
 
 
+MESSAGES = (
+    Message(
+        ("not found in the base model. Please check the target modules",),
+        "the adapter is for layers that this base model does not have: it was made for another one",
+        (BASE_MODEL,),
+        also=("L902", "L908"),
+    ),
+    Message(
+        ("ERROR lora",),
+        "the adapter's matrices do not have the sizes of this model's layers: it was made for another base model",
+        (BASE_MODEL,),
+        then=r".{1,300}?shape'\[[\d,]{1,40}\]'isinvalid",
+        also=("L905",),
+    ),
+)
 SICK = (
     Example("a wider model", _adapter(6), like=_BASE),
     Example("another vocabulary", _adapter(4, head=10), like=_BASE),

@@ -27,9 +27,10 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.adapters import adapter_in, is_embedding
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import adapter_keys
 
 _Q = "base_model.model.model.layers.0.q_proj"
 _SMALL = {f"{_Q}.lora_A.weight": T((2, 4)), f"{_Q}.lora_B.weight": T((4, 2))}
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("L907", "adapter-includes-embeddings", Severity.INFO)
+@rule("L907", "adapter-includes-embeddings", Severity.INFO, when=adapter_keys)
 def adapter_includes_embeddings(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Adapters that are mostly embeddings."""
     for state_dict in checkpoint.state_dicts:

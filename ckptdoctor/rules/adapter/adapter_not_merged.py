@@ -45,10 +45,13 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.adapters import Adapter, adapter_in, base_name, has_adapters
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import rename_fix, share
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import rename_fix, share
+from ckptdoctor.rules.messages import CHECK, NO_MODULE, Way, unknown_key
+from ckptdoctor.rules.signs import Repair, Sign
+from ckptdoctor.rules.when import adapter_keys
 
 _LEAD = "base_model.model."
 _Q = f"{_LEAD}layers.0.q_proj"
@@ -65,6 +68,44 @@ _TWICE: dict[str, object] = {
 }
 _BASE = {"emb.weight": T((9, 4)), "layers.0.q_proj.weight": T((4, 4)), "head.weight": T((9, 4))}
 _ADAPTER = {f"{_Q}.lora_A.weight": T((2, 4)), f"{_Q}.lora_B.weight": T((4, 2))}
+_IN_IT = (
+    "the file has layers of an adapter (LoRA) in it ({key}): it was saved from a PEFT model without merging, and"
+    " the program wants a plain model"
+)
+_UNLOAD = Way("merge before saving", "model = model.merge_and_unload()")
+ALSO = ("L901", "L902", "L909")
+MESSAGES = (
+    *unknown_key(r"base_model[\w.]{0,300}", _IN_IT, (_UNLOAD, CHECK), says=(NO_MODULE,)),
+    *unknown_key(r"[\w.]{0,400}?(?:lora_[AB]|base_layer)[\w.]{0,100}", _IN_IT, (_UNLOAD, CHECK), ("L901",), general=1),
+)
+SIGNS = (
+    Sign(
+        "the file was saved from a model with LoRA layers in it (PEFT): adapter and base lie side by side, and are not"
+        " merged",
+        Repair.BY_HAND,
+        (
+            Way(
+                "merge them, with the settings of the adapter",
+                "ckptdoctor fix FILE --merge-adapter adapter_config.json",
+            ),
+            Way("or in the model that was saved", "model = model.merge_and_unload()"),
+        ),
+        unexpected=r".*(?:\.base_layer\.|lora_[AB]\.).*",
+        general=4,
+    ),
+    Sign(
+        "the model has LoRA layers in it (PEFT, which calls the weights under them base_layer), and the file lacks"
+        " these weights: it holds the adapter alone, or the base model alone, or was saved by PEFT before 0.6."
+        " Of an adapter alone no command makes a whole model: that takes its base, too",
+        Repair.BY_HAND,
+        (
+            Way("see which of them the file is", "ckptdoctor check FILE"),
+            Way("if it is an adapter", "peft.PeftModel.from_pretrained(model, FOLDER)"),
+        ),
+        missing=r"(?:.*\.)?base_layer\..*",
+        general=4,
+    ),
+)
 SICK = (
     Example("a whole model with its adapter", Odict(_WRAPPED, {"": {"version": 1}, _Q: {"version": 1}})),
     Example("within a training checkpoint", {"epoch": 2, "model": _WRAPPED}),
@@ -106,7 +147,7 @@ _TWICE_HERE = (
 )
 
 
-@rule("L906", "adapter-not-merged", Severity.ERROR)
+@rule("L906", "adapter-not-merged", Severity.ERROR, when=adapter_keys)
 def adapter_not_merged(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Base layers with adapters beside them."""
     checkpoint = subject

@@ -29,9 +29,10 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters_config import Disagreement, config_beside, disagreements
 from ckptdoctor.facts.model_config import Config
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import file_beside
 
 _NAME = "adapter_model.safetensors"
 _LEAD = "base_model.model.layers"
@@ -64,7 +65,7 @@ HEALTHY = (
 _LONGEST = 300  # characters of a value that is written out
 
 
-@rule("L908", "adapter-rank-config-mismatch", Severity.ERROR)
+@rule("L908", "adapter-rank-config-mismatch", Severity.ERROR, when=file_beside("adapter_config.json"))
 def adapter_rank_config_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Configs of another adapter."""
     config = config_beside(checkpoint)

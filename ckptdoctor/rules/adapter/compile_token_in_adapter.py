@@ -31,7 +31,8 @@ from ckptdoctor.facts import names
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import rename_fix, share
+from ckptdoctor.rules.kit.renames import rename_fix, share
+from ckptdoctor.rules.when import keys_mention
 
 _MARK = "__orig_mod_"
 _WORD = re.compile(r"(?:__orig_mod)+_(?=[^.])")
@@ -54,7 +55,7 @@ HEALTHY = (
 )
 
 
-@rule("L910", "compile-token-in-adapter", Severity.ERROR)
+@rule("L910", "compile-token-in-adapter", Severity.ERROR, when=keys_mention("_orig_mod"))
 def compile_token_in_adapter(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Layers whose names hold the word."""
     for state_dict in checkpoint.state_dicts:

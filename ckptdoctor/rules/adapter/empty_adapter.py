@@ -30,10 +30,11 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.adapters import adapter_in, factors, is_adapter_file
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import share
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import share
+from ckptdoctor.rules.when import adapter_file, adapter_keys, any_of
 
 _Q = "base_model.model.layers.0.q_proj"
 _WHOLE = {f"{_Q}.lora_A.weight": T((2, 4)), f"{_Q}.lora_B.weight": T((4, 2))}
@@ -55,7 +56,7 @@ _ADVICE = (
 )
 
 
-@rule("L903", "empty-adapter", Severity.ERROR)
+@rule("L903", "empty-adapter", Severity.ERROR, when=any_of(adapter_file, adapter_keys))
 def empty_adapter(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Adapters with nothing in them."""
     if is_adapter_file(checkpoint.path) and not checkpoint.tensors and isinstance(checkpoint.tree, Mapping):

@@ -30,16 +30,67 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.adapters import is_adapter_file
-from ckptdoctor.facts.adapters_layouts import PEFT, LoraLayout, lora_layout
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.rules.adapter.layouts import PEFT, LoraLayout, lora_layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import BASE_MODEL, CHECK, Message
+from ckptdoctor.rules.when import adapter_file
 
 _K = "lora_unet_mid_block_attentions_0_proj_in"
 _KOHYA = {f"{_K}.lora_down.weight": T((2, 4)), f"{_K}.lora_up.weight": T((4, 2)), f"{_K}.alpha": T(())}
 _P = "base_model.model.mid_block.attentions.0.proj_in"
 _PEFT = {f"{_P}.lora_A.weight": T((2, 4)), f"{_P}.lora_B.weight": T((4, 2))}
+MESSAGES = (
+    Message(
+        ("Invalid LoRA checkpoint. Make sure all LoRA param names contain",),
+        "the file has keys that are no LoRA's: it is a whole model, or an adapter in the layout of another program",
+        (CHECK,),
+        also=("L906", "L902"),
+    ),
+    Message(
+        ("lora key not loaded",),  # comfy/lora.py; before February 2024 printed without a colon
+        "ComfyUI knows no layer called {key} and leaves it out: the adapter is in a layout that ComfyUI does not read,"
+        " or for another base model",
+        (BASE_MODEL,),
+        then=r":?(?P<key>[\w.\-/]{1,300}?)(?=lorakeynotloaded|$|[^\w.\-/])",
+        also=("L909", "L902"),
+    ),
+    Message(
+        (
+            "Failed to match keys when loading Lora",
+            "Failed to match keys when loading Lyco",
+            "Failed to match keys when loading network",
+        ),
+        "the web UI knows no layers of these names and leaves them out: the adapter is in a layout that it"
+        " does not read,"
+        " or for another base model",
+        (BASE_MODEL,),
+        also=("L909", "L902"),
+    ),
+    Message(
+        # diffusers 0.30 to 0.35, loaders/lora_conversion_utils.py _convert_kohya_flux_lora_to_diffusers
+        ("Incompatible keys detected:",),
+        "the adapter has keys such as {key}, which diffusers' converter does not know: it was written by a program"
+        " whose layout is not converted",
+        (BASE_MODEL,),
+        then=r"(?P<key>lora_[\w.\-/]{1,300})",
+    ),
+    Message(
+        # AUTOMATIC1111 stable-diffusion-webui 1.5 to 1.10, extensions-builtin/Lora/networks.py
+        ("that would accept those keys:",),
+        "the web UI knows no kind of adapter with keys such as {key}: the file is in the layout of another program",
+        (BASE_MODEL,),
+        then=r"(?P<key>[\w.\-/]{1,300})",
+        near=("Could not find a module type",),
+    ),
+    Message(
+        ("Bad Lora layer name:",),
+        "the file is an adapter in another layout than kohya's (lora_up.weight, lora_down.weight, alpha)",
+        (CHECK,),
+    ),
+)
 SICK = (
     Example("kohya's keys where peft looks", _KOHYA, "safetensors", name="adapter_model.safetensors"),
     Example("kohya's keys for peft's", _KOHYA, like=_PEFT),
@@ -52,7 +103,7 @@ HEALTHY = (
 )
 
 
-@rule("L905", "lora-layout-mismatch", Severity.ERROR)
+@rule("L905", "lora-layout-mismatch", Severity.ERROR, when=adapter_file)
 def lora_layout_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Adapters of one program for another."""
     if isinstance(subject, Comparison):

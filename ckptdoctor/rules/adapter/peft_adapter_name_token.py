@@ -36,15 +36,26 @@ from ckptdoctor.edits import Safety
 from ckptdoctor.facts.adapters import Adapter, adapter_in, is_adapter_file, part_of
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import rename_fix, share
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import rename_fix, share
+from ckptdoctor.rules.messages import CHECK, Message
+from ckptdoctor.rules.when import adapter_keys
 
 _Q = "base_model.model.layers.0.q_proj"
 _NAMED = {f"{_Q}.lora_A.default.weight": T((2, 4)), f"{_Q}.lora_B.default.weight": T((4, 2))}
 _PLAIN = {f"{_Q}.lora_A.weight": T((2, 4)), f"{_Q}.lora_B.weight": T((4, 2))}
 _SHOWN = 4  # adapters of which each gets its command
+MESSAGES = (
+    Message(
+        ("Found missing adapter keys while loading the checkpoint",),
+        "the adapter's file has none of these keys, so these layers stay as they were initialised: its keys carry the"
+        " adapter's name or begin at another level, or it was made for another base model",
+        (CHECK,),
+        also=("L902", "L903", "L909"),
+    ),
+)
 SICK = (
     Example("an adapter under its name", _NAMED, "safetensors", metadata={"format": "pt"},
             name="adapter_model.safetensors"),
@@ -73,7 +84,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("L901", "peft-adapter-name-token", Severity.WARNING)
+@rule("L901", "peft-adapter-name-token", Severity.WARNING, when=adapter_keys)
 def peft_adapter_name_token(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Adapters under their names."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject

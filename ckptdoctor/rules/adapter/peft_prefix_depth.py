@@ -29,13 +29,14 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import StateDict
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.adapters import LEAD, is_adapter_file
-from ckptdoctor.facts.adapters_base import OnBase, on_base
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
+from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import rename_edits
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import rename_edits
+from ckptdoctor.rules.messages import BASE_MODEL, Message
 
 _BASE = {
     "model.embed_tokens.weight": T((9, 4)),
@@ -50,6 +51,32 @@ def _adapter(lead: str) -> dict[str, T]:
     return {f"{lead}layers.{i}.q_proj.{each}.weight": T(size) for i in (0, 1) for each, size in _SIZES.items()}
 
 
+MESSAGES = (
+    Message(
+        ("led to unexpected keys not found in the model:", "led to unexpected keys found in the model:"),
+        "the adapter has keys that the model does not: they begin at another level, or it was made for another model."
+        " What does not match has no effect",
+        (BASE_MODEL,),
+        near=("adapter", "LoRA", "lora"),
+        also=("L905", "L909", "L901"),
+    ),
+    Message(
+        ("led to missing keys in the model:",),
+        "the adapter lacks keys for layers that the model adapts: its keys begin at another level, or it was made with"
+        " other target modules",
+        (BASE_MODEL,),
+        near=("adapter", "LoRA", "lora"),
+        also=("L901", "L909"),
+    ),
+    Message(
+        ("No LoRA keys associated to",),
+        "none of the adapter's keys begin as diffusers expects for {part}: it adapts another part of the pipeline, or"
+        " its keys lack the prefix",
+        (BASE_MODEL,),
+        then=r"(?P<part>\w{1,200}?)foundwiththe",
+        also=("L905", "L909"),
+    ),
+)
 SICK = (
     Example("trained on the decoder alone", _adapter("base_model.model."), like=_BASE),
     Example("one level too many", _adapter("base_model.model.model.model."), like=_BASE),

@@ -36,8 +36,10 @@ from ckptdoctor.facts.unwrapping import unwrapped_path
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import sentence
-from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
+from ckptdoctor.rules.kit.noticed import sentence
+from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
+from ckptdoctor.rules.messages import CHECK, Message, Way, first_byte
+from ckptdoctor.rules.when import noticed
 
 
 def _gzipped(data: bytes) -> bytes:
@@ -70,6 +72,24 @@ def _in_tar_gz(data: bytes) -> bytes:
 
 
 _META = {"format": "pt"}
+
+
+def _compressed(byte: int, kind: str, unpack: str) -> Iterator[Message]:
+    meaning = f"the file is a compressed archive ({kind}); the checkpoint is inside it"
+    return first_byte(byte, meaning, (Way("unpack it", unpack), Way("then look again", "ckptdoctor check FILE")))
+
+
+MESSAGES = (
+    *_compressed(0x1F, "gzip", "gzip -dc FILE > unpacked.pt"),
+    *_compressed(0x42, "bzip2", "bzip2 -dc FILE > unpacked.pt"),
+    *_compressed(0x37, "7-Zip", "7z x FILE"),
+    *_compressed(0xFD, "xz", "xz -dc FILE > unpacked.pt"),
+    Message(
+        ("file in archive is not in a subdirectory",),
+        "the file is a zip archive somebody made of a checkpoint; the checkpoint is inside it",
+        (Way("unpack it", "unzip FILE"), CHECK),
+    ),
+)
 SICK = (
     Example("gzip around a torch file", {"w": T((3,))}, suffix=".pt.gz", damage=_gzipped),
     Example("gzip around safetensors", {"w": T((3,))}, "safetensors", ".gz", metadata=_META, damage=_gzipped),
@@ -91,7 +111,7 @@ _TORCH_SAYS = {
 }
 
 
-@rule("C102", "archive-wrapped-checkpoint", Severity.ERROR)
+@rule("C102", "archive-wrapped-checkpoint", Severity.ERROR, when=noticed)
 def archive_wrapped_checkpoint(container: Container) -> Iterator[Problem]:
     """A checkpoint inside of something else."""
     path = unwrapped_path(container)

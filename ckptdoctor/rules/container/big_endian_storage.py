@@ -26,7 +26,9 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.messages import CHECK, Message
+from ckptdoctor.rules.when import noticed
 
 
 def _say_big(data: bytes) -> bytes:
@@ -41,11 +43,20 @@ def _say_big(data: bytes) -> bytes:
     return made.getvalue()
 
 
+MESSAGES = (
+    Message(
+        ("storage has wrong size: expected",),
+        "a storage's length does not make sense: the file is damaged, or was written with the other byte order",
+        (CHECK,),
+        then=r"-?\d{1,30}got-?\d{1,30}",
+        also=("F006", "F014"),
+    ),
+)
 SICK = (Example("saved as big-endian", {"w": T((3,))}, damage=_say_big),)
 HEALTHY = (Example("saved as little-endian", {"w": T((3,))}),)
 
 
-@rule("C113", "big-endian-storage", Severity.WARNING)
+@rule("C113", "big-endian-storage", Severity.WARNING, when=noticed)
 def big_endian_storage(subject: Noted) -> Iterator[Problem]:
     """Values in big-endian order."""
     yield from problems(

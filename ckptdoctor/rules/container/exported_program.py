@@ -25,9 +25,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command, with_article
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.converting import convert_command, with_article
+from ckptdoctor.rules.when import unusual_format
 
 _EXPORTED, _EXECUTORCH = "torch.export program", "ExecuTorch program"
 
@@ -52,7 +53,7 @@ SICK = (
 HEALTHY = (Example("a state dict", {"w": T((3,))}),)
 
 
-@rule("C109", "exported-program", Severity.ERROR)
+@rule("C109", "exported-program", Severity.ERROR, when=unusual_format)
 def exported_program(container: Container) -> Iterator[Problem]:
     """A program instead of a state dict."""
     if container.format not in (_EXPORTED, _EXECUTORCH):

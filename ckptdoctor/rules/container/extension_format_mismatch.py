@@ -30,10 +30,63 @@ from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location
-from ckptdoctor.rules.refusals import torch_says
+from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.refusals import torch_says
+from ckptdoctor.rules.messages import CHECK, Message, first_byte
+from ckptdoctor.rules.when import noticed
 
 SUFFIXES = {"torch zip": ".pt", "torch legacy": ".pt", "safetensors": ".safetensors"}
+
+
+def _foreign(byte: int, kind: str) -> Iterator[Message]:
+    return first_byte(byte, f"the file is {kind}, whatever its name says", (CHECK,))
+
+
+_OTHER = (
+    "the file does not begin as anything that torch.save writes: it is of another format than its name says"
+    " (safetensors called .pt, for one), or damaged"
+)
+MESSAGES = (
+    *_foreign(0x93, "a NumPy array (.npy)"),
+    *_foreign(0x89, "HDF5, as Keras writes it"),
+    *_foreign(0x47, "probably GGUF, which llama.cpp reads and torch does not"),
+    Message(
+        ("invalid load key, '",),
+        _OTHER,
+        (CHECK,),
+        then=r"(?:\\x[0-9a-f]{2}|.?)'",
+        also=("F014", "F003"),
+        general=1,
+    ),
+    Message(
+        ("Unsupported operand",),
+        _OTHER,
+        (CHECK,),
+        then=r"\d{1,3}(?!\d)",
+        also=("F014", "F003", "C104"),
+        general=1,
+    ),
+    Message(
+        ("could not find MARK", "unpickling stack underflow"),
+        "the bytes are no pickle: a safetensors file called .pt says so too, and so does a damaged file",
+        (CHECK,),
+        also=("F014",),
+    ),
+    Message(
+        ("failed reading zip archive: not a ZIP archive",),
+        "the file is not the archive that torch.save has written since 1.6: it is in the older format, of another kind,"
+        " or damaged at its beginning",
+        (CHECK,),
+        also=("C105", "F001", "F002", "F014"),
+    ),
+    Message(
+        ("invalid magic characters",),
+        "llama.cpp was given a file that is not GGUF",
+        (CHECK,),
+        near=("gguf", "GGUF", "llama"),
+        also=("F001", "F002", "F014"),
+    ),
+)
 SICK = (
     Example("a torch archive named safetensors", {"w": T((3,))}, suffix=".safetensors"),
     Example("safetensors named pt", {"w": T((3,))}, "safetensors", ".pt", metadata={"format": "pt"}),
@@ -44,7 +97,7 @@ HEALTHY = (
 )
 
 
-@rule("C101", "extension-format-mismatch", Severity.ERROR)
+@rule("C101", "extension-format-mismatch", Severity.ERROR, when=noticed)
 def extension_format_mismatch(container: Container) -> Iterator[Problem]:
     """A suffix that promises another format."""
     for note in notes_of(container, NoteKind.WRONG_SUFFIX):

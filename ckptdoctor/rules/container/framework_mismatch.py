@@ -25,10 +25,11 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Container, NoteKind
 from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command, with_article
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.refusals import torch_says
+from ckptdoctor.rules.kit.converting import convert_command, with_article
+from ckptdoctor.rules.kit.refusals import torch_says
+from ckptdoctor.rules.when import unusual_format
 
 # what each container is for; those that are read here are not refused, only told
 _FRAMEWORKS = {
@@ -56,7 +57,7 @@ SICK = (
 HEALTHY = (Example("weights for torch", {"w": T((3,))}),)
 
 
-@rule("C114", "framework-mismatch", Severity.ERROR)
+@rule("C114", "framework-mismatch", Severity.ERROR, when=unusual_format)
 def framework_mismatch(container: Container) -> Iterator[Problem]:
     """Weights for another library."""
     if notes_of(container, NoteKind.WRONG_SUFFIX):

@@ -33,7 +33,16 @@ from ckptdoctor.edits import Convert, Fix, Safety
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import SAFE, Message, Way
+from ckptdoctor.rules.when import format_is
 
+MESSAGES = (
+    Message(
+        ("mmap can only be used with files saved with",),
+        "the file is in the format from before torch 1.6, which cannot be mapped into memory",
+        (SAFE, Way("or load it with", "torch.load(path)")),
+    ),
+)
 SICK = (
     Example("an old format", {"w": T((3,))}, "torch legacy"),
     Example("a storage without a type", {"w": T((3,), "uint16")}, "torch legacy"),
@@ -46,7 +55,7 @@ _MODULES = ("torch", "torch.storage")
 CURE = Fix("write it as a torch zip archive", (Convert("torch zip"),), Safety.SAFE, "--select C105")
 
 
-@rule("C105", "legacy-format", Severity.INFO)
+@rule("C105", "legacy-format", Severity.INFO, when=format_is("torch legacy"))
 def legacy_format(checkpoint: Checkpoint) -> Iterator[Problem]:
     """The format before torch 1.6."""
     if checkpoint.format == "torch legacy":

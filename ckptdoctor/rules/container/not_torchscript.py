@@ -25,13 +25,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.facts.triton import wants_torchscript
 from ckptdoctor.findings import Severity
+from ckptdoctor.rules.container.triton import wants_torchscript
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import file_named
 
 _CONFIG = b'name: "resnet"\nplatform: "pytorch_libtorch"\nmax_batch_size: 8\n'
 _CHECKPOINTS = ("torch zip", "torch legacy", "safetensors")
+MESSAGES = (
+    Message(
+        ("failed locating file constants.pkl", "file not found: archive/constants.pkl"),
+        "torch.jit.load, Triton or libtorch were given a file that torch.save wrote: it holds weights, but no program",
+        (
+            Way("load it with", "torch.load(path)"),
+            Way("or make a program of the model", 'torch.jit.script(model).save("model.ts")'),
+        ),
+    ),
+)
 SICK = (Example("a state dict for Triton", {"w": T((3,))}, name="1/model.pt", beside={"config.pbtxt": _CONFIG}),)
 HEALTHY = (
     Example("a state dict in a folder of its own", {"w": T((3,))}, name="1/model.pt"),
@@ -44,7 +56,7 @@ HEALTHY = (
 )
 
 
-@rule("C108", "not-torchscript", Severity.ERROR)
+@rule("C108", "not-torchscript", Severity.ERROR, when=file_named("model.pt"))
 def not_torchscript(container: Container) -> Iterator[Problem]:
     """A state dict in the place of a script module."""
     if container.format in _CHECKPOINTS and wants_torchscript(container.path):

@@ -25,9 +25,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command, is_torch_name
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.converting import convert_command, is_torch_name
+from ckptdoctor.rules.messages import CHECK, Message, first_byte
+from ckptdoctor.rules.when import unusual_format
 
 _WRITERS = {
     "pickle": "pickle.dump",
@@ -40,6 +42,19 @@ _FRAME = b"\x95"
 # {"epoch": 3} in protocols 4 and 2
 _FOUR = b"\x80\x04\x95\x0e\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x05epoch\x94K\x03s."
 _TWO = b"\x80\x02}q\x00X\x05\x00\x00\x00epochq\x01K\x03s."
+MESSAGES = (
+    *first_byte(
+        0x95,
+        "the file is a plain pickle (protocol 4 or 5): pickle.dump or another library wrote it, not torch.save",
+        (CHECK,),
+    ),
+    Message(
+        ("Invalid magic number; corrupt file?",),
+        "the file is a pickle, but torch.save did not write it: pickle.dump, joblib or another library did",
+        (CHECK,),
+        also=("F014", "P204"),
+    ),
+)
 SICK = (
     Example("a pickle named pt", raw=_FOUR),
     Example("a pickle named pkl", raw=_TWO, suffix=".pkl"),
@@ -50,7 +65,7 @@ HEALTHY = (
 )
 
 
-@rule("C104", "plain-pickle", Severity.ERROR)
+@rule("C104", "plain-pickle", Severity.ERROR, when=unusual_format)
 def plain_pickle(container: Container) -> Iterator[Problem]:
     """A pickle that torch.save did not write."""
     writer = _WRITERS.get(container.format)

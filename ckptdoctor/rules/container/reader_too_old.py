@@ -28,7 +28,9 @@ from ckptdoctor.facts.versions import version_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.messages import CHECK, Message, Way
+from ckptdoctor.rules.when import noticed
 
 
 def _of_tomorrow(data: bytes) -> bytes:
@@ -43,11 +45,19 @@ def _of_tomorrow(data: bytes) -> bytes:
     return made.getvalue()
 
 
+MESSAGES = (
+    Message(
+        ("Attempted to read a PyTorch file with version",),
+        "the file was written in version {found} of torch's format; this torch reads up to {known}: it is too old",
+        (Way("upgrade torch", "pip install --upgrade torch"), CHECK),
+        then=r"(?P<found>\d{1,9}),butthemaximumsupportedversionforreadingis(?P<known>\d{1,9})",
+    ),
+)
 SICK = (Example("saved by a torch of tomorrow", {"w": T((3,))}, damage=_of_tomorrow),)
 HEALTHY = (Example("saved by the torch of today", {"w": T((3,))}),)
 
 
-@rule("C106", "reader-too-old", Severity.WARNING)
+@rule("C106", "reader-too-old", Severity.WARNING, when=noticed)
 def reader_too_old(subject: Noted) -> Iterator[Problem]:
     """A version record that torch does not know."""
     for note in version_notes(subject):

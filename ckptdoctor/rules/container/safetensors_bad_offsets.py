@@ -27,9 +27,24 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.messages import CHECK, SAFE, Message
+from ckptdoctor.rules.when import noticed
 
 _MODEL = {"a": T((2,)), "b": T((2,))}
+MESSAGES = (
+    Message(
+        ("InvalidOffset", "invalid offset for tensor"),
+        "tensors overlap or leave gaps in the file (tied weights written once, for one), which safetensors refuses",
+        (CHECK, SAFE),
+    ),
+    Message(
+        ("TensorInvalidInfo", "invalid shape, data type, or offset"),
+        "the header gives a tensor a length that does not fit its shape and data type",
+        (CHECK,),
+        also=("F015",),
+    ),
+)
 SICK = (
     Example(
         "two tensors on the same bytes",
@@ -51,7 +66,7 @@ SICK = (
 HEALTHY = (Example("one after another", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("C111", "safetensors-bad-offsets", Severity.ERROR)
+@rule("C111", "safetensors-bad-offsets", Severity.ERROR, when=noticed)
 def safetensors_bad_offsets(subject: Noted) -> Iterator[Problem]:
     """Ranges that overlap, leave holes or do not fit the shape."""
     yield from problems(

@@ -27,7 +27,8 @@ from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.kit.refusals import HEADER
+from ckptdoctor.rules.when import long_safetensors_header
 
 _LENGTH = 8
 _MOST = 100_000_000  # MAX_HEADER_SIZE of the safetensors crate
@@ -52,7 +53,7 @@ SICK = (
 HEALTHY = (Example("a header of some bytes", {"w": T((1,))}, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("C112", "safetensors-header-too-big", Severity.ERROR)
+@rule("C112", "safetensors-header-too-big", Severity.ERROR, when=long_safetensors_header)
 def safetensors_header_too_big(container: Container) -> Iterator[Problem]:
     """A genuine header that is too long."""
     length = int.from_bytes(container.head[:_LENGTH], "little")

@@ -27,10 +27,28 @@ from ckptdoctor.facts.notes import Noted
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.refusals import HEADER
+from ckptdoctor.rules.messages import CHECK, SAFE, Message
+from ckptdoctor.rules.when import noticed
 
 _MODEL = {"w": T((3,))}
+MESSAGES = (
+    Message(
+        ("InvalidHeaderDeserialization", "invalid JSON in header"),
+        "the header is not the JSON that safetensors wants: the writer made it wrong, or the file is empty of data or"
+        " nothing but zero bytes",
+        (CHECK, SAFE),
+        also=("F010", "L903"),
+        general=2,
+    ),
+    Message(
+        ("InvalidHeaderStart", "invalid start character in header", "InvalidHeader:", "invalid UTF-8 in header"),
+        "the header is not the JSON object that safetensors wants: the file is of another format, or damaged",
+        (CHECK,),
+        also=("C101", "F010"),
+    ),
+)
 SICK = (
     Example(
         "an unknown dtype",
@@ -44,7 +62,7 @@ SICK = (
 HEALTHY = (Example("a header as it should be", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("C110", "safetensors-invalid-header", Severity.ERROR)
+@rule("C110", "safetensors-invalid-header", Severity.ERROR, when=noticed)
 def safetensors_invalid_header(subject: Noted) -> Iterator[Problem]:
     """A header that safetensors refuses."""
     yield from problems(

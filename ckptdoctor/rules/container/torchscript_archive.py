@@ -25,11 +25,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.facts.triton import wants_torchscript
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command
+from ckptdoctor.rules.container.triton import wants_torchscript
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.converting import convert_command
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import unusual_format
 
 FORMAT = "TorchScript archive"
 
@@ -48,11 +50,35 @@ def _archive(data: bytes) -> bytes:
     return made.getvalue()
 
 
+MESSAGES = (
+    Message(
+        ("with TorchScript archives passed to", "looks like a TorchScript archive"),
+        "the file is a program that torch.jit.save wrote, not a state dict",
+        (Way("load it with", 'torch.jit.load(path, map_location="cpu").state_dict()'),),
+    ),
+    Message(
+        ("ScriptModule' object is not subscriptable", "ScriptModule' object has no attribute"),
+        "the file is a program that torch.jit.save wrote: it is a module, not a dict of weights",
+        (Way("take its weights with", "module.state_dict()"),),
+    ),
+    Message(
+        # a program names its classes in the module __torch__; torch.load of 1.5 does not tell it from other archives
+        ("No module named '__torch__",),
+        "the file is a program that torch.jit.save wrote, and torch.load of an old torch takes it for a pickle",
+        (Way("load it with", 'torch.jit.load(path, map_location="cpu").state_dict()'),),
+    ),
+    Message(
+        ("Expected state_dict to be dict-like, got <class '",),
+        "the file is a program that torch.jit.save wrote, and not a state dict: torch.load gives a module",
+        (Way("load it with", 'model.load_state_dict(torch.jit.load(path, map_location="cpu").state_dict())'),),
+        then=r"torch\.jit\.[\w.]{1,100}ScriptModule'",
+    ),
+)
 SICK = (Example("a script module", {}, damage=_archive),)
 HEALTHY = (Example("a state dict", {"w": T((3,))}),)
 
 
-@rule("C107", "torchscript-archive", Severity.ERROR)
+@rule("C107", "torchscript-archive", Severity.ERROR, when=unusual_format)
 def torchscript_archive(container: Container) -> Iterator[Problem]:
     """A script module instead of a state dict."""
     if container.format != FORMAT:

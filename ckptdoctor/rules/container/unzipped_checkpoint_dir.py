@@ -23,9 +23,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.converting import convert_command
+from ckptdoctor.rules.when import unusual_format
 
 _PICKLE = b"\x80\x02}q\x00X\x05\x00\x00\x00epochq\x01K\x03s."
 SICK = (
@@ -35,7 +36,7 @@ SICK = (
 HEALTHY = (Example("still packed", {"epoch": 3}),)
 
 
-@rule("C103", "unzipped-checkpoint-dir", Severity.ERROR)
+@rule("C103", "unzipped-checkpoint-dir", Severity.ERROR, when=unusual_format)
 def unzipped_checkpoint_dir(container: Container) -> Iterator[Problem]:
     """An archive that was unpacked."""
     if container.format == "unpacked torch archive":

@@ -28,10 +28,29 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import tags, wording
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import ON_CPU, TO_CPU, Message
+from ckptdoctor.rules.when import tags_beyond_cpu
 
+MESSAGES = (
+    Message(
+        ("Attempting to deserialize object on CUDA device", "deserialize object on CUDA device"),
+        "the file was saved on cuda:{index} of another machine; GPUs are counted from 0, and this one has {count}",
+        (ON_CPU, TO_CPU),
+        then=r"(?P<index>\d{1,9})buttorch\.cuda\.device_count\(\)is(?P<count>\d{1,9})",
+        also=("D603",),
+    ),
+    Message(
+        ("invalid device ordinal",),
+        "the file was saved on a GPU with a higher number than this machine has",
+        (ON_CPU, TO_CPU),
+        near=("restore_location", "serialization", "torch.load"),
+        also=("D603",),
+    ),
+)
 SICK = (
     Example(
         "saved from the second GPU",
@@ -49,7 +68,7 @@ HEALTHY = (
 )
 
 
-@rule("D602", "cuda-index-out-of-range", Severity.ERROR)
+@rule("D602", "cuda-index-out-of-range", Severity.ERROR, when=tags_beyond_cpu)
 def cuda_index_out_of_range(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on a CUDA device other than the first."""
     tagged = devices.tagged(checkpoint)

@@ -28,10 +28,27 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import tags
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import ON_CPU, TO_CPU, Message
+from ckptdoctor.rules.when import tags_beyond_cpu
 
+MESSAGES = (
+    Message(
+        ("Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False",),
+        "the file was saved on a GPU; this machine has none that torch can use",
+        (ON_CPU, TO_CPU),
+        also=("D602",),
+    ),
+    Message(
+        ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver on your system"),
+        "the file was saved on a GPU; this torch cannot use one",
+        (ON_CPU, TO_CPU),
+        near=("restore_location", "serialization", "torch.load", "map_location"),
+        also=("D602",),
+    ),
+)
 SICK = (
     Example(
         "saved from the first GPU",
@@ -55,7 +72,7 @@ _SAYS = (
 )
 
 
-@rule("D601", "cuda-tag", Severity.WARNING)
+@rule("D601", "cuda-tag", Severity.WARNING, when=tags_beyond_cpu)
 def cuda_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on the first CUDA device, where none is on another."""
     tagged = devices.tagged(checkpoint)

@@ -29,10 +29,45 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import tags
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import ON_CPU, TO_CPU, Message
+from ckptdoctor.rules.when import tags_beyond_cpu
 
+MESSAGES = (
+    Message(
+        ("don't know how to restore data location of",),
+        "the file was saved on a device of another kind ({device}), which this torch does not know",
+        (ON_CPU, TO_CPU),
+        then=r"[\w.]{1,200}\(taggedwith(?P<device>[\w:]{1,60})\)",
+        also=("D603",),
+    ),
+    Message(
+        ("Storage device not recognized:",),
+        "the file was saved on a device of another kind ({device}), which this torch does not know",
+        (ON_CPU, TO_CPU),
+        then=r"(?P<device>mps|xla|npu|hpu|xpu|mtia|[a-z]{2,8})",
+    ),
+    Message(
+        ("Attempting to deserialize object on a",),
+        "the file was saved on a device of another kind ({device}), which this machine lacks",
+        (ON_CPU, TO_CPU),
+        then=r"(?P<device>[A-Z]{2,20}?)devicebuttorch\.[\w.]{2,40}\(\)isFalse",
+        also=("D603",),
+    ),
+    Message(
+        ("device module is not registered. If you are running on a CPU-only machine",),
+        "the file was saved on a device of another kind (an accelerator of its own), which this torch does not know",
+        (ON_CPU, TO_CPU),
+        also=("D603",),
+    ),
+    Message(
+        ("PyTorch is not linked with support for mps devices",),
+        "the file was saved on a Mac's GPU (mps)",
+        (ON_CPU, TO_CPU),
+    ),
+)
 SICK = (
     Example("saved from a TPU", {"fc.weight": T((2, 4), device="xla:0"), "fc.bias": T((2,), device="xla:0")}),
     Example("saved from an Apple GPU", {"fc.weight": T((2, 4), device="mps"), "fc.bias": T((2,), device="mps")}),
@@ -53,7 +88,7 @@ _PLUGGED_IN = frozenset({"hpu", "privateuseone"})
 _QUOTED = 3  # backends whose message is quoted
 
 
-@rule("D604", "foreign-backend-tag", Severity.ERROR)
+@rule("D604", "foreign-backend-tag", Severity.ERROR, when=tags_beyond_cpu)
 def foreign_backend_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Storages on devices that only a special build of torch knows."""
     tagged = devices.tagged(checkpoint)

@@ -25,10 +25,32 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import COPIED, COPYING, Message, Way
+from ckptdoctor.rules.when import tags_beyond_cpu
 
+MESSAGES = (
+    Message(
+        ("Cannot copy out of meta tensor; no data!",),
+        "the model or the file holds tensors without data (meta), so that there is nothing to copy",
+        (
+            Way("see whether it is the file", "ckptdoctor check FILE"),
+            Way("if it is the model", "model.load_state_dict(weights, assign=True)"),
+        ),
+    ),
+    Message(
+        COPYING,
+        "{key} has no data (it is on the meta device), in the file or in the model, so that there is nothing to copy",
+        (
+            Way("if it is the model", "model.load_state_dict(weights, assign=True)"),
+            Way("see whether it is the file", "ckptdoctor check FILE"),
+        ),
+        then=COPIED + r".{0,200}?(?:metatensor|isonthemetadevice|'meta')",
+        general=1,
+    ),
+)
 SICK = (
     Example("a model that was never filled", {"w": T((4, 3), device="meta"), "b": T((4,), device="meta")}),
     Example("a head that was left on disk", {"body.weight": T((4, 3)), "lm_head.weight": T((9, 4), device="meta")}),
@@ -36,7 +58,7 @@ SICK = (
 HEALTHY = (Example("values", {"w": T((4, 3)), "b": T((4,))}),)
 
 
-@rule("D606", "meta-tag", Severity.ERROR)
+@rule("D606", "meta-tag", Severity.ERROR, when=tags_beyond_cpu)
 def meta_tag(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors without values."""
     found = [each for each in checkpoint.tensors if each.device == devices.META]

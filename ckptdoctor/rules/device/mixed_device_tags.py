@@ -31,9 +31,11 @@ from ckptdoctor.checkpoint import Checkpoint, Role, StateDict
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import tags, wording
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import tags_beyond_cpu
 
 SICK = (
     Example(
@@ -62,7 +64,7 @@ HEALTHY = (
 )
 
 
-@rule("D603", "mixed-device-tags", Severity.WARNING)
+@rule("D603", "mixed-device-tags", Severity.WARNING, when=tags_beyond_cpu)
 def mixed_device_tags(checkpoint: Checkpoint) -> Iterator[Problem]:
     """More than one accelerator in the file, or CPU and accelerator in one model."""
     counts = Counter({tag: len(storages) for tag, storages in devices.tagged(checkpoint).items()})

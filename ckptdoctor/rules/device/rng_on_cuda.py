@@ -30,11 +30,22 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.edits import Cast, Fix, Retag, Safety
 from ckptdoctor.facts import devices
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import tags, wording
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import SAFE, Message, Way
+from ckptdoctor.rules.when import generator_states
 
 _FC = T((2, 4))
+MESSAGES = (
+    Message(
+        ("RNG state must be a torch.ByteTensor",),
+        "the state of a random generator was moved to the GPU or cast to another type while it was loaded, most often"
+        ' by map_location="cuda"',
+        (Way("set it with", "torch.set_rng_state(state.cpu().to(torch.uint8))"), SAFE),
+    ),
+)
 SICK = (
     Example("saved again after map_location=cuda", {"model": {"w": _FC}, "rng_state": T((5056,), "uint8", "cuda:0")}),
     Example(
@@ -51,7 +62,7 @@ HEALTHY = (
 )
 
 
-@rule("D607", "rng-on-cuda", Severity.ERROR)
+@rule("D607", "rng-on-cuda", Severity.ERROR, when=generator_states)
 def rng_on_cuda(checkpoint: Checkpoint) -> Iterator[Problem]:
     """States of random number generators that torch will not take back."""
     states = devices.rng_tensors(checkpoint)

@@ -34,16 +34,34 @@ from ckptdoctor.edits import Fix, MoveToCpu, Safety
 from ckptdoctor.facts import devices
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_by
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import tags, wording
+from ckptdoctor.rules.device import tags
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import SAFE, Message
+from ckptdoctor.rules.when import tags_beyond_cpu
 
 
 def _weight(saved_as: str, dtype: str = "float32", parameter: bool = False) -> T:
     return T((2, 4), dtype, "xla:0", parameter=parameter, saved_as=saved_as)
 
 
+MESSAGES = (
+    Message(
+        ("GLOBAL",),
+        "the file holds tensors as an accelerator's own library pickles them ({global})",
+        (SAFE,),
+        then=r"(?P<global>torch\._utils\._rebuild_(?:xla_tensor|device_tensor_from_numpy))wasnotanallowedglobal",
+        also=("P201",),
+        general=1,
+    ),
+    Message(
+        ("_rebuild_xla_tensor", "_rebuild_device_tensor_from_numpy", "No module named 'torch_xla'"),
+        "the file holds tensors as torch_xla (TPU) pickles them, which only torch_xla rebuilds",
+        (SAFE,),
+    ),
+)
 SICK = (
     Example(
         "saved from a TPU", Odict({"fc.weight": _weight("copy"), "fc.bias": T((2,), device="xla:0", saved_as="copy")})
@@ -79,7 +97,7 @@ _CAPITALS = {"lazy": "Lazy", "vulkan": "Vulkan"}
 _MODULES = frozenset({"hpu", "privateuseone"})  # what their own package puts beside torch's modules
 
 
-@rule("D605", "xla-rebuild", Severity.ERROR)
+@rule("D605", "xla-rebuild", Severity.ERROR, when=tags_beyond_cpu)
 def xla_rebuild(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors of devices without storages."""
     moved = [tensor for tensors in devices.moved(checkpoint).values() for tensor in tensors]

@@ -27,9 +27,10 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import dtype_begins
 
 _MASK = re.compile(r"(?:^|[._])(?:attn_?|causal_?|tri_?|attention_?)?mask$|attn\.bias$|attention\.bias$", re.IGNORECASE)
 SICK = (
@@ -43,7 +44,7 @@ HEALTHY = (
 )
 
 
-@rule("T558", "bool-uint8-mask", Severity.INFO)
+@rule("T558", "bool-uint8-mask", Severity.INFO, when=dtype_begins("uint8"))
 def bool_uint8_mask(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Masks of uint8."""
     for state_dict in weights_among(checkpoint.state_dicts):

@@ -27,11 +27,12 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.float_kinds import doubles
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets, wording
+from ckptdoctor.rules.dtype.float_kinds import doubles
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.when import dtype_begins
 
 _LITTLE = 1_000  # bytes that are not worth a word
 SICK = (
@@ -45,7 +46,7 @@ HEALTHY = (
 )
 
 
-@rule("T553", "double-precision", Severity.INFO)
+@rule("T553", "double-precision", Severity.INFO, when=dtype_begins("float64", "complex128"))
 def double_precision(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Models with tensors of float64."""
     if isinstance(subject, Comparison):  # R004 compares each dtype

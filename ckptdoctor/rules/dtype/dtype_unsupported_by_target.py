@@ -27,11 +27,27 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import rare_dtypes
 
 _LATE = frozenset({"F8_E8M0", "F4", "F6_E2M3", "F6_E3M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ"})
+MESSAGES = (
+    Message(
+        ("InvalidHeaderDeserialization", "invalid JSON in header"),
+        "the file holds {dtype} tensors, a data type that this version of safetensors does not know",
+        (Way("upgrade it", "pip install --upgrade safetensors"),),
+        then=r".{0,200}?unknownvariant`(?P<dtype>[A-Z][\w]{1,20})`,expectedoneof",
+    ),
+    Message(
+        ("unknown variant",),
+        "the file holds {dtype} tensors, a data type that this version of safetensors does not know",
+        (Way("upgrade it", "pip install --upgrade safetensors"),),
+        then=r"`(?P<dtype>[A-Z][\w]{1,20})`,expectedoneof",
+    ),
+)
 SICK = (
     Example("complex128 in a file of torch's", {"fc.weight": T((4, 4)), "phase": T((4,), "complex128")}),
     Example(
@@ -44,7 +60,7 @@ HEALTHY = (
 )
 
 
-@rule("T559", "dtype-unsupported-by-target", Severity.INFO)
+@rule("T559", "dtype-unsupported-by-target", Severity.INFO, when=rare_dtypes)
 def dtype_unsupported_by_target(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Dtypes that safetensors does not take, or did not take for long."""
     late = checkpoint.format.startswith("safetensors")

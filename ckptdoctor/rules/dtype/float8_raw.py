@@ -30,9 +30,10 @@ from ckptdoctor.facts.model_config import config_beside
 from ckptdoctor.facts.quantization import FLOAT8, quantized_in
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import dtype_begins
 
 _WEIGHTS: dict[str, object] = {"fc.weight": T((8, 8), "float8_e4m3fn"), "fc.bias": T((8,), "bfloat16")}
 SICK = (
@@ -49,7 +50,7 @@ HEALTHY = (
 )
 
 
-@rule("T556", "float8-raw", Severity.INFO)
+@rule("T556", "float8-raw", Severity.INFO, when=dtype_begins("float8"))
 def float8_raw(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Models with float8 and no scales."""
     for state_dict in weights_among(checkpoint.state_dicts):

@@ -26,9 +26,9 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import weights_read
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _LARGEST = 65_504.0
 _WIDER = ("float64", "float32", "bfloat16")

@@ -29,9 +29,10 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import dtype_begins
 
 _INTEGERS = ("int", "uint")
 _MEANING = re.compile(r"scale|zero|absmax|scb|quant|lut|code|biases|packed|g_idx|perm|bits|shape|format", re.IGNORECASE)
@@ -47,7 +48,7 @@ HEALTHY = (
 )
 
 
-@rule("T557", "integer-weights", Severity.WARNING)
+@rule("T557", "integer-weights", Severity.WARNING, when=dtype_begins("int", "uint"))
 def integer_weights(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Models with integers for weights."""
     for state_dict in weights_among(checkpoint.state_dicts):

@@ -28,13 +28,23 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.facts.float_kinds import Mixture, mixture
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
+from ckptdoctor.rules.dtype.float_kinds import Mixture, mixture
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, Message, Way
+from ckptdoctor.rules.when import several_float_dtypes
 
 _TORCH = {"float64": "Double", "float32": "Float", "bfloat16": "BFloat16", "float16": "Half"}
+MESSAGES = (
+    Message(
+        ("expected scalar type",),
+        "tensors of different data types meet ({one} and {other}): the checkpoint or the input was cast in part",
+        (Way("bring all of it to one", "model.float()"), CHECK),
+        then=r"(?P<one>Half|Float|BFloat16|Double)butfound(?P<other>Half|Float|BFloat16|Double)",
+    ),
+)
 SICK = (
     Example("a head that was left alone", {"a.weight": T((8, 8), "float16"), "head.weight": T((4, 8))}),
     Example(
@@ -50,7 +60,7 @@ HEALTHY = (
 )
 
 
-@rule("T551", "mixed-float-dtypes", Severity.INFO)
+@rule("T551", "mixed-float-dtypes", Severity.INFO, when=several_float_dtypes)
 def mixed_float_dtypes(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Models of several dtypes."""
     for state_dict in weights_among(checkpoint.state_dicts):

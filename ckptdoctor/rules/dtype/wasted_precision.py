@@ -30,9 +30,9 @@ from ckptdoctor.facts.parameters import may_train
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import Read, weights_read
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _TARGETS = {"float64": ("bfloat16", "float16", "float32"), "float32": ("bfloat16", "float16")}
 _BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}

@@ -30,9 +30,25 @@ from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
 
 _MODEL = {"w": T((3,))}
 _SUM = b"4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
+MESSAGES = (
+    Message(
+        ("invalid hash value (expected",),
+        "the file has another SHA-256 than its name promises: the download broke off or was changed",
+        (Way("see whether it does", "ckptdoctor check --deep FILE"),),
+    ),
+    Message(
+        # openai-whisper 20230314 to 20250625, whisper/__init__.py _download; whisperx/vad.py; OpenAI's clip/clip.py
+        ("SHA256 checksum does not",),
+        "the downloaded file has another SHA-256 than the program knows for it: the download broke off, a page of an"
+        " error came instead, or the file at that address is a new one, for which the program is too old",
+        (Way("see what came", "ckptdoctor check FILE"), Way("then", "delete it and download it again")),
+        among=("whisper", "clip", "download"),
+    ),
+)
 SICK = (
     Example("another file than the name says", _MODEL, name="resnet18-f37072fd.pth", deep=True),
     Example(

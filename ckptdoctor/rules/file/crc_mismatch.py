@@ -29,10 +29,11 @@ from ckptdoctor.facts.aliasing import paths_on
 from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 _ONE = b"\x00\x00\x80\x3f"  # 1.0 in float32
 SICK = (
@@ -46,7 +47,7 @@ SICK = (
 HEALTHY = (Example("every bit as it was saved", {"w": T((100,), value=1.0)}, deep=True),)
 
 
-@rule("F009", "crc-mismatch", Severity.ERROR)
+@rule("F009", "crc-mismatch", Severity.ERROR, when=noticed)
 def crc_mismatch(subject: Noted) -> Iterator[Problem]:
     """Bytes that do not fit their checksum."""
     if isinstance(subject, Integrity):

@@ -32,17 +32,35 @@ from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.facts.torn import salvage_advice, torn_by_file
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.blocked import listed
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.blocked import listed
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
+from ckptdoctor.rules.when import noticed
 
 # formats whose truncation has a rule of its own
 _OWN_RULE = (truncated_zip.FORMAT, truncated_legacy.FORMAT, truncated_safetensors.FORMAT)
 _HOSTILE = "Do not load it, and do not take it from the same place again: it names functions that run commands."
 _AGAIN = "Download or copy it again and compare the sizes."
 
+MESSAGES = (
+    Message(
+        ("data is not within the file bounds",),
+        "the GGUF file is cut short: its list of tensors goes on behind its end. No command brings the rest back:"
+        " download it again",
+        (Way("see how long it is", "ls -l FILE"),),
+    ),
+    Message(
+        ("Unable to load weights from pytorch checkpoint file", "Unable to load weights from checkpoint file"),
+        "transformers could not read the weights file: it is damaged, cut short or no weights at all, as after a"
+        " download that broke off. That it might be TensorFlow's is only its guess",
+        (CHECK, Way("then", "download it again")),
+        weight=Weight.OUTCOME,
+        also=("F001", "F002", "F004", "F005", "F014"),
+    ),
+)
 SICK = (
     Example(
         "an unknown opcode",
@@ -54,7 +72,7 @@ SICK = (
 HEALTHY = (Example("every opcode known", {"epoch": 42, "w": T((3,))}, "torch legacy"),)
 
 
-@rule("F014", "damaged-contents", Severity.ERROR)
+@rule("F014", "damaged-contents", Severity.ERROR, when=noticed)
 def damaged_contents(subject: Noted) -> Iterator[Problem]:
     """A pickle or an archive that makes no sense."""
     kinds = [NoteKind.PICKLE_DAMAGED, NoteKind.ZIP_DAMAGED]

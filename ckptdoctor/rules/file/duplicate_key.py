@@ -25,7 +25,8 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 SICK = (
     Example(
@@ -38,7 +39,7 @@ SICK = (
 HEALTHY = (Example("a name for each tensor", {"alpha": T((2,)), "betas": T((2,))}, "torch legacy"),)
 
 
-@rule("F016", "duplicate-key", Severity.WARNING)
+@rule("F016", "duplicate-key", Severity.WARNING, when=noticed)
 def duplicate_key(subject: Noted) -> Iterator[Problem]:
     """One key with two values."""
     yield from problems(

@@ -28,9 +28,33 @@ from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location
-from ckptdoctor.rules.refusals import HEADER, is_safetensors_name
+from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
+from ckptdoctor.rules.messages import AGAIN, CHECK, Message, Way, Weight
+from ckptdoctor.rules.when import noticed
 
+MESSAGES = (
+    Message(
+        ("EOFError: Ran out of input", "Ran out of input"),
+        "the file is empty: a save that failed, a full disk, or a download that never began",
+        (CHECK, Way("then", "go back to the checkpoint before it")),
+    ),
+    Message(
+        ("EOFError",),
+        "the file ended before its contents began: it is empty or was cut short",
+        (CHECK,),
+        then=r"(?!:EOFwhen)",
+        also=("F006", "F014"),
+        among=("torch.load", "serialization", "pickle"),
+        weight=Weight.ECHO,
+    ),
+    Message(
+        ("HeaderTooSmall", "header too small"),
+        "the file has fewer than the eight bytes that every safetensors file begins with: it is empty or nearly so",
+        (CHECK, AGAIN),
+        also=("C102", "C101", "F007"),
+    ),
+)
 SICK = (
     Example("nothing at all", raw=b""),
     Example("nothing at all in safetensors", raw=b"", suffix=".safetensors"),
@@ -38,7 +62,7 @@ SICK = (
 HEALTHY = (Example("an empty dict", {}),)
 
 
-@rule("F004", "empty-file", Severity.ERROR)
+@rule("F004", "empty-file", Severity.ERROR, when=noticed)
 def empty_file(container: Container) -> Iterator[Problem]:
     """Zero bytes."""
     for note in notes_of(container, NoteKind.EMPTY):

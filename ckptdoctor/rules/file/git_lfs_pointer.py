@@ -29,13 +29,36 @@ from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location
-from ckptdoctor.rules.refusals import torch_says
+from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.refusals import torch_says
+from ckptdoctor.rules.messages import CHECK, Message, Way, first_byte
+from ckptdoctor.rules.when import noticed
 
 POINTER = (
     b"version https://git-lfs.github.com/spec/v1\n"
     b"oid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\n"
     b"size 307200123\n"
+)
+MESSAGES = (
+    *first_byte(
+        ord("v"),
+        "the file begins as Git LFS pointers do: it is a small text that stands for the real file, left by a clone"
+        " without LFS",
+        (Way("get the real file", "git lfs pull"), Way("then look again", "ckptdoctor check FILE")),
+    ),
+    Message(
+        ("HeaderTooLarge", "header too large"),
+        "the first eight bytes are not the length of a header that safetensors reads: the file is not in the format,"
+        " and most such files are Git LFS pointers, error pages of a download, or torch files under another name."
+        " Only a file with about a million tensors has a header that is really longer than 100 MB",
+        (CHECK, Way("if it is an LFS pointer", "git lfs pull")),
+        also=("F002", "F003", "C101", "C102", "C112"),
+    ),
+    Message(
+        ("You seem to have cloned a repository without having git-lfs installed",),
+        "the file is a Git LFS pointer: a small text that stands for the real file",
+        (Way("get the real file", "git lfs install && git lfs pull"), Way("then look again", "ckptdoctor check FILE")),
+    ),
 )
 SICK = (
     Example("an LFS pointer", raw=POINTER),
@@ -44,7 +67,7 @@ SICK = (
 HEALTHY = (Example("text in a checkpoint", {"version": "https://git-lfs.github.com/spec/v1"}),)
 
 
-@rule("F001", "git-lfs-pointer", Severity.ERROR)
+@rule("F001", "git-lfs-pointer", Severity.ERROR, when=noticed)
 def git_lfs_pointer(container: Container) -> Iterator[Problem]:
     """A pointer instead of the file."""
     for note in notes_of(container, NoteKind.LFS_POINTER):

@@ -28,10 +28,19 @@ from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location
-from ckptdoctor.rules.refusals import torch_says
+from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.refusals import torch_says
+from ckptdoctor.rules.messages import Way, first_byte
+from ckptdoctor.rules.when import noticed
 
 PAGE = b"<!DOCTYPE html><html><head><title>Google Drive - Quota exceeded</title></head><body>Sorry</body></html>\n"
+MESSAGES = (
+    *first_byte(
+        ord("<"),
+        "the file is a web page: the download gave a sign-in, quota or error page instead of the weights",
+        (Way("see what the page is", "ckptdoctor check FILE"), Way("then", "download the file again")),
+    ),
+)
 SICK = (
     Example("a quota page", raw=PAGE, suffix=".pth"),
     Example("a page without a title", raw=b"\n  <html><body>404</body></html>"),
@@ -40,7 +49,7 @@ SICK = (
 HEALTHY = (Example("markup in a checkpoint", {"page": "<!DOCTYPE html>"}),)
 
 
-@rule("F002", "html-error-page", Severity.ERROR)
+@rule("F002", "html-error-page", Severity.ERROR, when=noticed)
 def html_error_page(container: Container) -> Iterator[Problem]:
     """A web page instead of the file."""
     for note in notes_of(container, NoteKind.HTML_PAGE):

@@ -29,7 +29,8 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import and_so_on, beyond
 
 SICK = (
@@ -45,7 +46,7 @@ _SHOWN = 3  # of the others
 HEALTHY = (Example("a view of a part of its storage", {"w": T((42,), storage_size=100)}, "torch legacy"),)
 
 
-@rule("F015", "impossible-tensor", Severity.ERROR)
+@rule("F015", "impossible-tensor", Severity.ERROR, when=noticed)
 def impossible_tensor(subject: Noted) -> Iterator[Problem]:
     """Views outside their storage, and sizes that make no sense."""
     groups: dict[tuple[NoteKind, str | None], list[Note]] = {}

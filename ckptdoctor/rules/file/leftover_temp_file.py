@@ -25,11 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.facts.unfinished import Leftover, leftovers, own_suffix
+from ckptdoctor.facts.siblings import Folder, Sibling, folder_of
 from ckptdoctor.findings import Severity
+from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import always
 
 _MODEL = {"w": T((3,))}
 SICK = (
@@ -43,22 +44,22 @@ HEALTHY = (
 )
 
 
-@rule("F013", "leftover-temp-file", Severity.INFO)
+@rule("F013", "leftover-temp-file", Severity.INFO, when=always)
 def leftover_temp_file(container: Container) -> Iterator[Problem]:
     """Names that unfinished files have."""
     folder = folder_of(container.path)
-    suffix = own_suffix(folder.name)
+    suffix = _own_suffix(folder.name)
     if suffix:
         yield Problem(
             message=f"the name ends in “{suffix}”, as that of a file that is not finished does",
             cause="A download or a save was interrupted, or is still going on.",
             advice="Take the finished file; if there is none, download or save it again.",
         )
-    for each in leftovers(folder):
+    for each in _leftovers(folder):
         yield _beside(each)
 
 
-def _beside(leftover: Leftover) -> Problem:
+def _beside(leftover: _Leftover) -> Problem:
     file = leftover.file
     if leftover.control:
         return Problem(
@@ -77,3 +78,43 @@ def _beside(leftover: Leftover) -> Problem:
         ),
         advice=f"Delete {file.name} once nothing writes to it any more.",
     )
+
+
+# What downloads and saves that were not finished leave behind: names with a suffix of their own
+
+# suffixes that programs give to a file until it is whole (browsers, huggingface_hub, wget, curl, rsync, editors)
+_SUFFIXES = (
+    *(".incomplete", ".part", ".partial", ".crdownload", ".download", ".opdownload", ".filepart", ".unconfirmed"),
+    *(".tmp", ".temp", "~"),
+)
+# aria2 keeps this beside a file that has its full length but not all its bytes; DownThemAll writes .dtapart
+_CONTROL = (".aria2", ".st")
+
+
+@noun
+class _Leftover:
+    """A file beside the checkpoint that belongs to it. ``control``: it says that the checkpoint is not whole yet."""
+
+    file: Sibling
+    control: bool
+    newer: bool
+
+
+def _own_suffix(name: str) -> str:
+    """The suffix by which the file itself is one that was not finished; "" where it is none."""
+    lower = name.lower()
+    return next((suffix for suffix in _SUFFIXES if lower.endswith(suffix) and len(name) > len(suffix)), "")
+
+
+def _leftovers(folder: Folder) -> list[_Leftover]:
+    """The unfinished files beside the checkpoint, under its name and such a suffix."""
+    own = folder.own
+    if own is None:
+        return []
+    found = []
+    for suffix in (*_CONTROL, *_SUFFIXES):
+        for name in (f"{own.name}{suffix}", f".{own.name}{suffix}"):
+            file = folder.file(name)
+            if file is not None:
+                found.append(_Leftover(file, suffix in _CONTROL, file.mtime_ns > own.mtime_ns))
+    return found

@@ -33,7 +33,8 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 _STATED, _TYPED = "torch._utils._rebuild_parameter_with_state", "torch._tensor._rebuild_from_type_v2"
 _OWN = T((3,), storage="own")
@@ -56,7 +57,7 @@ HEALTHY = (
 )
 
 
-@rule("F017", "replaced-values", Severity.ERROR)
+@rule("F017", "replaced-values", Severity.ERROR, when=noticed)
 def replaced_values(subject: Noted) -> Iterator[Problem]:
     """Tensors that are given other values after they were made."""
     yield from problems(

@@ -30,9 +30,25 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location, sentence
+from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.messages import CHECK, DEEP, Message
+from ckptdoctor.rules.when import noticed
 from ckptdoctor.wording import beyond
 
+MESSAGES = (
+    Message(
+        ("invalid header or archive is corrupted",),
+        "one record of the archive is damaged, or is not as long as its tensor",
+        (CHECK, DEEP),
+    ),
+    Message(
+        ("failed locating file",),
+        "the archive lacks a record that a checkpoint must have ({member})",
+        (CHECK,),
+        then=r"(?P<member>[\w./-]{1,200}?)(?=:|$|\.?\s)",
+        also=("C102", "F014"),
+    ),
+)
 SICK = (
     Example("a record under another name", {"w": T((42,))}, damage=lambda data: data.replace(b"/data/0", b"/data/7")),
     Example(
@@ -44,7 +60,7 @@ SICK = (
 HEALTHY = (Example("every storage in its place", {"w": T((42,), storage_size=43)}),)
 
 
-@rule("F011", "storage-size-mismatch", Severity.ERROR)
+@rule("F011", "storage-size-mismatch", Severity.ERROR, when=noticed)
 def storage_size_mismatch(subject: Noted) -> Iterator[Problem]:
     """Storages whose bytes are missing, or too many or too few."""
     notes = notes_of(subject, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE)

@@ -28,9 +28,16 @@ from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location
-from ckptdoctor.rules.refusals import torch_says
+from ckptdoctor.rules.kit.noticed import location
+from ckptdoctor.rules.kit.refusals import torch_says
+from ckptdoctor.rules.messages import Way, first_byte
+from ckptdoctor.rules.when import noticed
 
+_TEXT = (
+    "the file is text, not weights: most likely a server's error message was saved in its place",
+    (Way("see what it says", "ckptdoctor check FILE"), Way("then", "download the file again")),
+)
+MESSAGES = (*[message for byte in map(ord, '{["EIANTU\n\r\t') for message in first_byte(byte, *_TEXT)],)
 SICK = (
     Example("a plain error message", raw=b"Entry not found"),
     Example("an error in JSON", raw=b'{"error": "Repository not found"}'),
@@ -38,7 +45,7 @@ SICK = (
 HEALTHY = (Example("text in a checkpoint", {"error": "Entry not found"}),)
 
 
-@rule("F003", "text-error-body", Severity.ERROR)
+@rule("F003", "text-error-body", Severity.ERROR, when=noticed)
 def text_error_body(container: Container) -> Iterator[Problem]:
     """An error message instead of the file."""
     for note in notes_of(container, NoteKind.TEXT_BODY):

@@ -29,8 +29,9 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import location, sentence
-from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.kit.noticed import location, sentence
+from ckptdoctor.rules.kit.refusals import HEADER
+from ckptdoctor.rules.when import noticed
 
 _MODEL = {"b": T((10,)), "w": T((100,))}
 SICK = (
@@ -46,7 +47,7 @@ SICK = (
 HEALTHY = (Example("not a byte too many", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("F008", "trailing-bytes", Severity.ERROR)
+@rule("F008", "trailing-bytes", Severity.ERROR, when=noticed)
 def trailing_bytes(subject: Noted) -> Iterator[Problem]:
     """Bytes after the end."""
     for note in notes_of(subject, NoteKind.TRAILING_BYTES):

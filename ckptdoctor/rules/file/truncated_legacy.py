@@ -27,10 +27,26 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.messages import CHECK, Message, Way
+from ckptdoctor.rules.when import noticed
 
 FORMAT = "torch legacy"
 _AGAIN = "Copy or download it again and compare the sizes, or use the checkpoint saved before it."
+MESSAGES = (
+    Message(
+        ("unexpected EOF, expected",),
+        "the file, in the format from before torch 1.6, is cut short: {bytes} bytes are missing from one storage on",
+        (CHECK, Way("then", "copy or download it again")),
+        then=r"(?P<bytes>\d{1,30})morebytes",
+    ),
+    Message(
+        ("pickle data was truncated",),
+        "the pickle is cut short: the download or the save was broken off. No command brings the rest back",
+        (CHECK,),
+        also=("F014", "F005", "F004"),
+    ),
+)
 SICK = (
     Example(
         "half of a legacy file",
@@ -43,7 +59,7 @@ SICK = (
 HEALTHY = (Example("a whole legacy file", {"w": T((500,))}, "torch legacy"),)
 
 
-@rule("F006", "truncated-legacy", Severity.ERROR)
+@rule("F006", "truncated-legacy", Severity.ERROR, when=noticed)
 def truncated_legacy(subject: Noted) -> Iterator[Problem]:
     """A legacy file without its last bytes."""
     if format_of(subject) == FORMAT:

@@ -28,11 +28,26 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.refusals import HEADER
+from ckptdoctor.rules.messages import AGAIN, CHECK, Message
+from ckptdoctor.rules.when import noticed
 
 FORMAT = "safetensors"
 _MODEL = {"b": T((10,)), "w": T((100,))}
+MESSAGES = (
+    Message(
+        ("InvalidHeaderLength", "invalid header length"),
+        "the file ends within its header: the download or the save was cut short",
+        (CHECK, AGAIN),
+    ),
+    Message(
+        ("MetadataIncompleteBuffer", "file not fully covered"),
+        "the file is not as long as its header says: it was cut short or, less often, something was appended to it",
+        (CHECK, AGAIN),
+        also=("F008",),
+    ),
+)
 SICK = (
     Example(
         "a safetensors file without its last bytes", _MODEL, FORMAT, ".safetensors", damage=lambda data: data[:-10]
@@ -42,7 +57,7 @@ SICK = (
 HEALTHY = (Example("a whole safetensors file", _MODEL, FORMAT, ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("F007", "truncated-safetensors", Severity.ERROR)
+@rule("F007", "truncated-safetensors", Severity.ERROR, when=noticed)
 def truncated_safetensors(subject: Noted) -> Iterator[Problem]:
     """A safetensors file without its last bytes."""
     if format_of(subject) == FORMAT:

@@ -29,11 +29,26 @@ from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.messages import CHECK, Message, Way
+from ckptdoctor.rules.when import noticed
 
 FORMAT = "torch zip"
 _AGAIN = "Copy or download it again and compare the sizes, or use the checkpoint saved before it."
 TORCH_SAYS = "PytorchStreamReader failed reading zip archive: failed finding central directory"
+MESSAGES = (
+    Message(
+        ("failed finding central directory",),
+        "the archive has no end: the download or the save was cut short, or several processes wrote the same file",
+        (CHECK, Way("then", "copy or download it again, and compare its size with the source's")),
+    ),
+    Message(
+        ("[Errno 22] Invalid argument",),
+        "torch looked for the end of the archive and found none: the file was cut short",
+        (CHECK, Way("then", "copy or download it again, and compare its size with the source's")),
+        near=("torch/serialization", "torch\\serialization", "PyTorchFileReader"),
+    ),
+)
 SICK = (
     Example("half of an archive", {"w": T((40_000,))}, damage=lambda data: data[: len(data) // 2]),
     Example("an archive without its last bytes", {"w": T((40_000,))}, damage=lambda data: data[:-20]),
@@ -41,7 +56,7 @@ SICK = (
 HEALTHY = (Example("a whole archive", {"w": T((100,))}),)
 
 
-@rule("F005", "truncated-zip", Severity.ERROR)
+@rule("F005", "truncated-zip", Severity.ERROR, when=noticed)
 def truncated_zip(subject: Noted) -> Iterator[Problem]:
     """A torch archive without its end."""
     if format_of(subject) == FORMAT:

@@ -30,9 +30,11 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.model_config import Config, Disagreement, config_beside, disagreements
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CONFIG_BESIDE, Message, Weight
+from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"
 _MODEL = {
@@ -48,6 +50,15 @@ def _beside(config: bytes) -> dict[str, bytes]:
     return {"config.json": config}
 
 
+MESSAGES = (
+    Message(
+        ("You set `ignore_mismatched_sizes` to `False`, thus raising an error",),
+        "tensors of the checkpoint have other shapes than config.json says; the table above this line names them",
+        (CONFIG_BESIDE,),
+        weight=Weight.OUTCOME,
+        also=("R003", "S501", "S502"),
+    ),
+)
 SICK = (
     Example(
         "added tokens", _MODEL, "safetensors", metadata={"format": "pt"}, name=_NAME,
@@ -64,7 +75,7 @@ HEALTHY = (
 )
 
 
-@rule("M974", "config-weights-disagree", Severity.ERROR)
+@rule("M974", "config-weights-disagree", Severity.ERROR, when=file_beside("config.json"))
 def config_weights_disagree(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A config of other sizes."""
     config = config_beside(checkpoint)

@@ -28,8 +28,24 @@ from ckptdoctor.edits import Fix, Safety, SetMetadata
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import SAFE, Message, Way
+from ckptdoctor.rules.when import format_is
 
 _MODEL = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+MESSAGES = (
+    Message(
+        ("'NoneType' object has no attribute 'get'",),
+        "the safetensors file has no metadata, and the loader asks it for the format: save_file writes none unless told"
+        " to",
+        (SAFE, Way("or save it with", 'save_file(tensors, path, metadata=dict(format="pt"))')),
+        near=("metadata", "safe_open", "safetensors"),
+    ),
+    Message(
+        ("does not contain a valid metadata", "does not contain the valid metadata"),
+        'the safetensors file does not say that it is for torch ("format": "pt" in its metadata)',
+        (SAFE, Way("or save it with", 'save_file(tensors, path, metadata=dict(format="pt"))')),
+    ),
+)
 SICK = (
     Example("no metadata", _MODEL, "safetensors", ".safetensors"),
     Example("metadata of another kind", _MODEL, "safetensors", ".safetensors", metadata={"epoch": "3"}),
@@ -37,7 +53,7 @@ SICK = (
 HEALTHY = (Example("a file for torch", _MODEL, "safetensors", ".safetensors", metadata={"format": "pt"}),)
 
 
-@rule("M971", "missing-format-metadata", Severity.WARNING)
+@rule("M971", "missing-format-metadata", Severity.WARNING, when=format_is("safetensors"))
 def missing_format_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Metadata without ``format``."""
     if checkpoint.format != "safetensors" or "format" in (checkpoint.metadata or {}):

@@ -23,18 +23,25 @@ Repair
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING
 
-from ckptdoctor.checkpoint import Checkpoint, NoteKind
+from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind
 from ckptdoctor.edits import Fix, Safety, TextMetadata
 from ckptdoctor.facts.header_notes import ENTRY, header_notes, metadata_notes
-from ckptdoctor.facts.odd_metadata import odd_metadata
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.refusals import HEADER
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.refusals import HEADER
+from ckptdoctor.rules.messages import CHECK, SAFE, Message
+from ckptdoctor.rules.when import noticed
+
+if TYPE_CHECKING:
+    from json import JSONDecoder
 
 _MODEL = {"w": T((3,))}
 
@@ -51,11 +58,27 @@ def _example(title: str, value: bytes) -> Example:
     )
 
 
+MESSAGES = (
+    Message(
+        ("InvalidHeaderDeserialization", "invalid JSON in header"),
+        "a value in the metadata of the safetensors file is not text, which is all that may stand there",
+        (CHECK, SAFE),
+        then=r".{0,200}?invalidtype:(?:null|integer|map|boolean|sequence|floatingpoint).{0,80}?expectedastring",
+        also=("C110",),
+        general=1,
+    ),
+    Message(
+        ("invalid type: null, expected a string", "invalid type: integer", "invalid type: map, expected a string"),
+        "a value in the metadata of the safetensors file is not text, which is all that may stand there",
+        (CHECK, SAFE),
+        also=("C110",),
+    ),
+)
 SICK = (_example("a number", b"10000"), _example("a null", b"null"), _example("a list", b"[10000]"))
 HEALTHY = (_example("a text", b'"1000" '),)
 
 
-@rule("M972", "null-or-nonstring-metadata", Severity.ERROR)
+@rule("M972", "null-or-nonstring-metadata", Severity.ERROR, when=noticed)
 def null_or_nonstring_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Metadata that is not text."""
     notes = metadata_notes(checkpoint)
@@ -71,9 +94,59 @@ def null_or_nonstring_metadata(checkpoint: Checkpoint) -> Iterator[Problem]:
 
 def _fix(checkpoint: Checkpoint) -> Fix | None:
     """None where more than these entries is wrong with the header, or they are not among its first bytes."""
-    entries, notes = odd_metadata(checkpoint.container), header_notes(checkpoint)
+    entries, notes = _odd_metadata(checkpoint.container), header_notes(checkpoint)
     sound = len(notes) == len(entries) and all(note.message.startswith(ENTRY) for note in notes)
     if not sound or any(note.kind is NoteKind.DUPLICATE_KEY for note in checkpoint.notes):
         return None
     title = f"make text of {wording.count(len(entries), 'metadata entry', 'metadata entries')}"
     return Fix(title, (TextMetadata(entries),), Safety.SAFE, "--select M972")
+
+
+# What stands for text in the metadata of a safetensors header, read from the first bytes of the file
+
+_METADATA = "__metadata__"
+_LENGTH = 8  # bytes that count those of the header
+_BLANK = re.compile(r"[ \t\r\n]*")
+
+
+@cache
+def _decoder() -> JSONDecoder:
+    from json import JSONDecoder
+
+    return JSONDecoder()
+
+
+def _odd_metadata(container: Container | None) -> tuple[tuple[str, str | None], ...]:
+    """Each entry of the metadata that is no text: its name and its value as JSON, None for null.
+
+    Nothing where the metadata does not lie in the first bytes of the file, where nearly every writer puts it.
+    """
+    if container is None or container.format != "safetensors":
+        return ()
+    length = int.from_bytes(container.head[:_LENGTH], "little")
+    text = container.head[_LENGTH : _LENGTH + length].decode("utf-8", "ignore")
+    try:
+        found = next((value for name, value in _members(text) if name == _METADATA), "")
+        entries = list(_members(found))
+    except (RecursionError, ValueError):  # it goes on behind these bytes
+        return ()
+    return tuple([(name, None if value == "null" else value) for name, value in entries if not value.startswith('"')])
+
+
+def _members(text: str) -> Iterator[tuple[str, str]]:
+    """Each name of a JSON object with its value as it stands; nothing where the text is no object."""
+    at = _skip(text, 0)
+    if text[at : at + 1] != "{":
+        return
+    at = _skip(text, at + 1)
+    while text[at : at + 1] == '"':
+        name, end = _decoder().raw_decode(text, at)
+        begin = _skip(text, _skip(text, end) + 1)
+        _, end = _decoder().raw_decode(text, begin)
+        yield name, text[begin:end]
+        at = _skip(text, _skip(text, end) + 1)
+
+
+def _skip(text: str, at: int) -> int:
+    match = _BLANK.match(text, at)
+    return match.end() if match else at

@@ -26,9 +26,10 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.edits import Fix, RenameModules, Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import module_versions
 
 _BARE = {"": {"version": 1}, "fc": {"version": 1}, "bn": {"version": 2}}
 _WRAPPED = {"": {"version": 1}, "module": {"version": 1}, "module.fc": {"version": 1}, "module.bn": {"version": 2}}
@@ -49,7 +50,7 @@ HEALTHY = (
 )
 
 
-@rule("M973", "state-dict-metadata-prefix", Severity.INFO)
+@rule("M973", "state-dict-metadata-prefix", Severity.INFO, when=module_versions)
 def state_dict_metadata_prefix(checkpoint: Checkpoint) -> Iterator[Problem]:
     """``_metadata`` under the names from before a renaming."""
     for state_dict in checkpoint.state_dicts:

@@ -28,6 +28,7 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.metadata.config_weights_disagree import change
+from ckptdoctor.rules.when import file_beside
 
 _MODEL = {"w": T((3,), "bfloat16"), "n": T((1,), "int64")}
 SICK = (
@@ -44,7 +45,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("M975", "torch-dtype-drift", Severity.INFO)
+@rule("M975", "torch-dtype-drift", Severity.INFO, when=file_beside("config.json"))
 def torch_dtype_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A dtype that no tensor has."""
     config = config_beside(checkpoint)

@@ -30,6 +30,7 @@ from ckptdoctor.facts.protocols import first_value
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import unaligned_values
 
 # where each format's own writer begins values
 _ALIGNMENT = {"torch zip": 64, "safetensors": 8}
@@ -78,7 +79,7 @@ HEALTHY = (
 )
 
 
-@rule("M978", "unaligned-storage", Severity.INFO)
+@rule("M978", "unaligned-storage", Severity.INFO, when=unaligned_values)
 def unaligned_storage(container: Container) -> Iterator[Problem]:
     """Values at odd places."""
     alignment = _ALIGNMENT.get(container.format)

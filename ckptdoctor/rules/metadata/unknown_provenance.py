@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.provenance import tells_its_origin
+from ckptdoctor.checkpoint import Checkpoint, Mapping, Role
+from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import has
 
 _MODEL = {"fc.weight": T((2, 2))}
 _STATE = {"exp_avg": T((2, 2)), "exp_avg_sq": T((2, 2))}
@@ -39,12 +40,30 @@ HEALTHY = (
 )
 
 
-@rule("M976", "unknown-provenance", Severity.INFO)
+@rule("M976", "unknown-provenance", Severity.INFO, when=has(Role.OPTIMIZER))
 def unknown_provenance(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A checkpoint to resume from, without a word on where it comes from."""
-    if not tells_its_origin(checkpoint):
+    if not _tells_its_origin(checkpoint):
         yield Problem(
             message="a training checkpoint that says neither epoch, step, version nor arguments",
             cause="The state of the optimizer is here, but nothing that tells how far the training was, and of what.",
             advice="Save the epoch, the step and the arguments with the weights, as plain numbers and texts.",
         )
+
+
+# Whether a training checkpoint says where it comes from: how far the training was, and of what
+
+
+def _tells_its_origin(checkpoint: Checkpoint) -> bool:
+    """Whether there is more at the top of the file than states; true as well where the file is not to resume from.
+
+    Any other value there tells something of the run: its names are those of the person who wrote the script.
+    """
+    roles = {each.role for each in checkpoint.state_dicts}
+    if Role.OPTIMIZER not in roles or not roles & set(WEIGHTS) or not isinstance(checkpoint.tree, Mapping):
+        return True
+    if checkpoint.metadata or Role.SCHEDULER in roles:  # a scheduler knows its last epoch
+        return True
+    paths = [each.path for each in checkpoint.state_dicts]
+    inner = {path[0] for path in paths if path}
+    return any(part not in inner for part, _ in checkpoint.tree.entries)

@@ -27,10 +27,10 @@ from collections.abc import Iterator
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import unexpected_problem
 
 _WANTED = {f"layers.{layer}.mixer.{name}": T((4, 4), storage=f"{layer}{name}") for layer in range(2) for name in "ab"}
 _ALIASES = {key.replace("mixer", "mlp"): value for key, value in _WANTED.items()}

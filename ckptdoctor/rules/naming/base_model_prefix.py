@@ -30,13 +30,25 @@ from ckptdoctor.facts.alignment import Comparison, prefix_code
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
-from ckptdoctor.rules.prefixing import prefix_problem
+from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.messages import CHECK, NOT_MAPPED, Way, unknown_key
+from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BASE = {"embeddings.weight": T((9, 4)), "encoder.0.weight": T((4, 4)), "encoder.1.weight": T((4, 4))}
 _HEAD = {"classifier.weight": T((2, 4)), "classifier.bias": T((2,))}
 _WHOLE = {**{f"bert.{key}": value for key, value in _BASE.items()}, **_HEAD}
 _CAUSE = "The base model and the same model with a head differ in the name of the attribute that holds it."
+MESSAGES = (
+    *unknown_key(
+        r"(?:embed_tokens|layers\.\d{1,4}|norm)\.[\w.]{1,200}",
+        "llama.cpp's converter wants keys that begin with “model.”, and the file has {key}: it holds the bare inner"
+        " model",
+        (Way("where all of its keys lack it", "ckptdoctor fix FILE --add-prefix model."), CHECK),
+        ("N409", "R002"),
+        general=3,
+        says=(NOT_MAPPED,),
+    ),
+)
 SICK = (
     Example("a head that is there already", {**_BASE, **_HEAD}, like=_WHOLE),
     Example("the base model for one with a head", _BASE, like={f"bert.{key}": value for key, value in _BASE.items()}),

@@ -27,7 +27,7 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.kit.moving import moved
 
 _HERE = {"encoder/layer_norm/weight": T((4,)), "encoder/dense/weight": T((4, 3))}
 _WANTED = {"encoder.LayerNorm.weight": T((4,)), "encoder.dense.weight": T((4, 3))}

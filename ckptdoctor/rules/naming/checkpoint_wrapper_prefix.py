@@ -32,7 +32,8 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import wrapper_tokens
+from ckptdoctor.rules.kit.renames import wrapper_tokens
+from ckptdoctor.rules.when import keys_mention
 
 SICK = (
     Example(
@@ -50,7 +51,7 @@ HEALTHY = (
 )
 
 
-@rule("N407", "checkpoint-wrapper-prefix", Severity.ERROR)
+@rule("N407", "checkpoint-wrapper-prefix", Severity.ERROR, when=keys_mention("_checkpoint_wrapped_module"))
 def checkpoint_wrapper_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Keys with the token ``_checkpoint_wrapped_module``."""
     yield from wrapper_tokens(

@@ -32,8 +32,18 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import wrapper_tokens
+from ckptdoctor.rules.kit.renames import wrapper_tokens
+from ckptdoctor.rules.messages import STRIP, unknown_key
+from ckptdoctor.rules.when import keys_mention
 
+MESSAGES = (
+    *unknown_key(
+        r"[\w.]{0,300}?_orig_mod[\w.]{0,300}",
+        "the file was saved from a model inside torch.compile, which put “_orig_mod.” into its keys",
+        (STRIP,),
+        general=1,
+    ),
+)
 SICK = (
     Example(
         "a compiled model",
@@ -64,7 +74,7 @@ HEALTHY = (
 )
 
 
-@rule("N404", "compile-prefix", Severity.ERROR)
+@rule("N404", "compile-prefix", Severity.ERROR, when=keys_mention("_orig_mod"))
 def compile_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Keys with the token ``_orig_mod``."""
     yield from wrapper_tokens(

@@ -28,7 +28,7 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.kit.moving import moved
 
 _WANTED = {"moe.weight_gate.7": T((4, 3)), "gamma_norm.scale": T((4,)), "out.weight": T((2, 4))}
 _HERE = {

@@ -30,9 +30,10 @@ from collections.abc import Iterator
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.dropping import missing_problem, unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.dropping import missing_problem, unexpected_problem
+from ckptdoctor.rules.signs import Repair, Sign, leaf
 
 _BERT = {"embeddings.word_embeddings.weight": T((9, 4)), "encoder.layer.0.weight": T((4, 4))}
 _GPT = {f"h.{layer}.attn.c_attn.weight": T((4, 12)) for layer in range(2)}
@@ -40,6 +41,21 @@ _MASKS = {f"h.{layer}.attn.bias": T((1, 1, 8, 8), "uint8") for layer in range(2)
     f"h.{layer}.attn.masked_bias": T(()) for layer in range(2)
 }
 _LLAMA = {"layers.0.q_proj.weight": T((8, 8))}
+_DERIVED = leaf(
+    r"position_ids|inv_freq|rotary_emb\.\w+|freqs|freqs_cis|masked_bias|attn\.bias|relative_position_index|attn_mask"
+    r"|causal_mask"
+)
+SIGNS = (
+    Sign(
+        "buffers that the model can compute by itself (positions, rotary frequencies, masks) are saved by some versions"
+        " of a library and not by others",
+        Repair.LOSS,
+        missing=_DERIVED,
+        unexpected=_DERIVED,
+        without=True,
+        general=5,
+    ),
+)
 SICK = (
     Example("positions of an older BERT", {**_BERT, "embeddings.position_ids": T((1, 16), "int64")}, like=_BERT),
     Example("causal masks of an older GPT-2", {**_GPT, **_MASKS}, like=_GPT),

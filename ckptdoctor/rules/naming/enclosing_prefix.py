@@ -34,10 +34,11 @@ from ckptdoctor.facts.alignment import Comparison, prefix_code
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.prefixing import prefix_problem
+from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BARE = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _MODEL = {f"model.{key}": value for key, value in _BARE.items()}
+ALSO = ("N408", "N410")
 SICK = (
     Example(
         "a Lightning checkpoint for the bare model",

@@ -33,9 +33,10 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import flat_parameters
 
 _FLAT = {"_fsdp_wrapped_module.layers.0._fsdp_wrapped_module._flat_param": T((72,)), "_flat_param": T((18,))}
 SICK = (
@@ -53,7 +54,7 @@ HEALTHY = (
 )
 
 
-@rule("N406", "flat-param", Severity.ERROR)
+@rule("N406", "flat-param", Severity.ERROR, when=flat_parameters)
 def flat_param(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """State dicts with flat parameters."""
     if isinstance(subject, Comparison):

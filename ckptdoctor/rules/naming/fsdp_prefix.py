@@ -35,7 +35,8 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import wrapper_tokens
+from ckptdoctor.rules.kit.renames import wrapper_tokens
+from ckptdoctor.rules.when import keys_mention
 
 SICK = (
     Example(
@@ -56,7 +57,7 @@ HEALTHY = (
 )
 
 
-@rule("N405", "fsdp-prefix", Severity.ERROR)
+@rule("N405", "fsdp-prefix", Severity.ERROR, when=keys_mention("_fsdp_wrapped_module", "_fpw_module"))
 def fsdp_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Keys with the tokens ``_fsdp_wrapped_module`` or ``_fpw_module``."""
     problems = wrapper_tokens(

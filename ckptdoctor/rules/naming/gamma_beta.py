@@ -28,10 +28,20 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, unknown_key
 
 _TF = {"dense.weight": T((4, 4)), "LayerNorm.gamma": T((4,)), "LayerNorm.beta": T((4,))}
 _TORCH = {"dense.weight": T((4, 4)), "LayerNorm.weight": T((4,)), "LayerNorm.bias": T((4,))}
+MESSAGES = (
+    *unknown_key(
+        r"[\w.]{1,300}?\.(?:gamma|beta)",
+        "the file names the parameters of its norms gamma and beta ({key}), as TensorFlow does, and the program wants"
+        " weight and bias",
+        general=2,
+        says=(NO_MODULE, NOT_MAPPED),
+    ),
+)
 SICK = (
     Example("names of TensorFlow", _TF, like=_TORCH),
     Example("names of torch for a model with the others", _TORCH, like=_TF),

@@ -29,13 +29,14 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.kit.moving import moved
 
 _HERE = {f"layers.{n}.weight": T((n + 2, 3)) for n in range(3)}
 _WANTED = {f"layers.{n + 1}.weight": value for n, value in enumerate(_HERE.values())}
 _BLOCKS = {f"layers.{n}.blocks.{i}.weight": T((n + 2, 3)) for n in range(3) for i in range(2)}
 _ENDS = {f"layers.{n}.down.weight": T((n + 3, n + 2)) for n in range(2)}
 _BEGINS = {f"layers.{n + 1}.down.weight": value for n, value in enumerate(_ENDS.values())}
+ALSO = ("N423",)
 SICK = (
     Example("one element more before them", _HERE, like=_WANTED),
     Example("one part of each element", _BLOCKS | _ENDS, like=_BLOCKS | _BEGINS),

@@ -43,11 +43,12 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.layout_edits import lacking, layout_edits, title, with_heads
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.kit.layout_edits import lacking, layout_edits, title, with_heads
+from ckptdoctor.rules.messages import unknown_key
 
 _META = {
     "tok_embeddings.weight": T((9, 4)),
@@ -91,6 +92,15 @@ _TORCH = {
     "norm.running_var": T((4,)),
     "fc.weight": T((4, 4)),
 }
+MESSAGES = (
+    *unknown_key(
+        r"[\w.]{0,100}?layers\.\d{1,4}\.(?:attention\.w[qkvo]|feed_forward\.w[123]|attention_norm|ffn_norm)\.weight",
+        "the file has the names of Meta's and Mistral's own programs ({key}), as consolidated.safetensors has, and the"
+        " program wants those of transformers: where the folder has both, leave out the consolidated files",
+        also=("C115", "R002"),
+        general=2,
+    ),
+)
 SICK = (
     Example("Meta's file for the model of transformers", _META, like=_HF),
     Example("and the other way round", _HF, like=_META),

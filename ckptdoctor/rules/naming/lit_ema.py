@@ -35,10 +35,11 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.facts.lit_ema import LitEma, whole_or_part
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import unexpected_problem
+from ckptdoctor.rules.when import keys_mention
 
 _NET = {"blocks.7.1.weight": T((4, 3)), "blocks.7.1.bias": T((4,)), "out.weight": T((2, 4))}
 _COUNTERS = {"decay": T(()), "num_updates": T((), "int32")}
@@ -64,7 +65,7 @@ HEALTHY = (
 )
 
 
-@rule("N428", "lit-ema", Severity.WARNING)
+@rule("N428", "lit-ema", Severity.WARNING, when=keys_mention("num_updates"))
 def lit_ema(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Averages of LitEma, and its counters."""
     if isinstance(subject, Comparison):

@@ -30,13 +30,22 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.blocks import Block
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import unexpected_problem
+from ckptdoctor.rules.signs import Repair, Sign
 
 _NET = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _MODEL = {f"model.{key}": value for key, value in _NET.items()}
+SIGNS = (
+    Sign(
+        "the file also holds what only training needs: a loss, a metric, a teacher",
+        Repair.SAFE,
+        unexpected=r"(?:criterion|loss|loss_fn|metric|metrics|train_metrics|val_metrics|teacher|lpips)\..*",
+        general=7,
+    ),
+)
 SICK = (
     Example("a weighted loss beside the model", {**_NET, "criterion.weight": T((2,))}, like=_NET),
     Example(

@@ -32,10 +32,11 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.cut import Cut, ends_of_names
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.when import cut_names
 
 _WANTED = {"mlp_module.layer0.weight": T((4, 3)), "mlp_module.layer1.weight": T((2, 4)), "head.weight": T((5, 2))}
 _HERE = {key.replace("module.", ""): value for key, value in _WANTED.items()}
@@ -59,7 +60,7 @@ _REPLACED = 'Somebody stripped "module." with key.replace(), which also takes it
 _AGAIN = 'Strip the original file again: {key.removeprefix("module."): value for key, value in weights.items()}.'
 
 
-@rule("N403", "mangled-by-naive-replace", Severity.ERROR)
+@rule("N403", "mangled-by-naive-replace", Severity.ERROR, when=cut_names)
 def mangled_by_naive_replace(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """One step of the chain; or keys that were cut, with a target or without."""
     if isinstance(subject, Comparison):

@@ -36,8 +36,20 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import rename_fix, share, torch_lines, weights
+from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
+from ckptdoctor.rules.messages import NO_MODULE, NOT_MAPPED, STRIP, unknown_key
+from ckptdoctor.rules.when import keys_mention
 
+ALSO = ("N404", "N405", "N411")
+MESSAGES = (
+    *unknown_key(
+        r"module(?:\.[\w.]{0,300})?",
+        "the file was saved from a model inside DataParallel or DistributedDataParallel: its keys begin with “module.”",
+        (STRIP,),
+        general=2,
+        says=(NO_MODULE, NOT_MAPPED),  # KeyError: 'module' is said of much else
+    ),
+)
 SICK = (
     Example(
         "every key begins with module.",
@@ -62,7 +74,7 @@ HEALTHY = (
 )
 
 
-@rule("N401", "module-prefix", Severity.ERROR)
+@rule("N401", "module-prefix", Severity.ERROR, when=keys_mention("module."))
 def module_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Keys that begin with ``module.``, or have it further inside."""
     for state_dict in weights(subject, "N401"):

@@ -31,10 +31,11 @@ from ckptdoctor.facts.alignment import Comparison, prefix_code
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.prefixing import prefix_problem
+from ckptdoctor.rules.naming.prefixing import prefix_problem
 
 _BARE = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _WRAPPED = {f"module.{key}": value for key, value in _BARE.items()}
+ALSO = ("N403",)
 SICK = (
     Example("bare weights for a wrapped model", Odict(dict(_BARE), {"": {"version": 1}}), like=_WRAPPED),
     Example("a training checkpoint for a wrapped model", {"epoch": 3, "model": _BARE}, like={"model": _WRAPPED}),

@@ -32,9 +32,11 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.facts.norms import COUNTER, final_versions, inside, module_of, without_counter
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.when import running_statistics
 
 _NET: dict[str, object] = {
     "conv.weight": T((4, 3, 3, 3)),
@@ -46,6 +48,16 @@ _NET: dict[str, object] = {
 _COUNTED: dict[str, object] = {**_NET, "bn.num_batches_tracked": T((), "int64")}
 _VERSIONS = {"": {"version": 1}, "conv": {"version": 1}, "bn": {"version": 2}}
 _WRAPPED = {f"module.{key}".rstrip("."): value for key, value in _VERSIONS.items()}
+SIGNS = (
+    Sign(
+        "the file lacks num_batches_tracked, a counter that BatchNorm has since torch 0.4.1 and that inference does"
+        " not need",
+        Repair.SAFE,
+        missing=leaf("num_batches_tracked"),
+        lonely=True,
+        general=1,
+    ),
+)
 SICK = (
     Example("the keys went and the versions stayed", Odict(_NET, _VERSIONS)),
     Example("a target that asks for them", Odict(_NET, _VERSIONS), like=_COUNTED),
@@ -68,7 +80,7 @@ HEALTHY = (
 )
 
 
-@rule("N416", "num-batches-tracked-missing", Severity.WARNING)
+@rule("N416", "num-batches-tracked-missing", Severity.WARNING, when=running_statistics)
 def num_batches_tracked_missing(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Norm layers whose counter torch would ask for."""
     if isinstance(subject, Comparison):

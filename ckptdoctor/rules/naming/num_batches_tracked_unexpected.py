@@ -25,9 +25,10 @@ from collections.abc import Iterator
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.dropping import unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.dropping import unexpected_problem
+from ckptdoctor.rules.signs import Repair, Sign, leaf
 
 _NET = {
     "conv.weight": T((4, 3, 3, 3)),
@@ -38,6 +39,15 @@ _NET = {
 }
 _COUNTED = {**_NET, "bn.num_batches_tracked": T((), "int64")}
 _BARE = {key: value for key, value in _NET.items() if key.startswith("conv")}
+SIGNS = (
+    Sign(
+        "the file has num_batches_tracked, a counter of BatchNorm that the model's layers do not keep",
+        Repair.LOSS,
+        unexpected=leaf("num_batches_tracked"),
+        lonely=True,
+        general=1,
+    ),
+)
 SICK = (
     Example("a frozen batch norm", _COUNTED, like=_NET),
     Example("behind a wrapper", {f"module.{key}": value for key, value in _COUNTED.items()}, like=_NET),

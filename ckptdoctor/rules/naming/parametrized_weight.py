@@ -34,11 +34,11 @@ from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.weight_norms import beside, orthogonals, parametrized
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import places
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.kit.shaping import places
 
 _BIAS = {"fc.bias": T((4,)), "head.weight": T((2, 4))}
 _PLAIN = {**_BIAS, "fc.weight": T((4, 4))}

@@ -28,12 +28,21 @@ from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.profiled import profiler_counters
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import share, weights
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import share, weights
+from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.when import keys_mention
 
 _COUNT = T((1,), "float64", value=12)
+SIGNS = (
+    Sign(
+        "a profiler (thop) has left its counters in the model before it was saved",
+        Repair.LOSS,
+        unexpected=leaf("total_ops|total_params"),
+    ),
+)
 SICK = (
     Example(
         "a profiled model",
@@ -58,7 +67,7 @@ HEALTHY = (
 )
 
 
-@rule("N420", "profiler-buffers", Severity.WARNING)
+@rule("N420", "profiler-buffers", Severity.WARNING, when=keys_mention("total_ops", "total_params"))
 def profiler_buffers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """State dicts with the counters of a profiler."""
     for state_dict in weights(subject, "N420"):

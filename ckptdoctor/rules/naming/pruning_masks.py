@@ -35,10 +35,11 @@ from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.pruning import Pruned, pruned_for, pruned_in
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.when import keys_mention
 
 _PRUNED = {"fc.weight_orig": T((2, 4)), "fc.weight_mask": T((2, 4)), "fc.bias": T((2,))}
 _PLAIN = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -61,7 +62,7 @@ HEALTHY = (
 )
 
 
-@rule("N429", "pruning-masks", Severity.INFO)
+@rule("N429", "pruning-masks", Severity.INFO, when=keys_mention("_mask"))
 def pruning_masks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Pairs of an original and a mask."""
     if isinstance(subject, Comparison):

@@ -36,11 +36,26 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import rename_fix, share, torch_lines, weights
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.signs import Repair, Sign
+from ckptdoctor.rules.when import keys_mention
 
+ALSO = ("N409", "N428")
+SIGNS = (
+    Sign(
+        # mmcv 1.x runner/hooks/ema.py: register_buffer(f"ema_{name.replace('.', '_')}")
+        "the file also holds averaged weights, as mmcv's EMAHook keeps them beside the others (ema_…, with underscores"
+        " for dots), and the model has no such hook",
+        Repair.BY_HAND,
+        (Way("load the others with", "model.load_state_dict(weights, strict=False)  # and look at what it returns"),),
+        unexpected=r"ema_\w+_(?:weight|bias|running_mean|running_var|num_batches_tracked)",
+        general=6,
+    ),
+)
 SICK = (
     Example(
         "an averaged model",
@@ -76,7 +91,7 @@ AVERAGED = ("ema_model", "model_ema", "averaged_model", "ema", "shadow")
 ONLINE = "online_model"
 
 
-@rule("N411", "swa-ema-prefix", Severity.ERROR)
+@rule("N411", "swa-ema-prefix", Severity.ERROR, when=keys_mention("ema", "averaged", "shadow"))
 def swa_ema_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """State dicts of AveragedModel and of EMA classes."""
     for state_dict in weights(subject, "N411"):

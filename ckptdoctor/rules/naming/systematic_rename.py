@@ -34,13 +34,14 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
+from ckptdoctor.rules.kit.moving import moved
 
 _OLD = {f"layers.{n}.norm.{i}.{leaf}": T((4 + n,)) for n in (0, 1) for i in (1, 2) for leaf in ("weight", "bias")}
 _NEW = {key.replace("norm.", "layer_norm_"): value for key, value in _OLD.items()}
 _STAGES = {key.replace("layers.", "stages."): value for key, value in _OLD.items()}
 _SIDE = {f"downsample.{n}.{leaf}": T((5 + n,)) for n in (0, 1) for leaf in ("weight", "bias")}
 _INSIDE = {f"stages.{key[11]}.downsample.{key[13:]}": value for key, value in _SIDE.items()}
+ALSO = ("N410", "N424", "N426")
 SICK = (
     Example("a part of another name", _OLD, like=_NEW),
     Example("a container of another name", _OLD, like=_STAGES),

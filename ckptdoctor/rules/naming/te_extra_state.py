@@ -34,12 +34,39 @@ from ckptdoctor.facts import modules
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.signs import Repair, Sign, leaf
 
 _NET = {"mlp.linear_fc1.weight": T((8, 4)), "mlp.linear_fc2.weight": T((4, 8))}
 _EXTRA = {"mlp.linear_fc1._extra_state": T((16,), "uint8"), "mlp.linear_fc2._extra_state": T((0,), "uint8")}
+MESSAGES = (
+    Message(
+        ("Missing key in checkpoint state_dict:",),
+        "the folder has no {key}: Transformer Engine keeps an _extra_state beside the weights, and the versions that"
+        " saved and that loads do not keep the same. It holds scales of FP8, and nothing where FP8 is not used",
+        (
+            Way(
+                "leave as it is what the folder lacks",
+                "torch.distributed.checkpoint.load(state, checkpoint_id=path,"
+                " planner=torch.distributed.checkpoint.DefaultLoadPlanner(allow_partial_load=True))",
+            ),
+        ),
+        then=r"(?P<key>[\w.]{1,400}?_extra_state)",
+    ),
+)
+SIGNS = (
+    Sign(
+        "Transformer Engine keeps an _extra_state beside the weights, and only one side has it",
+        Repair.SAFE,
+        missing=leaf("_extra_state"),
+        unexpected=leaf("_extra_state"),
+        without=True,
+        general=1,
+    ),
+)
 SICK = (
     Example("Transformer Engine for plain layers", {**_NET, **_EXTRA}, like=_NET),
     Example("plain layers for Transformer Engine", {"model": _NET}, like={"model": {**_NET, **_EXTRA}}),

@@ -35,10 +35,10 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.facts.norms import RunningStats
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import counted, drop_fix
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import counted, drop_fix
 
 _BARE = {"0.weight": T((4, 3, 3, 3)), "0.bias": T((4,)), "3.weight": T((2, 4, 3, 3))}
 _OLD = {

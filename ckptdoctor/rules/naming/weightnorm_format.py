@@ -34,8 +34,8 @@ from ckptdoctor.facts.norm_parts import WEIGHT
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.moving import moved
-from ckptdoctor.rules.plain_weights import computed
+from ckptdoctor.rules.kit.moving import moved
+from ckptdoctor.rules.naming.plain_weights import computed
 
 _OLD = {"conv.weight_g": T((4, 1, 1)), "conv.weight_v": T((4, 3, 5)), "conv.bias": T((4,))}
 _NEW = {

@@ -32,8 +32,9 @@ from ckptdoctor.facts.alignment import Comparison, prefix_code
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.prefixing import prefix_problem
-from ckptdoctor.rules.renames import rename_fix, torch_lines
+from ckptdoctor.rules.kit.renames import rename_fix, torch_lines
+from ckptdoctor.rules.naming.prefixing import prefix_problem
+from ckptdoctor.rules.when import keys_mention
 
 _BARE = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 
@@ -54,7 +55,7 @@ HEALTHY = (
 )
 
 
-@rule("N408", "wrapper-prefix-other", Severity.ERROR)
+@rule("N408", "wrapper-prefix-other", Severity.ERROR, when=keys_mention("_module.", "_forward_module."))
 def wrapper_prefix_other(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """A prefix that all keys have; with a reference, one that makes it fit."""
     if isinstance(subject, Comparison):

@@ -27,9 +27,10 @@ from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.training_state import bytes_of
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.when import has
 
 _MUCH = 8_000_000  # bytes that are worth a word
 
@@ -48,7 +49,7 @@ HEALTHY = (
 )
 
 
-@rule("O755", "optimizer-bloat", Severity.INFO)
+@rule("O755", "optimizer-bloat", Severity.INFO, when=has(Role.OPTIMIZER))
 def optimizer_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Checkpoints that are mostly optimizer."""
     paths = tuple([each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER])

@@ -24,12 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts.training_state import Group, optimizers
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
-from ckptdoctor.rules.forgetting import forget_states
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.optimizer.forgetting import forget_states
+from ckptdoctor.rules.when import has
 
 _ADAM_KEEPS: dict[str, object] = {"step": T(()), "exp_avg": T((2, 4)), "exp_avg_sq": T((2, 4))}
 _SGD_KEEPS: dict[str, object] = {"momentum_buffer": T((2, 4))}
@@ -42,6 +44,20 @@ def _saved(options: dict[str, object], keeps: dict[str, object]) -> dict[str, ob
     return {"model": {"fc.weight": T((2, 4))}, "optimizer": {"state": {0: keeps}, "param_groups": groups}}
 
 
+MESSAGES = (
+    Message(
+        ("KeyError: 'momentum'", "KeyError: 'betas'", "KeyError: 'amsgrad'", "KeyError: 'nesterov'"),
+        "the state belongs to an optimizer of another class than the one that took it",
+        (Way("use the class of the save, or", "leave the optimizer's state out"),),
+    ),
+    Message(
+        ("KeyError: 'param_groups'", "KeyError('param_groups')"),
+        "what was given to the optimizer has no param_groups, and is no state of an optimizer of torch: a scheduler's"
+        " was saved under that name, or each rank saved a part of it (DeepSpeed)",
+        (Way("see what it holds", "ckptdoctor show FILE"),),
+        also=("O754", "O758", "X808"),
+    ),
+)
 SICK = (
     Example("Adam with what SGD keeps", _saved(_ADAM, _SGD_KEEPS)),
     Example("SGD with what Adam keeps", _saved(_SGD, _ADAM_KEEPS)),
@@ -56,7 +72,7 @@ HEALTHY = (
 )
 
 
-@rule("O753", "optimizer-class-mismatch", Severity.WARNING)
+@rule("O753", "optimizer-class-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Optimizers whose options and states contradict each other."""
     for optimizer in optimizers(checkpoint):

@@ -31,17 +31,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ckptdoctor.checkpoint import Checkpoint, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.optimizer_targets import wanted_remap
 from ckptdoctor.facts.optimizers import SavedOptimizer, saved_optimizers
 from ckptdoctor.facts.parameters import candidates, expected_candidates, only_model, trainable
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.remapping import remap_fix
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.remapping import remap_fix
+from ckptdoctor.rules.messages import START_OVER, Message, Way
+from ckptdoctor.rules.when import has
 
 
 def _adam(*shapes: tuple[int, ...], frozen: int = 0) -> dict[str, object]:
@@ -52,6 +54,19 @@ def _adam(*shapes: tuple[int, ...], frozen: int = 0) -> dict[str, object]:
 _NET = {"conv.weight": T((4, 3)), "bn.running_mean": T((4,)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _BODY = {"conv.weight": T((4, 3)), "bn.running_mean": T((4,))}
 _WHOLE = _adam((4, 3), (2, 4), (2,))
+MESSAGES = (
+    Message(
+        ("doesn't match the size of optimizer's group",),
+        "the optimizer was made for another number of parameters than it had when it was saved: layers were frozen,"
+        " added, removed, or put into other groups",
+        (Way("make the model and its groups as they were, then", "optimizer.load_state_dict(state)"), START_OVER),
+    ),
+    Message(
+        ("loaded state dict has a different number of parameter groups",),
+        "the optimizer was saved with another number of parameter groups (weight decay apart from the rest, for one)",
+        (Way("make the groups as they were, then", "optimizer.load_state_dict(state)"), START_OVER),
+    ),
+)
 SICK = (
     Example("the weights of a layer are missing", {"model": _BODY, "optimizer": _WHOLE}),
     Example("buffers do not count", {"model": {**_BODY, "a.num_batches_tracked": T((), "int64")}, "opt": _WHOLE}),
@@ -73,7 +88,7 @@ _SHOWN = 4  # groups whose sizes are told
 _ADVICE = "Begin with a fresh optimizer, or build the model that this one was made for."
 
 
-@rule("O751", "optimizer-group-mismatch", Severity.WARNING)
+@rule("O751", "optimizer-group-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_group_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Optimizers with states for more parameters than there are."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject

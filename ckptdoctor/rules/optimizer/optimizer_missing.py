@@ -33,6 +33,8 @@ from ckptdoctor.facts.training_state import LIGHTNING, kept_elsewhere, scalers, 
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import any_of, keys_mention, more_than_weights
 
 _TRAINER = (
     "Trying to restore optimizer state but checkpoint contains only the model. This is probably due to "
@@ -41,6 +43,34 @@ _TRAINER = (
 _NET: dict[str, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _STATE = {"state": {0: {"momentum_buffer": T((2, 4))}}, "param_groups": [{"lr": 0.1, "params": [0, 1]}]}
 _SCHEDULER = {"base_lrs": [0.1], "last_epoch": 3, "_step_count": 4, "_last_lr": [0.01]}
+MESSAGES = (
+    Message(
+        ("KeyError: 'optimizer'", "KeyError: 'optimizer_states'", "KeyError: 'optimizer_state_dict'"),
+        "the checkpoint holds no optimizer state: released weights often do not. Training can start from it, not"
+        " resume",
+        (Way("see what it holds", "ckptdoctor show FILE"),),
+    ),
+    Message(
+        (
+            "Trying to restore optimizer state but checkpoint contains only the model",
+            "Trying to restore learning rate scheduler state but checkpoint contains only the model",
+            "Trying to restore training state but checkpoint contains only the model",
+        ),
+        "the checkpoint was saved without the state of training (save_weights_only=True): training can start from it,"
+        " not resume",
+        (
+            Way("start from its weights", "model = MODEL.load_from_checkpoint(path)"),
+            Way("see what it holds", "ckptdoctor show FILE"),
+        ),
+        also=("O761",),
+    ),
+    Message(
+        ("param 'initial_lr' is not specified in param_groups[",),
+        "a scheduler was made to resume (last_epoch), and the optimizer has not got its state back",
+        (Way("first load the optimizer, then make the scheduler", "optimizer.load_state_dict(state)"),),
+        also=("O758",),
+    ),
+)
 SICK = (
     Example("a stripped checkpoint", {"epoch": -1, "model": _NET, "optimizer": None}),
     Example("a scheduler without its optimizer", {"epoch": 3, "model": _NET, "scheduler": _SCHEDULER}),
@@ -58,7 +88,12 @@ HEALTHY = (
 )
 
 
-@rule("O754", "optimizer-missing", Severity.INFO)
+@rule(
+    "O754",
+    "optimizer-missing",
+    Severity.INFO,
+    when=any_of(more_than_weights, keys_mention("pytorch-lightning_version")),
+)
 def optimizer_missing(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Checkpoints of a training without an optimizer."""
     entries = top(checkpoint)

@@ -30,18 +30,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 
-from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.optimizer_targets import wanted_remap
 from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, among, by_shape, clashes, in_order, saved_optimizers
 from ckptdoctor.facts.parameters import Candidate, candidates, expected_candidates, only_model, ordered
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import broadcasting, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.remapping import remap_fix
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.remapping import remap_fix
+from ckptdoctor.rules.messages import START_OVER, Message, Way
+from ckptdoctor.rules.when import has
 
 
 def _adam(*shapes: tuple[int, ...], groups: Sequence[int] = (), labels: Sequence[str] = ()) -> dict[str, object]:
@@ -58,6 +61,15 @@ def _adam(*shapes: tuple[int, ...], groups: Sequence[int] = (), labels: Sequence
 _NET = {"conv.weight": T((4, 3)), "bn.weight": T((4,)), "bn.running_mean": T((4,)), "fc.weight": T((2, 4))}
 _TWINS = {"b.weight": T((3, 3)), "a.weight": T((3, 3))}
 _TURNED = {"fc.weight": T((2, 4)), "conv.weight": T((4, 3)), "bn.weight": T((4,)), "bn.running_mean": T((4,))}
+MESSAGES = (
+    Message(
+        ("must match the size of tensor b",),
+        "the optimizer's state belongs to other parameters: it took the state back, but their order is another now."
+        " Where sizes agree by chance, nothing is said at all",
+        (Way("give it the parameters in the order of the save, then", "optimizer.load_state_dict(state)"), START_OVER),
+        near=("optimizer.step", "torch/optim", "torch\\optim", "exp_avg", "momentum_buffer"),
+    ),
+)
 SICK = (
     Example("the last layer first", {"model": _NET, "optimizer": _adam((2, 4), (4, 3), (4,))}),
     Example(
@@ -83,7 +95,7 @@ HEALTHY = (
 )
 
 
-@rule("O752", "optimizer-order-mismatch", Severity.WARNING)
+@rule("O752", "optimizer-order-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_order_mismatch(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Optimizers whose states are in another order than the parameters."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject
@@ -219,6 +231,27 @@ def _torch(slots: Sequence[Slot], wanted: Sequence[Candidate]) -> tuple[str, ...
     if len(slots) != len(wanted):  # what was left out the file does not tell
         return ()
     pairs = [(state, parameter) for _, state, parameter in clashes(slots, wanted)]
-    steps = [broadcasting.refusal(state, parameter) for state, parameter in pairs]
-    steps += [broadcasting.refusal(parameter, state) for state, parameter in pairs]
+    steps = [refusal(state, parameter) for state, parameter in pairs]
+    steps += [refusal(parameter, state) for state, parameter in pairs]
     return tuple([line for line in steps if line is not None][:1])
+
+
+# How torch words its refusal to work in place on tensors of two shapes
+
+_Shape = tuple[int, ...]
+
+
+def refusal(output: _Shape, other: _Shape) -> str | None:
+    """What ``output.add_(other)`` says; None where it works (at::infer_size, TensorIteratorBase::compute_shape)."""
+    rank = max(len(output), len(other))
+    together = []
+    for back, (one, two) in enumerate(zip_longest(reversed(output), reversed(other), fillvalue=1), 1):
+        if one != two and 1 not in (one, two):
+            text = f"The size of tensor a ({one}) must match the size of tensor b ({two})"
+            return f"{text} at non-singleton dimension {rank - back}"
+        together.append(two if one == 1 else one)
+    broadcast = tuple(reversed(together))
+    if broadcast == output:
+        return None
+    shapes = f"{wording.shape(output)} doesn't match the broadcast shape {wording.shape(broadcast)}"
+    return f"output with shape {shapes}"

@@ -24,14 +24,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
+from ckptdoctor.checkpoint import Checkpoint, Role, Tensor, show_path
 from ckptdoctor.edits import Cast, Fix, Safety
 from ckptdoctor.edits.casts import can_be_cast
 from ckptdoctor.facts.training_state import steps
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import has
 
 _COUNTS_TO = {"bfloat16": 256, "float16": 2048, "float8_e4m3fn": 16, "float8_e5m2": 8}
 
@@ -42,6 +44,13 @@ def _adam(step: object) -> dict[str, object]:
     return {"model": {"fc.weight": T((2, 4))}, "optimizer": {"state": {0: moments}, "param_groups": groups}}
 
 
+MESSAGES = (
+    Message(
+        ("`capturable=False`, state_steps should not be CUDA tensors", "capturable=False, state_steps should not be"),
+        "the optimizer's step counters were moved to the GPU; torch 1.12.0 does so when it loads its own state",
+        (Way("upgrade torch", "pip install --upgrade torch"),),
+    ),
+)
 SICK = (
     Example("a counter of bfloat16", _adam(T((), "bfloat16"))),
     Example("a counter of float16", _adam(T((), "float16"))),
@@ -53,7 +62,7 @@ HEALTHY = (
 )
 
 
-@rule("O757", "optimizer-step-dtype", Severity.WARNING)
+@rule("O757", "optimizer-step-dtype", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_step_dtype(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Step counters of half precision."""
     for optimizer, tensors in steps(checkpoint):

@@ -29,9 +29,10 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.siblings import Folder, folder_of
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import file_beside
 
 _STATE = b'{"global_step": 500}'
 _NET: dict[str, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
@@ -64,7 +65,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("O761", "partial-resume-set", Severity.INFO)
+@rule("O761", "partial-resume-set", Severity.INFO, when=file_beside("trainer_state.json"))
 def partial_resume_set(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Folders of the Trainer that are not whole."""
     path = os.path.abspath(checkpoint.path) if "://" not in checkpoint.path else ""

@@ -28,6 +28,7 @@ from ckptdoctor.facts.training_state import LIGHTNING, at_path, is_count, top
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import more_than_weights
 
 _AUTOMATIC = ("epoch_loop.automatic_optimization.optim_progress", "optimizer", "step", "total", "completed")
 _MANUAL = ("epoch_loop.manual_optimization.optim_step_progress", "total", "completed")
@@ -55,7 +56,7 @@ HEALTHY = (
 )
 
 
-@rule("O759", "progress-inconsistent", Severity.WARNING)
+@rule("O759", "progress-inconsistent", Severity.WARNING, when=more_than_weights)
 def progress_inconsistent(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Counters at the top that are not those of the loops."""
     entries = top(checkpoint)

@@ -29,6 +29,8 @@ from ckptdoctor.facts.training_state import scalers, top
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import more_than_weights
 
 _APEX = "loss_scaler"  # loss_scaler0, loss_scaler1
 
@@ -38,6 +40,33 @@ def _saved(scale: float) -> dict[str, object]:
     return {"model": {"fc.weight": T((2, 4))}, "scaler": state}
 
 
+MESSAGES = (
+    Message(
+        ("The source state dict is empty, possibly because it was saved from a disabled instance of GradScaler",),
+        "the checkpoint was saved with mixed precision off, so that the state of its GradScaler is empty;"
+        " the scaler can"
+        " start from nothing without harm",
+        (
+            Way(
+                "load it only where there is one",
+                'if checkpoint["scaler"]: scaler.load_state_dict(checkpoint["scaler"])',
+            ),
+        ),
+    ),
+    Message(
+        (
+            "KeyError: 'scaler'",
+            "KeyError: 'scaler_state_dict'",
+            "KeyError: 'grad_scaler'",
+            "KeyError: 'amp'",
+            "KeyError: 'amp_scaler'",
+        ),
+        "the checkpoint holds no state of a GradScaler: it was saved without mixed precision, or released without what"
+        " training needs. The scaler can start from nothing without harm",
+        (Way("see what it holds", "ckptdoctor show FILE"),),
+        also=("O754",),
+    ),
+)
 SICK = (
     Example("a scale of nothing", _saved(0.0)),
     Example("a small scale", _saved(2.0**-20)),
@@ -52,7 +81,7 @@ HEALTHY = (
 )
 
 
-@rule("O760", "scaler-or-amp-state", Severity.INFO)
+@rule("O760", "scaler-or-amp-state", Severity.INFO, when=more_than_weights)
 def scaler_or_amp_state(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Scalers in trouble, and those of apex."""
     for path, scale in scalers(checkpoint):

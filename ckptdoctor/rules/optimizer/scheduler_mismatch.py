@@ -26,13 +26,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, show_path
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, show_path
 from ckptdoctor.facts.training_state import Optimizer, number, numbers, optimizers, schedulers
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
-from ckptdoctor.rules.forgetting import forget
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.optimizer.forgetting import forget
+from ckptdoctor.rules.when import has
 
 _NEAR = 1e-9  # the part of a rate by which two may differ
 _SHOWN = 3
@@ -47,6 +49,13 @@ def _saved(scheduler: dict[str, object], *rates: float) -> dict[str, object]:
     }
 
 
+MESSAGES = (
+    Message(
+        ("KeyError: 'lr_lambdas'", "KeyError: 'last_epoch'", "KeyError: 'lr_schedulers'", "KeyError: 'lr_scheduler'"),
+        "the scheduler's state is not there, or belongs to one of another class",
+        (Way("see what it holds", "ckptdoctor show FILE"),),
+    ),
+)
 SICK = (
     Example("a rate for each of two groups", _saved({"base_lrs": [0.1, 0.1], "_last_lr": [0.1, 0.1]}, 0.1)),
     Example("a warm-up of one group", _saved({"base_lrs": [0.1], "lr_lambdas": [None]}, 0.1, 0.2)),
@@ -59,7 +68,7 @@ HEALTHY = (
 )
 
 
-@rule("O758", "scheduler-mismatch", Severity.INFO)
+@rule("O758", "scheduler-mismatch", Severity.INFO, when=has(Role.OPTIMIZER, Role.SCHEDULER))
 def scheduler_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Schedulers that disagree with the only optimizer."""
     found = schedulers(checkpoint)

@@ -31,9 +31,11 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Named, Node, Opa
 from ckptdoctor.edits import Fix, Replace, Safety
 from ckptdoctor.facts.training_state import HPARAMS, LIGHTNING, top
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import SHOW, Message, Way
+from ckptdoctor.rules.when import more_than_weights
 
 _MOST = 64  # objects that a repair turns into text
 _NAMED = 3
@@ -44,6 +46,15 @@ def _saved(**settings: object) -> dict[str, object]:
     return {"pytorch-lightning_version": "2.4.0", "state_dict": net, "hyper_parameters": settings}
 
 
+MESSAGES = (
+    Message(
+        ("__init__() missing",),
+        "the arguments of the model are not in the checkpoint: its __init__ did not call save_hyperparameters()",
+        (Way("name them", "MODEL.load_from_checkpoint(path, NAME=VALUE)"), SHOW),
+        then=r"\d{1,3}requiredpositionalargument",
+        near=("load_from_checkpoint", "_load_state", "core/saving.py"),
+    ),
+)
 SICK = (
     Example("a network of the program's", _saved(lr=0.1, net=Obj("nets.Net", {"training": True}))),
     Example("a class and an object", _saved(lr=0.1, tokenizer=Obj("tokens.Tokenizer", {"size": 3}), size=Obj("a.B"))),
@@ -54,7 +65,7 @@ HEALTHY = (
 )
 
 
-@rule("O762", "stale-hparams", Severity.INFO)
+@rule("O762", "stale-hparams", Severity.INFO, when=more_than_weights)
 def stale_hparams(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Objects among the hyper-parameters."""
     entries = top(checkpoint)

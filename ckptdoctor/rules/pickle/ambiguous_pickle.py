@@ -27,7 +27,8 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 SICK = (
     Example(
@@ -40,7 +41,7 @@ SICK = (
 HEALTHY = (Example("a number as it is written", {"epoch": 42, "w": T((3,))}, "torch legacy"),)
 
 
-@rule("P213", "ambiguous-pickle", Severity.WARNING)
+@rule("P213", "ambiguous-pickle", Severity.WARNING, when=noticed)
 def ambiguous_pickle(subject: Noted) -> Iterator[Problem]:
     """Streams that unpicklers read differently."""
     yield from problems(

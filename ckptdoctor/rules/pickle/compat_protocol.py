@@ -30,7 +30,9 @@ from ckptdoctor.facts.protocols import pickle_protocol
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.pickle.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.when import newer_pickle_protocol
 
 _DEFAULT = 2  # torch.serialization.DEFAULT_PROTOCOL
 _KNOWN = 3  # the newest that weights_only reads
@@ -50,6 +52,14 @@ def _dumped(protocol: int) -> bytes:
     return b"".join([pickle.dumps(part, protocol) for part in parts])
 
 
+MESSAGES = (
+    Message(
+        ("unsupported pickle protocol:",),
+        "the file was pickled with protocol {protocol}, which this Python is too old to read",
+        (Way("save it with", "torch.save(weights, path, pickle_protocol=2)"),),
+        then=r"(?P<protocol>\d{1,3})",
+    ),
+)
 SICK = (
     Example("protocol 4", {}, damage=lambda data: _dumped(4)),
     Example("protocol 3", {}, damage=lambda data: _dumped(3)),
@@ -60,7 +70,7 @@ HEALTHY = (
 )
 
 
-@rule("P211", "compat-protocol", Severity.ERROR)
+@rule("P211", "compat-protocol", Severity.ERROR, when=newer_pickle_protocol)
 def compat_protocol(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A protocol that weights_only does not read."""
     protocol = pickle_protocol(checkpoint.container)

@@ -38,15 +38,44 @@ from dataclasses import replace
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, Lying
 from ckptdoctor.facts.asides import dangerous, unknown, worth_a_word
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
+from ckptdoctor.facts.globals import is_dangerous
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import MOST
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.noticed import MOST
+from ckptdoctor.rules.messages import NOT_ALLOWED, Message, Way
+from ckptdoctor.rules.when import any_of, pickles_aside, unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 _CALL = b"cos\nsystem\n(S'echo hello'\ntR"
+
+
+def _acts(groups: dict[str, str]) -> bool:
+    """Whether it is a function that acts; torch leaves out the name of the module ``builtins``."""
+    module, _, name = groups["global"].rpartition(".")
+    return is_dangerous(module or "builtins", name)
+
+
+MESSAGES = (
+    Message(
+        ("Trying to load unsupported GLOBAL",),
+        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your machine."
+        " Do not load it in any other way",
+        (Way("see what it asks for", "ckptdoctor check FILE"),),
+        then=r"(?P<global>[\w.]{1,300}?)whosemodule[\w.]{1,100}isblocked",
+    ),
+    Message(
+        ("GLOBAL",),
+        "the file asks for {global}, a function that no checkpoint needs and that could do anything to your machine."
+        " Do not load it in any other way",
+        (Way("see what it asks for", "ckptdoctor check FILE"),),
+        then=NOT_ALLOWED,
+        also=("P201",),
+        holds=_acts,
+    ),
+)
 SICK = (
     Example("a shell command", {"model": _WEIGHTS, "extra": Obj("os.system", arguments=("echo hello",))}),
     Example("code as text", {"model": _WEIGHTS, "extra": Obj("builtins.eval", arguments=("1 + 1",))}),
@@ -57,7 +86,7 @@ SICK = (
 HEALTHY = (Example("the names as text", {"model": _WEIGHTS, "extra": ["os.system", "builtins.eval"]}),)
 
 
-@rule("P206", "dangerous-global", Severity.ERROR)
+@rule("P206", "dangerous-global", Severity.ERROR, when=any_of(pickles_aside, unusual_names))
 def dangerous_global(subject: Container | Checkpoint) -> Iterator[Problem]:
     """Names that can run code."""
     if isinstance(subject, Checkpoint):

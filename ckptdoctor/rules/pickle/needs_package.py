@@ -31,13 +31,27 @@ from ckptdoctor.edits import Fix
 from ckptdoctor.facts.blocked_globals import Cause, Objects, blocked_by, convertible
 from ckptdoctor.facts.globals import to_install
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.refusals import not_importable
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.refusals import not_importable
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+MESSAGES = (
+    Message(
+        ("No module named '", "No module named "),
+        "the file holds objects of {module}, which is not installed here: beside the weights lies something of the"
+        " program that trained them",
+        (Way("take the weights out", "ckptdoctor fix FILE"), Way("or install it", "pip install {module}")),
+        then=r"(?P<module>pytorch_lightning|lightning|omegaconf|mmengine|mmcv|fairseq|hydra|easydict|yacs|sklearn|pandas"
+        r"|apex|detectron2|timm|dill|ruamel)(?![\w])",
+        also=("P201", "P204", "P205"),
+        among=("torch.load", "serialization", "pickle"),
+    ),
+)
 SICK = (
     Example(
         "a configuration of OmegaConf",
@@ -58,7 +72,7 @@ HEALTHY = (
 )
 
 
-@rule("P210", "needs-package", Severity.ERROR)
+@rule("P210", "needs-package", Severity.ERROR, when=unusual_names)
 def needs_package(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes of known packages."""
     found = tuple([each for each in blocked_by(checkpoint, Cause.FOREIGN) if to_install(each.path)])

@@ -33,12 +33,42 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, Place, blocked_by, convertible
 from ckptdoctor.facts.converting import Conversion, conversion
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, SAFE, Message, Way
+from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+MESSAGES = (
+    Message(
+        ("GLOBAL",),
+        "the file holds a NumPy value beside the tensors ({global}; a metric or a counter, most often), and torch 2.6"
+        " and later load nothing but tensors and plain values",
+        (SAFE,),
+        then=r"(?P<global>numpy\.[\w.]{1,300}?)wasnotanallowedglobal",
+        also=("P201",),
+        general=1,
+    ),
+    Message(
+        ("No module named 'numpy._core", "No module named numpy._core"),
+        "the file holds NumPy values pickled by NumPy 2, and this is NumPy 1, where the module has another name",
+        (SAFE, Way("or upgrade", 'pip install "numpy>=2"')),
+        also=("P201", "P205"),
+    ),
+    Message(
+        # numpy/random/_pickle.py: one argument up to 1.23, two in 1.24 to 1.26, a generator itself since 2.0
+        (
+            "__generator_ctor() takes",
+            "__randomstate_ctor() takes",
+            "__bit_generator_ctor() takes",
+            "is not a known BitGenerator module",
+        ),
+        "the file holds a random generator that another version of NumPy pickled, and that this one cannot rebuild",
+        (Way("use the NumPy of the save, or", 'pip install --upgrade "numpy>=2"'), CHECK),
+    ),
+)
 SICK = (
     Example(
         "NumPy numbers beside the weights",
@@ -65,7 +95,7 @@ _FOLDERS = frozenset({"Hugging Face Trainer checkpoint", "Accelerate checkpoint"
 _STATES = re.compile(r"random_states_\d+\.pkl|rng_state(?:_\d+)?\.pth")
 
 
-@rule("P202", "numpy-module-drift", Severity.ERROR)
+@rule("P202", "numpy-module-drift", Severity.ERROR, when=unusual_names)
 def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
     """NumPy scalars and arrays."""
     found = blocked_by(checkpoint, Cause.NUMPY)

@@ -28,11 +28,13 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by
 from ckptdoctor.facts.globals import is_unknown_internal
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, Message, Way
+from ckptdoctor.rules.pickle.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.when import unusual_names
 
 _OLD = "torch._utils._rebuild_tensor"
 
@@ -45,6 +47,14 @@ def _of_old(data: bytes) -> bytes:
     return re.sub(rb"\x89ccollections\nOrderedDict\nq.\)Rq.", b"", named, flags=re.DOTALL)
 
 
+MESSAGES = (
+    Message(
+        ("Can't get attribute '_rebuild_", "No module named 'torch.nn.backends'"),
+        "the file was written by a torch so much older or newer that the functions which build tensors have changed",
+        (CHECK, Way("or", "pip install --upgrade torch")),
+        also=("P201", "P204"),
+    ),
+)
 SICK = (
     Example(
         "a function of a torch to come", {"w": T((3,)), "x": Obj("torch._utils._rebuild_tensor_v9", arguments=(1,))}
@@ -54,7 +64,7 @@ SICK = (
 HEALTHY = (Example("the functions of today", {"w": T((3,), parameter=True), "b": T((3,), "bfloat16")}),)
 
 
-@rule("P209", "old-torch-internal-global", Severity.ERROR)
+@rule("P209", "old-torch-internal-global", Severity.ERROR, when=unusual_names)
 def old_torch_internal_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Functions of another torch."""
     unknown = [each for each in blocked_by(checkpoint, Cause.OTHER) if is_unknown_internal(each.path)]

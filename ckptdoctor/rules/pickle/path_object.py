@@ -26,12 +26,37 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, blocked_by, convertible
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import SAFE, Message
+from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+MESSAGES = (
+    Message(
+        ("GLOBAL",),
+        "the file holds a path object ({global}) beside the tensors, and torch 2.6 and later load nothing but tensors"
+        " and plain values",
+        (SAFE,),
+        then=r"(?P<global>pathlib\.[\w.]{1,300}?)wasnotanallowedglobal",
+        also=("P201",),
+        general=1,
+    ),
+    Message(
+        ("cannot instantiate 'PosixPath' on your system", "cannot instantiate 'WindowsPath' on your system"),
+        "the file holds a path object of another operating system, which does not exist on this one",
+        (SAFE,),
+        also=("P201",),
+    ),
+    Message(
+        ("No module named 'pathlib._local'",),
+        "the file holds a path object pickled by Python 3.13, where its module has another name",
+        (SAFE,),
+        also=("P201",),
+    ),
+)
 SICK = (
     Example(
         "a path beside the weights",
@@ -42,7 +67,7 @@ SICK = (
 HEALTHY = (Example("a path as text", {"model": _WEIGHTS, "resume": "/data/runs/a.pt"}),)
 
 
-@rule("P203", "path-object", Severity.ERROR)
+@rule("P203", "path-object", Severity.ERROR, when=unusual_names)
 def path_object(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Paths that are objects instead of text."""
     found = blocked_by(checkpoint, Cause.PATH)

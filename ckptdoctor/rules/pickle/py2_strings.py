@@ -27,10 +27,12 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix
 from ckptdoctor.facts.old_strings import undecodable
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
+from ckptdoctor.rules.pickle.repickling import can_be_repickled, repickle_fix
+from ckptdoctor.rules.when import more_than_tensors
 
 
 def _of_python_2(data: bytes) -> bytes:
@@ -38,6 +40,21 @@ def _of_python_2(data: bytes) -> bytes:
     return data.replace(b"X\x04\x00\x00\x00abcd", b"U\x04caf\xe9")
 
 
+MESSAGES = (
+    Message(
+        ("'ascii' codec can't decode byte",),
+        "the pickle was written by Python 2, whose texts are bytes that do not decode as ASCII",
+        (Way("load it with", 'torch.load(path, encoding="latin1")'), CHECK),
+        among=("torch.load", "serialization", "pickle", "joblib"),
+    ),
+    Message(
+        ("'utf-8' codec can't decode byte",),
+        "a text in the pickle is not UTF-8: Python 2 wrote it, or the file is opened as text",
+        (CHECK, Way("if Python 2 wrote it", 'torch.load(path, encoding="latin1")')),
+        among=("torch.load", "serialization", "pickle", "joblib"),
+        weight=Weight.ECHO,
+    ),
+)
 SICK = (
     Example("a text in Latin-1", {"note": "abcd", "w": T((3,))}, "torch legacy", damage=_of_python_2),
     Example("a key in Latin-1", {"abcd": 3, "w": T((3,))}, "torch legacy", damage=_of_python_2),
@@ -48,7 +65,7 @@ HEALTHY = (
 )
 
 
-@rule("P208", "py2-strings", Severity.ERROR)
+@rule("P208", "py2-strings", Severity.ERROR, when=more_than_tensors)
 def py2_strings(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Strings that are no UTF-8."""
     found = undecodable(checkpoint)

@@ -30,11 +30,12 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, Place, blocked_by, outermost
 from ckptdoctor.facts.globals import package, to_install
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.refusals import not_importable
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.refusals import not_importable
+from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
 SICK = (
@@ -47,7 +48,7 @@ SICK = (
 HEALTHY = (Example("the numbers instead of the meter", {"model": _WEIGHTS, "recorder": {"current_epoch": 3}}),)
 
 
-@rule("P205", "unimportable-class-junk", Severity.ERROR)
+@rule("P205", "unimportable-class-junk", Severity.ERROR, when=unusual_names)
 def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes of other packages."""
     found = [each for each in blocked_by(checkpoint, Cause.FOREIGN) if not to_install(each.path)]

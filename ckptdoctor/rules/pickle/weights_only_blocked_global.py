@@ -31,12 +31,63 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, Place, blocked_by, convertible
 from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS, is_unknown_internal
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, NOT_ALLOWED, Message, Way, Weight
+from ckptdoctor.rules.when import unusual_names
 
 _WEIGHTS = {"fc.weight": T((2, 2)), "fc.bias": T((2,))}
+_PARTS = (
+    Way("repair it", "ckptdoctor fix FILE"),
+    Way("or what is left", "ckptdoctor fix FILE --select P201 --unsafe-fixes"),
+)
+MESSAGES = (
+    Message(
+        ("GLOBAL",),
+        "the file holds an object of {global} beside the tensors, and torch 2.6 and later load nothing but tensors and"
+        " plain values",
+        _PARTS,
+        then=NOT_ALLOWED,
+        also=("P202", "P203", "P204", "P205", "D605"),
+        general=2,
+    ),
+    Message(
+        ("Trying to call reduce for unrecognized function", "Can only create new object for nn.Parameter or classes"),
+        "the file holds an object that torch 2.6 and later do not build: they load only tensors and plain values",
+        _PARTS,
+        also=("P202", "P203", "P204", "P205"),
+    ),
+    Message(
+        ("Can only build Tensor, Parameter, OrderedDict or types allowlisted", "Can only build Tensor, parameter or"),
+        "the file holds an object that torch 2.6 and later do not build: they load only tensors and plain values",
+        _PARTS,
+        also=("P202", "P203", "P204", "P205"),
+    ),
+    Message(
+        ("must be imported to load nested jagged tensors",),
+        "the file holds nested (jagged) tensors, whose code torch has not imported yet",
+        (Way("before loading", "import torch.nested, torch._dynamo"),),
+        also=("A709", "A710"),
+    ),
+    Message(
+        ("Unsupported class", "unsupported class"),
+        "the file names a class that torch does not load with weights_only: it loads nothing but tensors and plain"
+        " values",
+        _PARTS,
+        then=r"[a-z_]\w{0,60}\.",
+        also=("P202", "P203", "P204", "P205"),
+    ),
+    Message(
+        ("Weights only load failed", "was not an allowed global"),
+        "torch refuses the file: it is no checkpoint, or holds more than tensors and plain values. The line after this"
+        " one says which; it is not in this text",
+        (CHECK,),
+        also=("P202", "P203", "P204", "P205", "F001", "F002", "F003", "C101", "C104"),
+        weight=Weight.ECHO,
+    ),
+)
 SICK = (
     Example(
         "the arguments of the command line",
@@ -56,7 +107,7 @@ _TAGS = (
 )
 
 
-@rule("P201", "weights-only-blocked-global", Severity.ERROR)
+@rule("P201", "weights-only-blocked-global", Severity.ERROR, when=unusual_names)
 def weights_only_blocked_global(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Classes and functions that are not on torch's list."""
     found = [each for each in blocked_by(checkpoint, Cause.OTHER) if not is_unknown_internal(each.path)]

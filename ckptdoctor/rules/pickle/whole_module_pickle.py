@@ -44,11 +44,13 @@ from ckptdoctor.facts.whole_modules import (
 )
 from ckptdoctor.findings import Severity
 from ckptdoctor.noun import noun
-from ckptdoctor.rules import blocked as refused
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.refusals import not_importable
+from ckptdoctor.rules.kit import blocked as refused
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.refusals import not_importable
+from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
+from ckptdoctor.rules.when import unusual_names
 
 
 def _module(class_name: str, parameters: dict[str, object], modules: dict[str, object], **more: object) -> Obj:
@@ -57,6 +59,91 @@ def _module(class_name: str, parameters: dict[str, object], modules: dict[str, o
 
 
 _LAYER = _module("torch.nn.Linear", {"weight": T((2, 2), parameter=True), "bias": T((2,), parameter=True)}, {})
+_TAKE_OUT = (
+    Way("take the weights of", "model.state_dict()"),
+    Way("or out of the file", "ckptdoctor fix FILE --select P204 --unsafe-fixes"),
+)
+MESSAGES = (
+    Message(
+        ("GLOBAL",),
+        "the file holds a whole pickled model ({global}), not a state dict, and torch 2.6 and later load nothing but"
+        " tensors and plain values",
+        (Way("take the weights out", "ckptdoctor fix FILE --select P204 --unsafe-fixes"),),
+        then=r"(?P<global>(?:torch\.nn\.(?!parameter)|torchvision\.models\.|timm\.models\.|models\.|ultralytics\.nn\.)"
+        r"[\w.]{1,300}?)wasnotanallowedglobal",
+        also=("P201", "P205"),
+        general=1,
+    ),
+    Message(
+        # inspect.getfile of Python, which torch.serialization asks for the source of each module in a pickle
+        ("<module '__main__'> is a built-in class", "<module '__main__' (built-in)> is a built-in class"),
+        "the whole model was pickled in a notebook or shell, and torch asks for the source of its class, which is not"
+        " there: save its state dict",
+        (CHECK, Way("take the weights out", "ckptdoctor fix FILE --select P204,P205 --unsafe-fixes")),
+    ),
+    Message(
+        ("Can't get attribute", "Can not get attribute"),
+        "the file names the class {name} of {module}, which the program that loads it does not have: either the whole"
+        " model was pickled, or an object of the training script lies beside the weights",
+        (CHECK, Way("take the weights out", "ckptdoctor fix FILE --select P204,P205 --unsafe-fixes")),
+        then=r"['‘\"](?P<name>[\w.]{1,200})['’\"]on<?module['‘\"](?P<module>[\w.]{1,200})",
+        also=("P205", "P201"),
+        general=1,
+    ),
+    Message(
+        ("No module named '", "ModuleNotFoundError: No module named "),
+        "the file names code in the module {module}, which is not there for the program that loads it: the whole model"
+        " was pickled, or an object of the training script lies beside the weights",
+        (CHECK, Way("take the weights out", "ckptdoctor fix FILE --select P204,P205 --unsafe-fixes")),
+        then=r"(?P<module>(?:models?|nets?|networks?|utils|src|modules?|lib|core|archs?|backbones?|ultralytics)"
+        r"(?:\.[\w.]{1,200})?)(?=['’\"]|$)",
+        also=("P205", "P201"),
+        general=1,
+    ),
+    Message(
+        ("No module named '",),
+        "loading the file needs the module {module}, which is not there: the whole model was pickled, or an object of"
+        " the training script lies beside the weights",
+        (CHECK, Way("take the weights out", "ckptdoctor fix FILE --select P204,P205 --unsafe-fixes")),
+        then=r"(?P<module>[\w.]{1,200})'",
+        near=("torch.load", "torch/serialization", "pickle_module", "unpickler.load", "find_class"),
+        also=("P205", "P201", "P210"),
+        general=1,
+    ),
+    Message(
+        ("ModuleNotFoundError: No module named '", "ImportError: No module named "),
+        "if the program was loading a checkpoint with torch.load or pickle, the file names code in the module {module}:"
+        " the whole model was pickled, or an object of the training script beside the weights. If it was not, a package"
+        " is missing, and the checkpoint has nothing to do with it",
+        (Way("see what the file asks for", "ckptdoctor check FILE"),),
+        then=r"'?(?P<module>[A-Za-z_][\w.]{0,200})(?=['’]|$)",
+        also=("P205", "P210", "P201"),
+        weight=Weight.ECHO,
+        general=1,
+    ),
+    Message(
+        ("' object is not subscriptable",),
+        "what was loaded is a whole pickled model, and the program takes it for a dict of weights",
+        _TAKE_OUT,
+        near=("torch.load", "checkpoint[", "ckpt[", "state_dict["),
+    ),
+    Message(
+        ("Expected state_dict to be dict-like, got <class '",),
+        "what was given to load_state_dict is an object of the class {kind}, most likely the whole model instead of its"
+        " state dict",
+        _TAKE_OUT,
+        then=r"(?P<kind>[\w.]{1,200})'",
+        also=("W305",),
+        general=1,
+    ),
+    Message(
+        ("object has no attribute 'copy'",),
+        "the file holds a whole model rather than its state dict",
+        _TAKE_OUT,
+        near=("in load_state_dict",),
+        also=("W305",),
+    ),
+)
 SICK = (
     Example("a model of the user's own class", {"model": _module("models.Net", {}, {"fc": _LAYER}), "epoch": 3}),
     Example("a model as the whole file", _module("torch.nn.Sequential", {}, {"0": _LAYER})),
@@ -77,7 +164,7 @@ class _Model:
     reason: str = ""
 
 
-@rule("P204", "whole-module-pickle", Severity.ERROR)
+@rule("P204", "whole-module-pickle", Severity.ERROR, when=unusual_names)
 def whole_module_pickle(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A pickled nn.Module."""
     found = blocked_by(checkpoint, Cause.MODULE)

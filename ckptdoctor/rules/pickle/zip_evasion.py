@@ -29,7 +29,8 @@ from ckptdoctor.facts.versions import unusual_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.when import noticed
 
 
 def _encrypted(data: bytes) -> bytes:
@@ -49,7 +50,7 @@ SICK = (
 HEALTHY = (Example("an archive that torch wrote", {"w": T((3,))}),)
 
 
-@rule("P207", "zip-evasion", Severity.WARNING)
+@rule("P207", "zip-evasion", Severity.WARNING, when=noticed)
 def zip_evasion(subject: Noted) -> Iterator[Problem]:
     """What readers would see differently."""
     yield from problems(

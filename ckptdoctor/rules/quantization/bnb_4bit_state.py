@@ -33,10 +33,13 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization import Layer
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.quantized import Words, told
+from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, Message, Way, unknown_key
+from ckptdoctor.rules.quantization.dequantizing import cure
+from ckptdoctor.rules.quantization.plain_side import Words, told
+from ckptdoctor.rules.signs import Repair, Sign
+from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 32)), "fc.bias": T((64,))}
 _NF4: dict[str, object] = {
@@ -52,6 +55,33 @@ _NESTED = {
     "fc.weight.nested_absmax": T((1,)),
     "fc.weight.nested_quant_map": T((256,)),
 }
+MESSAGES = (
+    Message(
+        ("Supplied state dict for",),
+        "the configuration says that the weights are packed to 4 bits by bitsandbytes, and {key} has none of"
+        " what belongs"
+        " to that (absmax, quant_state): config.json and weights are of two models",
+        (CONFIG_BESIDE,),
+        then=r"(?P<key>[\w.]{1,300}?)doesnotcontain`bitsandbytes__",
+        also=("M974",),
+    ),
+    *unknown_key(
+        r"[\w.]{1,300}?\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state[\w.]{0,60})",
+        "the file has weights packed to 4 bits by bitsandbytes ({key}), and the program does not know that it is"
+        " quantised",
+        (Way("with vLLM", "vllm serve FOLDER --load-format bitsandbytes --quantization bitsandbytes"), CHECK),
+    ),
+)
+SIGNS = (
+    Sign(
+        "the weights are packed to 4 bits by bitsandbytes; a plain model cannot hold them, and strict=False would load"
+        " nonsense",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=r".*\.(?:absmax|quant_map|nested_absmax|nested_quant_map|quant_state\..*)",
+        general=2,
+    ),
+)
 SICK = (
     Example("a file of nf4 weights", _NF4, "safetensors", suffix=".safetensors"),
     Example("double quantisation", {"model": _NESTED}),
@@ -64,7 +94,7 @@ HEALTHY = (
 )
 
 
-@rule("Q951", "bnb-4bit-state", Severity.ERROR)
+@rule("Q951", "bnb-4bit-state", Severity.ERROR, when=quantized_keys)
 def bnb_4bit_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of bitsandbytes with four bits."""
     yield from told(subject, _WORDS)

@@ -30,10 +30,13 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization import Layer
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.quantized import Words, told
+from ckptdoctor.rules.messages import CHECK, unknown_key
+from ckptdoctor.rules.quantization.dequantizing import cure
+from ckptdoctor.rules.quantization.plain_side import Words, told
+from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((6, 4), "float16"), "fc.bias": T((6,), "float16")}
 _INT8: dict[str, object] = {
@@ -42,6 +45,22 @@ _INT8: dict[str, object] = {
     "fc.SCB": T((6,), value=2.0),
     "fc.weight_format": T((), "uint8", value=0),
 }
+MESSAGES = (
+    *unknown_key(
+        r"[\w.]{1,300}?\.(?:SCB|weight_format)",
+        "the file has weights of 8 bits by bitsandbytes ({key}), and the program wants plain ones: load the model in"
+        " full precision, and merge and save it then",
+    ),
+)
+SIGNS = (
+    Sign(
+        "the weights are 8-bit integers of bitsandbytes; a plain model cannot hold them",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf("SCB|weight_format"),
+        general=2,
+    ),
+)
 SICK = (
     Example("a file of int8 weights", _INT8, "safetensors", suffix=".safetensors"),
     Example("int8 weights for a plain model", _INT8, like=_PLAIN),
@@ -55,7 +74,7 @@ HEALTHY = (
 )
 
 
-@rule("Q952", "bnb-int8-state", Severity.ERROR)
+@rule("Q952", "bnb-int8-state", Severity.ERROR, when=quantized_keys)
 def bnb_int8_state(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of bitsandbytes with eight bits."""
     yield from told(subject, _WORDS)

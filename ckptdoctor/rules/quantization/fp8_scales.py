@@ -33,10 +33,13 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization import SCALED, Layer
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.dequantizing import cure
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.quantized import Words, told
+from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, unknown_key
+from ckptdoctor.rules.quantization.dequantizing import cure
+from ckptdoctor.rules.quantization.plain_side import Words, told
+from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((256, 384), "bfloat16"), "norm.weight": T((4,), "bfloat16")}
 _DEEPSEEK: dict[str, object] = {
@@ -57,6 +60,32 @@ _NVFP4: dict[str, object] = {
     "fc.input_scale": T(()),
     "norm.weight": T((4,), "bfloat16"),
 }
+MESSAGES = (
+    *unknown_key(
+        r"[\w.]{0,300}?(?:weight_scale|weight_scale_inv|input_scale|weight_scale_2|weight_packed|weight_global_scale"
+        r"|input_global_scale|[kvq]_scale|kv_scale|weight_shape|weight_zero_point|deq_scale|quant_bias|input_offset)",
+        f"the file has scales of quantised weights ({{key}}), and {NO_PLACE}: {NOT_QUANTISED}",
+        also=("R002", "Q953"),
+    ),
+)
+SIGNS = (
+    Sign(
+        "the model was built for weights of 8 bits (int8_weight, with a scale), and the file does not hold them: it is"
+        " not quantised, or in another way; no command makes them",
+        Repair.NONE,
+        (CHECK,),
+        missing=leaf("int8_weight|scale"),
+        beside=("int8_weight",),
+        general=2,
+    ),
+    Sign(
+        "the weights are float8 with scales of their own; a plain cast would lose the scales",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf("weight_scale|weight_scale_inv|input_scale"),
+        general=3,
+    ),
+)
 SICK = (
     Example("float8 in blocks", _DEEPSEEK, "safetensors", suffix=".safetensors"),
     Example("float8 in blocks for a plain model", _DEEPSEEK, "safetensors", suffix=".safetensors", like=_PLAIN),
@@ -71,7 +100,7 @@ HEALTHY = (
 )
 
 
-@rule("Q956", "fp8-scales", Severity.WARNING)
+@rule("Q956", "fp8-scales", Severity.WARNING, when=quantized_keys)
 def fp8_scales(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers whose numbers need a scale."""
     yield from told(subject, _WORDS)

@@ -35,7 +35,10 @@ from ckptdoctor.facts.quantization import AWQ, GPTQ, Layer
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.quantized import Words, told
+from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, unknown_key
+from ckptdoctor.rules.quantization.plain_side import Words, told
+from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((64, 256), "float16"), "fc.bias": T((64,), "float16")}
 _GPTQ: dict[str, object] = {
@@ -51,6 +54,30 @@ _AWQ: dict[str, object] = {
     "fc.scales": T((2, 64), "float16"),
     "fc.bias": T((64,), "float16"),
 }
+MESSAGES = (
+    *unknown_key(
+        r"[\w.]{1,300}?\.(?:qweight|qzeros|g_idx|scales)",
+        f"the file has weights packed by GPTQ or AWQ ({{key}}), and {NO_PLACE}: {NOT_QUANTISED}",
+    ),
+)
+SIGNS = (
+    Sign(
+        "the weights are packed by GPTQ or AWQ; a plain model cannot hold them",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf("qweight|qzeros|g_idx|quant_weight"),
+        general=2,
+    ),
+    Sign(
+        "the model was built for weights packed by GPTQ or AWQ, and the file lacks what belongs to them: it is not"
+        " quantised, or by another version of the program, which names them in another way; no command packs weights",
+        Repair.NONE,
+        (CHECK,),
+        missing=leaf("qweight|qzeros|g_idx|quant_weight|scales|zeros"),
+        beside=("qweight", "qzeros", "g_idx", "quant_weight"),
+        general=2,
+    ),
+)
 SICK = (
     Example("a file of GPTQ", _GPTQ, "safetensors", suffix=".safetensors"),
     Example("a file of AWQ", _AWQ, "safetensors", suffix=".safetensors"),
@@ -66,7 +93,7 @@ HEALTHY = (
 )
 
 
-@rule("Q953", "gptq-awq-packed", Severity.ERROR)
+@rule("Q953", "gptq-awq-packed", Severity.ERROR, when=quantized_keys)
 def gptq_awq_packed(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of GPTQ and AWQ."""
     yield from told(subject, _WORDS)

@@ -32,10 +32,13 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization_torch import is_observer, observers_in
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import unexpected_problem
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import unexpected_problem
+from ckptdoctor.rules.messages import CHECK
+from ckptdoctor.rules.signs import Repair, Sign, leaf
+from ckptdoctor.rules.when import observer_keys
 
 _PLAIN: dict[str, object] = {"conv.weight": T((4, 1, 3, 3)), "conv.bias": T((4,)), "fc.weight": T((6, 4))}
 _QAT: dict[str, object] = {
@@ -55,6 +58,18 @@ _FX: dict[str, object] = {
     "activation_post_process_0.min_val": T(()),
     "activation_post_process_0.max_val": T(()),
 }
+SIGNS = (
+    Sign(
+        "the file has the observers of quantisation-aware training, which a float model has not",
+        Repair.NONE,
+        (CHECK,),
+        unexpected=leaf(
+            r"activation_post_process\.\w+|fake_quant_enabled|observer_enabled"
+            r"|_?(?:input|output|weight|act|activation)_quantizer(?:_\w+)?\.\w+"
+        ),
+        general=3,
+    ),
+)
 SICK = (
     Example("training with fake quantisation", _QAT),
     Example("training with fake quantisation for a float model", _QAT, like=_PLAIN),
@@ -67,7 +82,7 @@ HEALTHY = (
 )
 
 
-@rule("Q955", "qat-observers", Severity.WARNING)
+@rule("Q955", "qat-observers", Severity.WARNING, when=observer_keys)
 def qat_observers(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """What observers keep, among the weights."""
     if isinstance(subject, Comparison):

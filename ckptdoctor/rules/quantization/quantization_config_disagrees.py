@@ -27,10 +27,11 @@ import json
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.quantization_config import ConfigDisagreement, disagreement
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.quantization.config import ConfigDisagreement, disagreement
+from ckptdoctor.rules.when import file_beside
 
 _NAME = "model.safetensors"
 _GPTQ: dict[str, object] = {
@@ -67,7 +68,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("Q959", "quantization-config-disagrees", Severity.ERROR)
+@rule("Q959", "quantization-config-disagrees", Severity.ERROR, when=file_beside("config.json"))
 def quantization_config_disagrees(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A config of another way of quantising."""
     found = disagreement(checkpoint)

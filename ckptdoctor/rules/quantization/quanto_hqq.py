@@ -34,7 +34,8 @@ from ckptdoctor.facts.quantization import HQQ, Layer
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.quantized import Words, told
+from ckptdoctor.rules.quantization.plain_side import Words, told
+from ckptdoctor.rules.when import quantized_keys
 
 _PLAIN: dict[str, object] = {"fc.weight": T((8, 16)), "fc.bias": T((8,)), "norm.weight": T((16,))}
 _BESIDE: dict[str, object] = {"fc.bias": T((8,)), "norm.weight": T((16,))}
@@ -79,7 +80,7 @@ HEALTHY = (
 )
 
 
-@rule("Q960", "quanto-hqq", Severity.ERROR)
+@rule("Q960", "quanto-hqq", Severity.ERROR, when=quantized_keys)
 def quanto_hqq(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Layers of quanto and HQQ."""
     yield from told(subject, _WORDS)

@@ -28,9 +28,9 @@ from ckptdoctor.checkpoint.dtypes import cast_loses_values
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization_explained import packed
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _FLOAT = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4))}
 _HALF = {key: T(value.shape, "float16") for key, value in _FLOAT.items()}

@@ -29,11 +29,59 @@ from ckptdoctor.facts import modules
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import explained
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, Message, Way, Weight
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
+MESSAGES = (
+    Message(
+        ("Missing key in checkpoint state_dict:",),
+        "the folder that torch.distributed.checkpoint wrote lacks a key that the state dict to be filled has: it was"
+        " saved under another name, or not at all",
+        (
+            Way("see what it has", "ckptdoctor show FILE"),
+            Way(
+                "or leave as it is what the folder lacks",
+                "torch.distributed.checkpoint.load(state, checkpoint_id=path,"
+                " planner=torch.distributed.checkpoint.DefaultLoadPlanner(allow_partial_load=True))",
+            ),
+        ),
+        also=("N404", "N405", "N407", "O754"),
+    ),
+    Message(
+        ("clip missing:", "unet missing:"),
+        "the file lacks some of the keys that ComfyUI's model has; the parts that need them keep random values",
+        (CHECK,),
+        then=r"\[",
+        weight=Weight.OUTCOME,
+    ),
+    Message(
+        ("is on the meta device, we need a `value` to put in on",),
+        "the checkpoint lacks a tensor, so that the model has nothing to put there: a shard is missing, the"
+        " names begin with"
+        " another prefix, or tied weights were not tied",
+        (CHECK,),
+        near=("accelerate", "set_module_tensor_to_device", "meta"),
+        also=("X801", "A702", "N410"),
+    ),
+    Message(
+        ("Cannot load model parameters from checkpoint",),
+        "fairseq could not load the weights: file and model are not of one architecture. The error above this line says"
+        " which keys",
+        (CHECK,),
+        near=("please ensure that the architectures match",),
+        weight=Weight.OUTCOME,
+        also=("R002", "R003"),
+    ),
+    Message(
+        ("Weights for this component appear to be missing in the checkpoint",),
+        "the file does not hold every part of the pipeline (a text encoder or the VAE is not in it)",
+        (Way("see what it holds", "ckptdoctor show FILE"),),
+        also=("W304",),
+    ),
+)
 SICK = (
     Example("a target with one more layer", _BODY, like={**_BODY, "fc.weight": T((2, 4)), "fc.bias": T((2,))}),
     Example(

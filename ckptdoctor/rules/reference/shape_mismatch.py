@@ -30,12 +30,50 @@ from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import explained
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import leaving_out
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import leaving_out
+from ckptdoctor.rules.messages import CHECK, CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Way, Weight
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3))}
+MESSAGES = (
+    Message(
+        ("Size mismatch between saved torch.Size(",),
+        "a tensor is {here} in the folder that torch.distributed.checkpoint wrote and {there} in the model",
+        (Way("see the shapes", "ckptdoctor show FILE"),),
+        then=r"(?P<here>\[[\d,]{0,80}\])\)andcurrent:torch\.Size\((?P<there>\[[\d,]{0,80}\])",
+        also=("S501", "S502", "S510"),
+    ),
+    Message(
+        MISMATCH,
+        f"a tensor has another shape in the file than in the model ({{key}}; {CUT_OFF})",
+        SEE_SHAPES,
+        then=r"(?P<key>[\w.]{1,400})" + CUT,
+        also=("S510", "S501", "S502", "S503"),
+        weight=Weight.ECHO,
+        general=2,
+    ),
+    Message(
+        ("Attempted to load weight (",),
+        "a tensor is {here} in the file and {there} in the model that the program built: the configuration is another"
+        " model's, or the weights are packed and the program does not know it",
+        (CHECK,),
+        then=r"(?:torch\.Size\()?(?P<here>\[[\d,]{0,80}\])\)?\)intoparameter\((?:torch\.Size\()?(?P<there>\[[\d,]{0,80}\])",
+        also=("M974", "S502", "Q953"),
+    ),
+    Message(
+        (
+            "assert param_data.shape == loaded_weight.shape",
+            "assert param.shape == loaded_weight.shape",
+            "assert loaded_weight.shape[output_dim] == self.org_vocab_size",
+        ),
+        "a tensor has another shape in the file than in the model that the program built: the configuration is another"
+        " model's, or the weights are packed and the program does not know it",
+        (CHECK,),
+        also=("M974", "S502", "Q953"),
+    ),
+)
 SICK = (
     Example(
         "a layer of another width",

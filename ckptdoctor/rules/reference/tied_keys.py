@@ -37,14 +37,15 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.facts.twins import is_one
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.renames import rename_edits
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.kit.renames import rename_edits
 
 _BODY = {"layer.weight": T((4, 4)), "layer.bias": T((4,))}
 _TIED = {"embed.weight": T((8, 4), storage="embed"), **_BODY, "head.weight": T((8, 4), storage="embed")}
+ALSO = ("A703",)
 SICK = (
     Example("a head that is the embedding", {"embed.weight": T((8, 4)), **_BODY}, like=_TIED),
     Example("an embedding that is the head", {"model": {**_BODY, "head.weight": T((8, 4))}}, like={"model": _TIED}),

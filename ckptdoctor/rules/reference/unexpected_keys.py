@@ -31,13 +31,46 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.leftovers import explained
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option, choice_of
-from ckptdoctor.rules.dropping import counted, drop_fix
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option, choice_of
+from ckptdoctor.rules.kit.dropping import counted, drop_fix
+from ckptdoctor.rules.messages import CHECK, KEY_ERROR, NO_MODULE, NOT_MAPPED, Message, Weight, unknown_key
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
+_NOT_THERE = (
+    "the file has tensors called {key}, which the model that the program built does not have: the program is older than"
+    " the model, does not know it, or the names begin at another level"
+)
+_OF_LAYER = r"(?:[\w.]{0,300}\.)?(?:layers|blocks|block|h)\.\d{1,4}\.[\w.]{1,300}"
+MESSAGES = (
+    *unknown_key(_OF_LAYER, _NOT_THERE, also=("N409", "N410", "Q956"), general=3, says=(KEY_ERROR,)),
+    *unknown_key(r"[\w.]{1,300}", _NOT_THERE, also=("N409", "N410", "Q956"), general=3, says=(NO_MODULE,)),
+    *unknown_key(
+        r"[\w.]{1,300}",
+        "llama.cpp's converter does not know a tensor called {key}: it does not convert models of this kind, or the"
+        " names carry a prefix",
+        also=("N409", "N410"),
+        general=3,
+        says=(NOT_MAPPED,),
+    ),
+    Message(
+        ("unet unexpected:", "clip unexpected:", "left over keys in unet:", "left over keys in diffusion model:"),
+        "the file has keys that ComfyUI's model does not know, and leaves out",
+        (CHECK,),
+        then=r"\[",
+        weight=Weight.OUTCOME,
+    ),
+    Message(
+        ("does not have a parameter or a buffer named",),
+        "the checkpoint has a tensor, {key}, in a layer that has none of its name: it is of another model,"
+        " or quantised",
+        (CHECK,),
+        then=r"(?P<key>[\w.]{1,200}?)\.?(?=$|[^\w.])",
+        also=("Q951", "Q953", "N410"),
+    ),
+)
 SICK = (
     Example("a head that the target lacks", {**_BODY, "fc.weight": T((2, 4)), "fc.bias": T((2,))}, like=_BODY),
     Example(

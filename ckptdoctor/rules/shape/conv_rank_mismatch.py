@@ -29,7 +29,7 @@ from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import likewise, mismatch
+from ckptdoctor.rules.kit.shaping import likewise, mismatch
 
 _BODY = {"bn1.weight": T((4,)), "bn1.bias": T((4,)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (

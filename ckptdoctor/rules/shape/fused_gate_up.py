@@ -33,11 +33,13 @@ from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.facts.shapes.gates import spelled
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.fusing import fused_problem
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.shape.fusing import fused_problem
+from ckptdoctor.rules.signs import Repair, Sign, leaf
 
 _BODY = {
     "layers.0.norm.weight": T((4,)),
@@ -47,6 +49,16 @@ _BODY = {
 _FUSED = {"layers.0.mlp.gate_up_proj.weight": T((12, 4))}
 _TURNED = {"layers.0.mlp.wi.weight": T((12, 4))}  # a name that does not say the order
 _APART = {"layers.0.mlp.gate_proj.weight": T((6, 4)), "layers.0.mlp.up_proj.weight": T((6, 4))}
+SIGNS = (
+    Sign(
+        "the file keeps the gate and up projections in one fused tensor, the model in two",
+        Repair.BY_HAND,
+        (Way("split it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --unsafe-fixes"),),
+        missing=leaf(r"(?:gate_proj|up_proj)\.\w+"),
+        unexpected=leaf(r"(?:gate_up_proj|w13)\.\w+"),
+        both=True,
+    ),
+)
 SICK = (
     Example("fused here, apart there", {**_BODY, **_FUSED}, like={**_BODY, **_APART}),
     Example("apart here, fused there", {**_BODY, **_APART}, like={**_BODY, **_FUSED}),

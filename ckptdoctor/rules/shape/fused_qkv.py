@@ -26,21 +26,23 @@ Repair
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.fused import Fused
-from ckptdoctor.facts.shapes.fused_order import owners
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.attention_edits import arranged, one_after_another
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.fusing import fused_problem
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.attention_edits import arranged, one_after_another
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.messages import Way
+from ckptdoctor.rules.shape.fusing import fused_problem
+from ckptdoctor.rules.signs import Repair, Sign, leaf
 
 _BODY = {"norm.weight": T((4,)), "mlp.fc.weight": T((16, 4)), "mlp.proj.weight": T((4, 16)), "head.weight": T((2, 4))}
 _FUSED = {"layers.0.attn.qkv.weight": T((12, 4)), "layers.0.attn.qkv.bias": T((12,))}
@@ -59,6 +61,22 @@ _PARTS: dict[str, object] = {
     **{f"layers.0.self_attn.{name}_proj.bias": T((4,)) for name in "qkv"},
     "layers.0.self_attn.out_proj.weight": T((4, 4)),
 }
+_FUSED_KEYS = leaf(r"in_proj_weight|in_proj_bias|(?:qkv|Wqkv|c_attn|query_key_value)\.\w+")
+_SPLIT_KEYS = leaf(r"(?:q|k|v)(?:_proj|_proj\w*|_lin)?\.\w+|(?:query|key|value)\.\w+|to_[qkv]\.\w+")
+SIGNS = tuple(
+    [
+        Sign(
+            "one side keeps query, key and value in one fused tensor, the other in three; which rows are whose depends"
+            " on the architecture, and no command knows it unless it is told",
+            Repair.BY_HAND,
+            (Way("where you know it", "ckptdoctor fix FILE --auto --model MODULE:CLASS --qkv-layout LAYOUT"),),
+            missing=missing,
+            unexpected=unexpected,
+            both=True,
+        )
+        for missing, unexpected in ((_SPLIT_KEYS, _FUSED_KEYS), (_FUSED_KEYS, _SPLIT_KEYS))
+    ]
+)
 SICK = (
     Example("three projections for torch.nn.MultiheadAttention", {**_BODY, **_PARTS}, like={**_BODY, **_TORCH}),
     Example("torch.nn.MultiheadAttention for three projections", {**_BODY, **_TORCH}, like={**_BODY, **_PARTS}),
@@ -106,7 +124,7 @@ _TOLD = (
 def fused_qkv(comparison: Comparison) -> Iterator[Problem]:
     """Projections of attention that are fused on one side only."""
     found, what = shapes(comparison).qkv, "the projections of attention"
-    told = owners(comparison, found) if found else {}
+    told = _owners(comparison, found) if found else {}
     for here in (True, False):
         known = [each for each in found if each.here is here and each.key in told]
         for problem in fused_problem(comparison, known, what, ""):
@@ -124,3 +142,60 @@ def _fix(comparison: Comparison, found: Sequence[Fused]) -> Fix:
     title = f"{verb} {wording.count(len(found), 'projection')} of attention: queries, then keys, then values"
     edits = arranged(comparison, [(each, one_after_another(each)) for each in found])
     return Fix(title, edits, Safety.CONFIRMED, auto_option(comparison))
+
+
+# S507: fused projections of attention of which the code that owns them is known, and so the order of their rows.
+#
+# A name such as ``qkv`` says no order by itself: GPT-NeoX has each head's query, key and value together under the same
+# name. What stands around it says whose it is, and in both of these all queries come first, then all keys, then all
+# values:
+#
+# - ``in_proj_weight`` beside ``out_proj``: ``torch.nn.MultiheadAttention`` (torch 2.13, nn/functional.py,
+#   ``_in_projection_packed``: ``q, k, v = proj.chunk(3)``);
+# - ``attn.qkv`` beside ``attn.proj`` in blocks with ``norm1`` and ``norm2``, behind ``patch_embed.proj``: the vision
+#   transformers of timm (1.0.31, layers/attention.py: ``qkv(x).reshape(B, N, 3, heads, size)``), and those of DeiT,
+#   MAE, DINO, DINOv2, Swin and SAM, which have it from there.
+#
+# GPT-2's ``c_attn`` is not among them: GPTBigCode has head by head under the same names.
+
+# rows of these may be permuted for rotary embeddings of Meta's kind, which neither of the two has
+_PERMUTED = frozenset({"wq", "wk"})
+_OF_TORCH, _TIMM = "torch.nn.MultiheadAttention", "timm's vision transformers"
+
+
+def _owners(comparison: Comparison, found: Sequence[Fused]) -> dict[str, str]:
+    """The fused tensors whose owner is known → the owner; none where another tensor of the same module is not.
+
+    None, either, where two of them would have the same parts: which one these belong to nobody knows.
+    """
+    uses = Counter([part for each in found for part in each.parts])
+    alone = [each for each in found if all(uses[part] == 1 for part in each.parts)]
+    told = {each.key: "" for each in found} | {each.key: _owner(comparison, each) for each in alone}
+    unknown = {_module(key) for key, said in told.items() if not said}
+    return {key: said for key, said in told.items() if said and _module(key) not in unknown}
+
+
+def _owner(comparison: Comparison, found: Fused) -> str:
+    """Whose module the fused tensor belongs to; "" where nothing says so."""
+    keys: Collection[str] = comparison.cured.here if found.here else comparison.reference.tensors
+    if found.axis or len(set(found.part_shapes)) != 1:
+        return ""
+    if any(_module(part).rpartition(".")[2] in _PERMUTED for part in found.parts):
+        return ""
+    module, leaf = _module(found.key), found.key.rpartition(".")[2]
+    if leaf in ("in_proj_weight", "in_proj_bias"):
+        return _OF_TORCH if _has(keys, module, "in_proj_weight", "out_proj.weight") else ""
+    place, _, layer = module.rpartition(".")
+    if layer == "qkv" and (place == "attn" or place.endswith(".attn")):
+        whole = _has(keys, place, "qkv.weight", "proj.weight")
+        whole = whole and _has(keys, _module(place), "norm1.weight", "norm2.weight")
+        return _TIMM if whole and any(f".{key}".endswith(".patch_embed.proj.weight") for key in keys) else ""
+    return ""
+
+
+def _has(keys: Collection[str], module: str, *names: str) -> bool:
+    return all((f"{module}.{name}" if module else name) in keys for name in names)
+
+
+def _module(key: str) -> str:
+    return key.rpartition(".")[0]

@@ -30,11 +30,12 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.heads import Head
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.dropping import leaving_out
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import likewise, mismatch
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.dropping import leaving_out
+from ckptdoctor.rules.kit.shaping import likewise, mismatch
+from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Weight
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "conv3.weight": T((4, 4, 3, 3))}
 _DETECTOR = {
@@ -44,6 +45,18 @@ _DETECTOR = {
     "roi_heads.box_predictor.bbox_pred.weight": T((364, 4)),
     "roi_heads.box_predictor.bbox_pred.bias": T((364,)),
 }
+MESSAGES = (
+    Message(
+        MISMATCH,
+        f"the last layer is for another number of classes ({{key}}; {CUT_OFF})",
+        SEE_SHAPES,
+        then=r"(?P<key>(?:[\w.]{0,300}?\.)?(?:head|classifier|cls_head|fc_cls|heads)(?:\.[\w.]{1,80})?\."
+        r"(?:weight|bias))" + CUT,
+        also=("S510", "R003"),
+        weight=Weight.ECHO,
+        general=1,
+    ),
+)
 SICK = (
     Example(
         "another number of classes",

@@ -27,10 +27,10 @@ from collections.abc import Iterator
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import mismatch, shown
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.shaping import mismatch, shown
 
 _BODY = {"bn1.weight": T((4,)), "conv2.weight": T((4, 4, 3, 3)), "fc.weight": T((2, 4))}
 SICK = (

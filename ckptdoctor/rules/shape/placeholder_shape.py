@@ -28,11 +28,26 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.shapes.placeholders import Placeholders, placeholders
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, Message, Weight
+from ckptdoctor.rules.when import placeholder_shapes
 
 _NAMES = ("embed_tokens", "layers.0.q_proj", "layers.0.o_proj", "layers.1.q_proj", "layers.1.o_proj", "lm_head")
+MESSAGES = (
+    Message(
+        (
+            "lora_B.default.weight: copying a param with shape torch.Size([0])",
+            "lora_A.default.weight: copying a param with shape torch.Size([0])",
+        ),
+        "the adapter's tensors are empty: DeepSpeed ZeRO-3 keeps the parameters elsewhere, and they were saved without"
+        " being collected. No command brings them back; save again with stage3_gather_16bit_weights_on_model_save",
+        (CHECK,),
+        weight=Weight.CAUSE,
+        also=("L903",),
+    ),
+)
 SICK = (
     Example(
         "empty weights and whole norms", {**{f"{name}.weight": T((0,)) for name in _NAMES}, "norm.weight": T((4,))}
@@ -50,7 +65,7 @@ HEALTHY = (
 )
 
 
-@rule("S511", "placeholder-shape", Severity.ERROR)
+@rule("S511", "placeholder-shape", Severity.ERROR, when=placeholder_shapes)
 def placeholder_shape(checkpoint: Checkpoint) -> Iterator[Problem]:
     """State dicts of placeholders."""
     for state_dict in checkpoint.state_dicts:

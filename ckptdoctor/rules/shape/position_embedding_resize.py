@@ -32,7 +32,7 @@ from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import likewise, mismatch
+from ckptdoctor.rules.kit.shaping import likewise, mismatch
 
 _BODY = {"blocks.0.fc.weight": T((4, 4)), "blocks.1.fc.weight": T((4, 4)), "norm.weight": T((4,))}
 SICK = (

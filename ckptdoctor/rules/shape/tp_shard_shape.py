@@ -28,10 +28,10 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.shapes.pairs import Pair
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import likewise, mismatch
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.shaping import likewise, mismatch
 
 
 def _llama(ranks: int, *, attention: int | None = None, width: int = 8) -> dict[str, object]:

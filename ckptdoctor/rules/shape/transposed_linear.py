@@ -34,11 +34,11 @@ from ckptdoctor.facts.shapes.pairs import Pair
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.facts.shapes.transposed import Family
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import likewise, mismatch
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.kit.shaping import likewise, mismatch
 
 
 def _gpt2(*, turned: bool) -> dict[str, object]:

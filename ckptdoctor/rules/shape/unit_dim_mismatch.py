@@ -31,11 +31,11 @@ from ckptdoctor.facts.shapes import units
 from ckptdoctor.facts.shapes.pairs import Pair
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import likewise, mismatch, places
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.kit.shaping import likewise, mismatch, places
 
 _BODY = {"conv1.weight": T((4, 3, 3, 3)), "conv2.weight": T((4, 4, 3, 3)), "fc.bias": T((2,))}
 SICK = (

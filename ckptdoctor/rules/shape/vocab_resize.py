@@ -31,9 +31,22 @@ from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import likewise, mismatch
+from ckptdoctor.rules.kit.shaping import likewise, mismatch
+from ckptdoctor.rules.messages import CUT, CUT_OFF, MISMATCH, SEE_SHAPES, Message, Weight
 
 _BODY = {"layers.0.fc.weight": T((4, 4)), "layers.1.fc.weight": T((4, 4)), "norm.weight": T((4,))}
+MESSAGES = (
+    Message(
+        MISMATCH,
+        f"the vocabularies of the file and of the model differ ({{key}}; {CUT_OFF}): tokens were added, or the table"
+        " was padded",
+        SEE_SHAPES,
+        then=r"(?P<key>[\w.]{0,300}?(?:embed_tokens|word_embeddings|wte|tok_embeddings|lm_head|embed_out)[\w.]{0,80})"
+        + CUT,
+        also=("S510", "R003"),
+        weight=Weight.ECHO,
+    ),
+)
 SICK = (
     Example(
         "one token was added",

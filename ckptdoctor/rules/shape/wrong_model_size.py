@@ -33,10 +33,10 @@ from ckptdoctor.facts.shapes.pairs import Pair
 from ckptdoctor.facts.shapes.size import Sized, WrongSize
 from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.shaping import places, torch_lines
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.shaping import places, torch_lines
 
 
 def _encoder(depth: int, width: int) -> dict[str, object]:

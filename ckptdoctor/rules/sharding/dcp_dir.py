@@ -25,16 +25,40 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.converting import convert_command
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import unusual_format
 
 _METADATA = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81}U\x13state_dict_metadata}sb."
+MESSAGES = (
+    Message(
+        ("No such file or directory:",),
+        "the folder has no .metadata, which torch.distributed.checkpoint writes last: the save was broken off, the path"
+        " is another (a folder above, or below), or another program wrote it. Without it no command reads the pieces",
+        (Way("see what the folder is", "ckptdoctor check FILE"),),
+        then=r"['\"][^'\"]{0,500}?\.metadata['\"]",
+    ),
+    Message(
+        ("Is a directory:",),
+        "the path is a directory, as torch.distributed.checkpoint writes them; torch.load wants one file",
+        (
+            Way("see what it is", "ckptdoctor check FILE"),
+            Way(
+                "if it is a DCP checkpoint",
+                "python -m torch.distributed.checkpoint.format_utils dcp_to_torch FILE out.pt",
+            ),
+        ),
+        among=("torch.load", "torch/serialization", "torch\\serialization"),
+        also=("C103",),
+    ),
+)
 SICK = (Example("a distributed checkpoint", files={".metadata": _METADATA, "__0_0.distcp": b""}),)
 HEALTHY = (Example("one file", {"w": [1, 2]}),)
 
 
-@rule("X809", "dcp-dir", Severity.INFO)
+@rule("X809", "dcp-dir", Severity.INFO, when=unusual_format)
 def dcp_dir(container: Container) -> Iterator[Problem]:
     """A distributed checkpoint."""
     if container.format == "torch distributed checkpoint" and container.readable:

@@ -29,10 +29,12 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.sharding import DeepSpeed, deepspeed
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.converting import convert_command
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import any_of, keys_mention, more_than_weights
 
 _MODULE = {"wte.weight": T((4, 2)), "ln.weight": T((2,))}
 _CONFIG = {"zero_optimization": {"stage": 2}}
@@ -48,6 +50,31 @@ _PARTITION: dict[str, object] = {
     "ds_version": "0.17.0",
 }
 _STEP = "global_step10"
+MESSAGES = (
+    Message(
+        ("The checkpoint being loaded used a DP world size of",),
+        "DeepSpeed's optimizer state is split into {saved} parts, one for each rank, and this run has {ranks}",
+        (
+            Way(
+                "start as many processes, or load the weights only",
+                "engine.load_checkpoint(path, load_optimizer_states=False)",
+            ),
+            Way("or make whole weights of it", "python zero_to_fp32.py . weights.pt"),
+        ),
+        then=r"(?P<saved>\d{1,9})butthecurrentworldsizeis(?P<ranks>\d{1,9})",
+    ),
+    Message(
+        (
+            "of '*_optim_states.pt' under",
+            "can't find model states file at",
+            "is not a model state checkpoint",
+            "is not a zero checkpoint",
+        ),
+        "DeepSpeed's folder is not complete: a rank did not save its part, files of two saves are mixed, or the path is"
+        " not the folder that holds “latest” and global_step…. No command brings a missing part back",
+        (Way("see what is there", "ckptdoctor check FILE"),),
+    ),
+)
 SICK = (
     Example(
         "stage 2 of two ranks",
@@ -63,7 +90,12 @@ SICK = (
 HEALTHY = (Example("a module of its own", {"module": _MODULE, "epoch": 3}),)
 
 
-@rule("X808", "deepspeed-dir", Severity.INFO)
+@rule(
+    "X808",
+    "deepspeed-dir",
+    Severity.INFO,
+    when=any_of(more_than_weights, keys_mention("ds_config", "ds_version", "dp_world_size")),
+)
 def deepspeed_dir(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A checkpoint of DeepSpeed's."""
     found = deepspeed(checkpoint.tree)

@@ -30,12 +30,38 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Fix, Safety, Unwrap
 from ckptdoctor.facts.sharding import dtensors, whole_dtensors
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.sharded_samples import wrapped
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.sharded_samples import wrapped
+from ckptdoctor.rules.messages import COPIED, COPYING, Message, Way
+from ckptdoctor.rules.when import composed_tensors
 
 _CLASS = ("torch.distributed.tensor", "DTensor")
+_WHOLE = Way(
+    "if the model is the sharded one, load whole tensors with",
+    "torch.distributed.checkpoint.state_dict.set_model_state_dict(model, weights,"
+    " options=torch.distributed.checkpoint.state_dict.StateDictOptions(full_state_dict=True))",
+)
+MESSAGES = (
+    Message(
+        ("``torch.distributed.tensor`` must be imported to load DTensors", "must be imported to load DTensors"),
+        "the file holds DTensors, of which each rank has a part: FSDP2 or tensor parallelism saved without gathering",
+        (
+            Way("see what is in it", "ckptdoctor check FILE"),
+            Way("save whole tensors with", "torch.distributed.checkpoint.state_dict.get_model_state_dict(...)"),
+        ),
+        also=("A710",),
+    ),
+    Message(
+        COPYING,
+        "one of {key} in the file and in the model is a DTensor, of which each rank has a part (FSDP2, tensor"
+        " parallelism), and the other is a plain tensor; their shapes agree",
+        (_WHOLE, Way("or see whether the file has them", "ckptdoctor check FILE")),
+        then=COPIED + r".{0,200}?DTensor",
+        also=("A710", "X811"),
+    ),
+)
 SICK = (
     Example("saved by the only process", raw=partial(wrapped, *_CLASS, local=4)),
     Example("half of a tensor", raw=partial(wrapped, *_CLASS, local=2)),
@@ -43,7 +69,7 @@ SICK = (
 HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
 
-@rule("X810", "dtensor-in-file", Severity.ERROR)
+@rule("X810", "dtensor-in-file", Severity.ERROR, when=composed_tensors)
 def dtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that are spread over processes."""
     found = dtensors(checkpoint)

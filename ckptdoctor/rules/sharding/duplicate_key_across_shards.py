@@ -27,8 +27,9 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)
 
@@ -41,7 +42,7 @@ SICK = (
 HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
 
 
-@rule("X806", "duplicate-key-across-shards", Severity.WARNING)
+@rule("X806", "duplicate-key-across-shards", Severity.WARNING, when=noticed)
 def duplicate_key_across_shards(subject: Noted) -> Iterator[Problem]:
     """A name that two files have."""
     yield from problems(

@@ -27,9 +27,10 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.index_repair import new_index
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.sharding.index_repair import new_index
+from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)
 
@@ -46,7 +47,7 @@ SICK = (
 HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
 
 
-@rule("X805", "index-omits-tensor", Severity.WARNING)
+@rule("X805", "index-omits-tensor", Severity.WARNING, when=noticed)
 def index_omits_tensor(subject: Noted) -> Iterator[Problem]:
     """Tensors that the index leaves out."""
     yield from problems(

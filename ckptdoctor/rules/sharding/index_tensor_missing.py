@@ -28,12 +28,23 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.index_repair import new_index
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.sharding.index_repair import new_index
+from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)
 
+MESSAGES = (
+    Message(
+        ("File does not contain tensor", "file does not contain tensor"),
+        "the file lacks {key}, which an index or the program looks for in it",
+        (Way("see what it has", "ckptdoctor show FILE"),),
+        then=r"[`'\"]?(?P<key>[\w.]{1,300})",
+        also=("X803", "R001"),
+    ),
+)
 SICK = (
     Example(
         "a tensor in another shard",
@@ -48,7 +59,7 @@ SICK = (
 HEALTHY = (Example("an index that fits", files={INDEX: index(), _FIRST: ONE, _SECOND: TWO}),)
 
 
-@rule("X804", "index-tensor-missing", Severity.ERROR)
+@rule("X804", "index-tensor-missing", Severity.ERROR, when=noticed)
 def index_tensor_missing(subject: Noted) -> Iterator[Problem]:
     """Tensors that are not where the index says."""
     yield from problems(

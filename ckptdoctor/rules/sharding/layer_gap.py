@@ -27,9 +27,10 @@ from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.facts.sharding import Layers, layer_lists
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import numbered_layers
 
 _INNER = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")
 
@@ -46,7 +47,7 @@ HEALTHY = (
 )
 
 
-@rule("X813", "layer-gap", Severity.WARNING)
+@rule("X813", "layer-gap", Severity.WARNING, when=numbered_layers)
 def layer_gap(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Numbers that are left out."""
     if is_shard(checkpoint.path):  # shards that are sorted by name have gaps

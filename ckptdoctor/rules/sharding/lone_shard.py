@@ -29,10 +29,11 @@ from shlex import quote
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.sharding import shards_of
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.sharded_samples import ONE, TWO, shard
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.sharded_samples import ONE, TWO, shard
+from ckptdoctor.rules.when import numbered_file
 
 SICK = (
     Example("the first of two", ONE, "safetensors", metadata={"format": "pt"}, name=shard(1)),
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("X816", "lone-shard", Severity.WARNING)
+@rule("X816", "lone-shard", Severity.WARNING, when=numbered_file)
 def lone_shard(checkpoint: Checkpoint) -> Iterator[Problem]:
     """A shard without the others."""
     found = shards_of(checkpoint.path)

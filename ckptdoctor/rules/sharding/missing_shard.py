@@ -38,12 +38,41 @@ from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.file.git_lfs_pointer import POINTER
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.messages import Message, Way, Weight
+from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1), shard(2)
 _AGAIN = "Fetch it again, or take another copy."
 
+MESSAGES = (
+    Message(
+        ("Cannot find any model weights with",),
+        "there is no weights file where the program looked: the download is not complete, or the path is another",
+        (Way("look into the folder", "ckptdoctor check FILE"),),
+    ),
+    Message(
+        ("does not appear to have files named",),
+        "the index names shards that are not there: the download is not complete",
+        (Way("download the rest, then", "ckptdoctor check FILE"),),
+    ),
+    Message(
+        ("does not appear to have a file named", "Error no file named"),
+        "there is no weights file of a name that the loader knows where it looked: the download is not complete, or"
+        " the path is another",
+        (Way("look into the directory", "ls"),),
+        then=r"[`'\"]?(?P<name>[\w.,\[\]'-]{1,300})",
+        weight=Weight.OUTCOME,
+    ),
+    Message(
+        ("No such file or directory:",),
+        "a shard of the checkpoint is not there: the download is not complete",
+        (Way("download it again, then", "ckptdoctor check FILE"),),
+        then=r"['\"]?[^'\"\n]{0,300}?-\d{5}-of-\d{5}\.(?:safetensors|bin)",
+        general=1,
+    ),
+)
 SICK = (
     Example("a shard that the index names", files={INDEX: index(), _FIRST: ONE}),
     Example("one of two numbered shards", files={"config.json": b"{}", _SECOND: TWO}),
@@ -66,7 +95,7 @@ HEALTHY = (
 )
 
 
-@rule("X801", "missing-shard", Severity.ERROR)
+@rule("X801", "missing-shard", Severity.ERROR, when=noticed)
 def missing_shard(subject: Noted) -> Iterator[Problem]:
     """Files that belong to the checkpoint and are not there, or cannot be read."""
     yield from problems(

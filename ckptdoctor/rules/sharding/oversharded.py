@@ -22,9 +22,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit.converting import convert_command
+from ckptdoctor.rules.when import format_is
 
 _MANY = 100  # files that are still few
 _SMALL = 100_000_000  # bytes of a file that are still few
@@ -39,7 +40,7 @@ SICK = (Example("a file for each layer", files=_shards(101)),)
 HEALTHY = (Example("some files", files=_shards(3)),)
 
 
-@rule("X814", "oversharded", Severity.INFO)
+@rule("X814", "oversharded", Severity.INFO, when=format_is("sharded Hugging Face checkpoint"))
 def oversharded(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Many small shards."""
     if checkpoint.format != "sharded Hugging Face checkpoint":

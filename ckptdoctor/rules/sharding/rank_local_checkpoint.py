@@ -29,6 +29,7 @@ from ckptdoctor.facts.sharding import layer_lists
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.when import rank_in_path
 
 _INNER = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")
 _STAGE = {f"layers.{number}.{name}": T((2, 2)) for number in range(4, 8) for name in _INNER}
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("X812", "rank-local-checkpoint", Severity.WARNING)
+@rule("X812", "rank-local-checkpoint", Severity.WARNING, when=rank_in_path)
 def rank_local_checkpoint(checkpoint: Checkpoint) -> Iterator[Problem]:
     """The part of one rank."""
     found = ranks(checkpoint.path)

@@ -25,18 +25,31 @@ from functools import partial
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.sharding import sharded_tensors
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.sharded_samples import wrapped
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.sharded_samples import wrapped
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import composed_tensors
 
 _SAYS = 'Need to initialize default process group using "init_process_group" before loading ShardedTensor'
 _CLASS = ("torch.distributed._shard.sharded_tensor.api", "ShardedTensor")
+MESSAGES = (
+    Message(
+        ("before loading ShardedTensor",),
+        "the file holds ShardedTensors, of which each rank has a part (FSDP, torchrec): it is read by all ranks"
+        " together",
+        (
+            Way("in each rank, before loading", "torch.distributed.init_process_group(...)"),
+            Way("or save whole tensors with", "torch.distributed.checkpoint.state_dict.get_model_state_dict(...)"),
+        ),
+    ),
+)
 SICK = (Example("one rank's part", raw=partial(wrapped, *_CLASS)),)
 HEALTHY = (Example("plain tensors", {"w": T((2, 2))}),)
 
 
-@rule("X811", "shardedtensor-in-file", Severity.ERROR)
+@rule("X811", "shardedtensor-in-file", Severity.ERROR, when=composed_tensors)
 def shardedtensor_in_file(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors of which each process has a part."""
     found = sharded_tensors(checkpoint)

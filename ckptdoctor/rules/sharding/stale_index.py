@@ -28,9 +28,10 @@ from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.index_repair import new_index
-from ckptdoctor.rules.noticed import problems
-from ckptdoctor.rules.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.kit.noticed import problems
+from ckptdoctor.rules.kit.sharded_samples import INDEX, ONE, TWO, index, shard
+from ckptdoctor.rules.sharding.index_repair import new_index
+from ckptdoctor.rules.when import noticed
 
 _FIRST, _SECOND = shard(1, of=3), shard(2, of=3)
 
@@ -44,7 +45,7 @@ SICK = (
 HEALTHY = (Example("an index that fits", files={INDEX: index(of=3), _FIRST: ONE, _SECOND: TWO}),)
 
 
-@rule("X803", "stale-index", Severity.ERROR)
+@rule("X803", "stale-index", Severity.ERROR, when=noticed)
 def stale_index(subject: Noted) -> Iterator[Problem]:
     """An index of another save."""
     yield from problems(

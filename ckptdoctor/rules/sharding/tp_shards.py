@@ -28,9 +28,11 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.rank_files import slice_of, slices
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import file_begins
 
 _SLICE = {"layers.0.attention.wq.weight": T((4, 8)), "norm.weight": T((8,))}
 _JOIN = "Join the slices with the converter of the model's own library, or start as many processes."
@@ -43,6 +45,14 @@ def _model(heads: int) -> dict[str, object]:
     return {**made, "layers.0.wo.weight": T((16, 4 * heads)), "norm.weight": T((16,))}
 
 
+MESSAGES = (
+    Message(
+        ("Loading a checkpoint for MP=",),
+        "the checkpoint is split into {parts} parts, one for each rank of tensor parallelism, and this run has {ranks}",
+        (Way("start as many processes", "torchrun --nproc-per-node {parts} ..."),),
+        then=r"(?P<parts>\d{1,9})butworldsizeis(?P<ranks>\d{1,9})",
+    ),
+)
 SICK = (
     Example("the first of two", _SLICE, name="consolidated.00.pth", beside={"consolidated.01.pth": b"PK"}),
     Example("a quarter by its shapes", _model(1), like=_model(4)),
@@ -53,7 +63,7 @@ HEALTHY = (
 )
 
 
-@rule("X802", "tp-shards", Severity.ERROR)
+@rule("X802", "tp-shards", Severity.ERROR, when=file_begins("consolidated", "model_part"))
 def tp_shards(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """One slice among several."""
     named = slices((subject.checkpoint if isinstance(subject, Comparison) else subject).path)

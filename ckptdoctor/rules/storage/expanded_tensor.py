@@ -26,9 +26,10 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.edits import Fix, MakeContiguous, Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.when import unusual_strides
 
 _MOST = 1_000_000_000  # bytes that a repair writes out
 SICK = (
@@ -41,7 +42,7 @@ HEALTHY = (
 )
 
 
-@rule("A708", "expanded-tensor", Severity.INFO)
+@rule("A708", "expanded-tensor", Severity.INFO, when=unusual_strides)
 def expanded_tensor(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors with a stride of 0."""
     for state_dict in checkpoint.state_dicts:

@@ -26,9 +26,10 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import requires_grad
 
 SICK = (
     Example("parameters", {"w": T((2, 2), parameter=True), "b": T((2,), parameter=True), "n": T((1,), "int64")}),
@@ -40,7 +41,7 @@ HEALTHY = (
 )
 
 
-@rule("A711", "grad-attached", Severity.INFO)
+@rule("A711", "grad-attached", Severity.INFO, when=requires_grad)
 def grad_attached(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that require gradients."""
     for state_dict in weights_among(checkpoint.state_dicts):

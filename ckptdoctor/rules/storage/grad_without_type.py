@@ -25,10 +25,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.converting import convert_command
+from ckptdoctor.rules.when import rare_dtypes
 
 SICK = (
     Example("floats of 8 bits", {"w": T((2, 2), "float8_e4m3fn", requires_grad=True), "b": T((2,))}),
@@ -42,7 +43,7 @@ HEALTHY = (
 _MAKER = "torch._utils._rebuild_tensor_v3"
 
 
-@rule("A712", "grad-without-type", Severity.ERROR)
+@rule("A712", "grad-without-type", Severity.ERROR, when=rare_dtypes)
 def grad_without_type(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that torch cannot load, because they require gradients and have no typed storage."""
     tensors = checkpoint.tensors

@@ -27,11 +27,22 @@ from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.edits import Fix, MakeContiguous, Safety
 from ckptdoctor.facts.aliasing import storage_use
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import Message, Way
 from ckptdoctor.rules.storage.expanded_tensor import is_expanded
+from ckptdoctor.rules.when import unusual_strides
 
+MESSAGES = (
+    Message(
+        ("You are trying to save a non contiguous tensor",),
+        "the tensor {key} does not lie in memory row by row (a transpose, a slice, channels_last), which save_file"
+        " refuses",
+        (Way("save a packed copy of it", "tensor.contiguous()"),),
+        then=r":`(?P<key>[^`]{1,500})`",
+    ),
+)
 SICK = (
     Example("a transposed weight", {"w": T((4, 3), stride=(1, 4)), "b": T((4,))}),
     Example("channels last", {"conv.weight": T((4, 3, 2, 2), stride=(12, 1, 6, 3)), "conv.bias": T((4,))}),
@@ -42,7 +53,7 @@ HEALTHY = (
 )
 
 
-@rule("A707", "non-contiguous", Severity.INFO)
+@rule("A707", "non-contiguous", Severity.INFO, when=unusual_strides)
 def non_contiguous(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors whose elements are not in C order."""
     affected = {

@@ -30,9 +30,10 @@ from ckptdoctor.checkpoint import Checkpoint, Role, StateDict
 from ckptdoctor.edits import Fix, MakeContiguous, Safety
 from ckptdoctor.facts.aliasing import Shared, shared
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import views
 
 SICK = (
     Example(
@@ -47,7 +48,7 @@ HEALTHY = (
 )
 
 
-@rule("A706", "overlapping-views", Severity.INFO)
+@rule("A706", "overlapping-views", Severity.INFO, when=views)
 def overlapping_views(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that share some of their memory."""
     for state_dict in checkpoint.state_dicts:

@@ -30,10 +30,35 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict
 from ckptdoctor.facts.aliasing import Shared, shared
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import views
 
+MESSAGES = (
+    Message(
+        ("Some tensors share memory",),
+        "several names stand for the same memory (tied weights); save_file would write it once for each and refuses",
+        (
+            Way("save with", 'safetensors.torch.save_model(model, "model.safetensors")'),
+            Way("or see which", "ckptdoctor check FILE --select A701"),
+        ),
+        also=("A706",),
+    ),
+    Message(
+        ("Error while trying to find names to remove to save state dict",),
+        "tensors are views of one buffer of which none covers it whole, so safetensors cannot choose one to keep",
+        (Way("save a copy of each", "tensor.clone()"),),
+        also=("A706",),
+    ),
+    Message(
+        ("The weights trying to be saved contained shared tensors",),
+        "several names stand for the same memory, and transformers does not know them for tied weights",
+        (Way("save a copy of each", "model.save_pretrained(path, safe_serialization=False)"),),
+        also=("A706",),
+    ),
+)
 SICK = (
     Example("tied weights", {"embed.weight": T((8, 4), storage="e"), "head.weight": T((8, 4), storage="e")}),
     Example(
@@ -47,7 +72,7 @@ HEALTHY = (
 )
 
 
-@rule("A701", "shared-tensors", Severity.INFO)
+@rule("A701", "shared-tensors", Severity.INFO, when=views)
 def shared_tensors(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that share memory."""
     for state_dict in checkpoint.state_dicts:

@@ -30,9 +30,11 @@ from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.edits import Densify, Fix, Safety
 from ckptdoctor.edits.sparse import can_be_dense
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.when import unusual_strides
 
 _MOST = 1_000_000_000  # bytes that a repair writes out
 _WORDS = {"jagged": "nested", "mkldnn": "in the layout of mkldnn"}
@@ -41,6 +43,13 @@ _SPARSE = Obj(
     "torch._utils._rebuild_sparse_tensor",
     arguments=(Obj("torch.serialization._get_layout", arguments=("torch.sparse_coo",)), (_INDICES, T((3,)), (4, 8))),
 )
+MESSAGES = (
+    Message(
+        ("You are trying to save a sparse tensors",),
+        "safetensors holds dense tensors only",
+        (Way("save a dense copy", "tensor.to_dense()"),),
+    ),
+)
 SICK = (
     Example("a sparse weight", {"w": _SPARSE, "b": T((4,))}),
     Example("the same in a file of old", {"model": {"w": _SPARSE, "b": T((4,))}}, "torch legacy"),
@@ -48,7 +57,7 @@ SICK = (
 HEALTHY = (Example("dense weights", {"w": T((4, 4)), "b": T((4,))}),)
 
 
-@rule("A709", "sparse-or-nested-layout", Severity.INFO)
+@rule("A709", "sparse-or-nested-layout", Severity.INFO, when=unusual_strides)
 def sparse_or_nested_layout(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors that are no plain arrays."""
     for state_dict in checkpoint.state_dicts:

@@ -27,9 +27,10 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Compact, Fix, Safety
 from ckptdoctor.facts.aliasing import bloated
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import views
 
 _ARRAY = "numpy.ndarray"
 MUCH = 1_000_000  # bytes that are worth a warning
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("A705", "storage-bloat", Severity.WARNING)
+@rule("A705", "storage-bloat", Severity.WARNING, when=views)
 def storage_bloat(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Bytes that no tensor views."""
     uses, total = bloated(checkpoint.tensors)

@@ -28,10 +28,12 @@ from functools import partial
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
-from ckptdoctor.rules.sharded_samples import wrapped
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.sharded_samples import wrapped
+from ckptdoctor.rules.messages import COPIED, COPYING, Message, Way
+from ckptdoctor.rules.when import composed_tensors
 
 _APART = ("torch.distributed.tensor", "torch.distributed._tensor", "torch.distributed._shard")  # X810, X811
 _PLAIN = frozenset(
@@ -41,6 +43,25 @@ _PLAIN = frozenset(
     }
 )
 _TORCHAO = ("torchao.dtypes.affine_quantized_tensor", "AffineQuantizedTensor")
+MESSAGES = (
+    Message(
+        COPYING,
+        "{key} is a tensor of a class of its own (torchao, quanto, bitsandbytes) in the file or in the model, and a"
+        " plain one on the other side; their shapes agree, and nothing copies one into the other",
+        (
+            Way(
+                "if the file has them, quantise the model in the same way, then",
+                "model.load_state_dict(weights, assign=True)",
+            ),
+            Way("or see what the file has", "ckptdoctor check FILE"),
+        ),
+        then=COPIED
+        + r".{0,300}?(?:AffineQuantized|dispatch:attemptingtorun|torchao|LinearActivation|NF4Tensor|Float8Tensor"
+        r"|Int4Tensor|Int8Tensor|QTensor|QBitsTensor|WeightQBytes|metadatamis)",
+        also=("X810", "Q954"),
+        general=1,
+    ),
+)
 SICK = (Example("a quantised weight of torchao", raw=partial(wrapped, *_TORCHAO, local=4)),)
 HEALTHY = (
     Example("plain tensors", {"w": T((2, 2))}),
@@ -49,7 +70,7 @@ HEALTHY = (
 )
 
 
-@rule("A710", "tensor-subclass", Severity.WARNING)
+@rule("A710", "tensor-subclass", Severity.WARNING, when=composed_tensors)
 def tensor_subclass(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Tensors of other classes than torch.Tensor."""
     for state_dict in checkpoint.state_dicts:

@@ -27,9 +27,10 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.ties import pairs, says_tied
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import language_head
 
 _BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm.weight": T((8,))}
 _TIED = {"config.json": b'{"tie_word_embeddings": true}'}
@@ -53,7 +54,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("A704", "tied-but-diverged", Severity.WARNING)
+@rule("A704", "tied-but-diverged", Severity.WARNING, when=language_head)
 def tied_but_diverged(subject: Checkpoint | Integrity) -> Iterator[Problem]:
     """Heads that are not what their config says."""
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject

@@ -34,9 +34,11 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.ties import Orphan, orphans
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import CHECK, Message
+from ckptdoctor.rules.when import language_head
 
 _LAYER: dict[str, object] = {
     "model.layers.0.self_attn.q_proj.weight": T((8, 8)),
@@ -45,6 +47,18 @@ _LAYER: dict[str, object] = {
 }
 _HEADED: dict[str, object] = {"lm_head.weight": T((32, 8)), **_LAYER}
 _TIED = {"config.json": b'{"tie_word_embeddings": true}'}
+ALSO = ("R005",)
+MESSAGES = (
+    Message(
+        ("This checkpoint seem corrupted. The tied weights mapping",),
+        "neither of two tied weights is in the checkpoint ({source} and {target}): both were left out when"
+        " it was saved."
+        " No command brings them back",
+        (CHECK,),
+        then=r"forthismodelspecifiestotie(?P<source>[\w.]{1,200}?)to(?P<target>[\w.]{1,200}?),but",
+        also=("R001",),
+    ),
+)
 SICK = (
     Example(
         "what save_model leaves of a tied model", _HEADED, "safetensors", ".safetensors",
@@ -73,7 +87,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("A702", "tied-dropped-wrong-name", Severity.WARNING)
+@rule("A702", "tied-dropped-wrong-name", Severity.WARNING, when=language_head)
 def tied_dropped_wrong_name(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Heads whose embedding is missing."""
     for orphan in orphans(checkpoint):

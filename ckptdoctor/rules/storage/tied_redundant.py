@@ -35,9 +35,10 @@ from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.ties import Pair, pairs, says_tied
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.when import language_head
 
 _BODY: dict[str, object] = {"model.embed_tokens.weight": T((32, 8)), "model.norm.weight": T((8,))}
 SICK = (
@@ -62,7 +63,7 @@ HEALTHY = (
 )  # fmt: skip
 
 
-@rule("A703", "tied-redundant", Severity.INFO)
+@rule("A703", "tied-redundant", Severity.INFO, when=language_head)
 def tied_redundant(subject: Checkpoint | Integrity) -> Iterator[Problem]:
     """Heads with the bytes of their embedding."""
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject

@@ -29,11 +29,27 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.parameters import expected_candidates
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import SHOW, Message
+from ckptdoctor.rules.when import more_than_weights
 
 _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.running_mean": T((2,))}
+MESSAGES = (
+    Message(
+        ("Expected state_dict to be dict-like, got <class '",),
+        "what was given to load_state_dict is a {kind}, where a dict of names and tensors was expected",
+        (SHOW,),
+        then=r"(?P<kind>list|tuple|set|str|NoneType|torch\.Tensor|numpy\.ndarray)'",
+    ),
+    Message(
+        ("'list' object has no attribute 'items'", "'tuple' object has no attribute 'items'"),
+        "the checkpoint is a list where a dict of names and tensors was expected",
+        (SHOW,),
+        among=("load_state_dict", "torch.load", "state_dict"),
+    ),
+)
 SICK = (
     Example("a list of parameters", [T((2, 4)), T((2,))]),
     Example("a tuple of everything", (T((2, 4)), T((2,)), T((2,))), like=_NET),
@@ -46,7 +62,7 @@ HEALTHY = (
 )
 
 
-@rule("W305", "bare-list-or-tuple", Severity.INFO)
+@rule("W305", "bare-list-or-tuple", Severity.INFO, when=more_than_weights)
 def bare_list_or_tuple(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Files that are tensors in a row."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject

@@ -29,10 +29,21 @@ from ckptdoctor.facts.adapters import is_adapter_file
 from ckptdoctor.facts.contents import empty_places, without_elements
 from ckptdoctor.facts.notes import notes_of
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import SHOW, Message
+from ckptdoctor.rules.when import no_model
 
+MESSAGES = (
+    Message(
+        ("contains no parameters.",),
+        "the file has no weights: what saved it collected none (an overridden state_dict(), a strategy that shards)."
+        " No command brings them back",
+        (SHOW,),
+        near=("The state dict in",),
+    ),
+)
 SICK = (
     Example("an empty state dict", Odict({}, {"": {"version": 1}})),
     Example("an empty place for the weights", {"epoch": 3, "state_dict": {}, "lr": 0.1}),
@@ -52,7 +63,7 @@ _ADVICE = (
 )
 
 
-@rule("W310", "empty-state-dict", Severity.ERROR)
+@rule("W310", "empty-state-dict", Severity.ERROR, when=no_model)
 def empty_state_dict(checkpoint: Checkpoint) -> Iterator[Problem]:
     """State dicts with nothing to load; of empty adapters L903 speaks, of files that cannot be read X801."""
     if is_adapter_file(checkpoint.path):

@@ -28,12 +28,14 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets
+from ckptdoctor.rules.when import nested_weights
 
 _ONE = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _OTHER = {"conv.weight": T((4, 3, 1, 1)), "conv.bias": T((4,))}
+ALSO = ("W301",)
 SICK = (
     Example("a generator and a discriminator", {"generator": _ONE, "discriminator": _OTHER, "step": 3}),
     Example("networks in a list", [_ONE, _OTHER]),
@@ -47,7 +49,7 @@ HEALTHY = (
 )
 
 
-@rule("W304", "multiple-networks", Severity.INFO)
+@rule("W304", "multiple-networks", Severity.INFO, when=nested_weights)
 def multiple_networks(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Files with more than one network; with a reference W301 and W311 say what fits."""
     if isinstance(subject, Comparison):

@@ -31,9 +31,10 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.weight_sets import Network, averaged, networks, one_copy
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets, wording
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.when import nested_weights
 
 _NET: dict[str, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "bn.running_mean": T((2,))}
 _AVERAGE = {"n_averaged": T((), "int64"), "module.fc.weight": T((2, 4)), "module.fc.bias": T((2,))}
@@ -51,7 +52,7 @@ HEALTHY = (
 )
 
 
-@rule("W302", "multiple-weight-sets", Severity.INFO)
+@rule("W302", "multiple-weight-sets", Severity.INFO, when=nested_weights)
 def multiple_weight_sets(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Networks of which there is more than one set of weights."""
     checkpoint = subject.checkpoint if isinstance(subject, Comparison) else subject

@@ -38,13 +38,26 @@ from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.contents import weight_sets
 from ckptdoctor.facts.weight_sets import networks
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import sets, wording
-from ckptdoctor.rules.converting import convert_command
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import sets, wording
+from ckptdoctor.rules.kit.converting import convert_command
+from ckptdoctor.rules.messages import SHOW, Message
+from ckptdoctor.rules.when import nested_weights
 
 _WEIGHTS = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _OTHERS = {"fc.weight": T((2, 4), value=0.5), "fc.bias": T((2,), value=0.5)}
+ALSO = ("W302",)
+MESSAGES = (
+    Message(
+        ("KeyError: '",),
+        'the program looks for the weights under "{key}"; in this file they lie elsewhere, or at the top',
+        (SHOW,),
+        among=("load", "ckpt", "checkpoint"),
+        then=r"(?P<key>state_dict|params_ema|params|model_state_dict|model_state|model|net|network|module|weights|ema"
+        r"|generator|g_ema|teacher|student)'",
+    ),
+)
 SICK = (
     Example("weights in a training checkpoint", {"epoch": 3, "state_dict": _WEIGHTS, "lr": 0.1}),
     Example("the target wants bare weights", {"epoch": 3, "model": _WEIGHTS}, like=_WEIGHTS),
@@ -65,7 +78,7 @@ _OWN_FILE = frozenset({"Hugging Face Trainer checkpoint", "Accelerate checkpoint
 _NAMED = 5  # sets of weights that are named before they are only counted
 
 
-@rule("W301", "nested-state-dict", Severity.INFO)
+@rule("W301", "nested-state-dict", Severity.INFO, when=nested_weights)
 def nested_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Weights below the top of the file."""
     if isinstance(subject, Comparison):

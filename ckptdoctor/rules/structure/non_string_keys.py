@@ -25,11 +25,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Part, show_part
-from ckptdoctor.facts.odd_leaves import untextual
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.structure.odd_leaves import untextual
+from ckptdoctor.rules.when import more_than_weights
 
 _NET: dict[object, object] = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (
@@ -44,7 +45,7 @@ HEALTHY = (
 )
 
 
-@rule("W309", "non-string-keys", Severity.ERROR)
+@rule("W309", "non-string-keys", Severity.ERROR, when=more_than_weights)
 def non_string_keys(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Dicts of weights with keys that are no text."""
     for path, odd, number in untextual(checkpoint):

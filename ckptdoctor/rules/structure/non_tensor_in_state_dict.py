@@ -33,14 +33,25 @@ from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts import modules
 from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.odd_leaves import Leaf, non_tensors, sets_with_others
 from ckptdoctor.facts.quantization_torch import unfit_of
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.structure.odd_leaves import Leaf, non_tensors, sets_with_others
+from ckptdoctor.rules.when import more_than_weights
 
 _NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "out.weight": T((2, 2))}
+MESSAGES = (
+    Message(
+        ("is invalid, expected torch.Tensor but received",),
+        "something in the dict is no tensor ({kind}), and safetensors holds nothing else",
+        (Way("leave out what is not", "isinstance(value, torch.Tensor)"),),
+        then=r"<class'(?P<kind>[\w.]{1,100})'>",
+        also=("W306",),
+    ),
+)
 SICK = (
     Example("a number among the weights", {**_NET, "epoch": 3}),
     Example("an extra state", {"model": {**_NET, "fc._extra_state": None}}),
@@ -58,7 +69,7 @@ _NAMED = 3  # values that a sentence names
 _PATTERNS = 8  # --drop options on one command line
 
 
-@rule("W307", "non-tensor-in-state-dict", Severity.INFO)
+@rule("W307", "non-tensor-in-state-dict", Severity.INFO, when=more_than_weights)
 def non_tensor_in_state_dict(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """State dicts with values that are no tensors."""
     if isinstance(subject, Comparison):

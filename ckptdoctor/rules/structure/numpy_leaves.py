@@ -25,13 +25,24 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath
-from ckptdoctor.facts.odd_leaves import Leaf, arrays
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.messages import SHOW, Message
+from ckptdoctor.rules.structure.odd_leaves import Leaf, arrays
+from ckptdoctor.rules.when import more_than_weights
 
 _ARRAY = Obj("numpy.array", arguments=([0.5, 0.25],))
+MESSAGES = (
+    Message(
+        ("expected torch.Tensor or Tensor-like object from checkpoint but received",),
+        "an entry of the checkpoint is no tensor ({kind}), though the model has a parameter of its name",
+        (SHOW,),
+        then=r"<class'(?P<kind>[\w.]{1,200})'>",
+        also=("W307",),
+    ),
+)
 SICK = (
     Example("weights as arrays", {"model": {"fc.weight": _ARRAY, "fc.bias": _ARRAY}, "epoch": 3}),
     Example("bare weights as arrays", {"fc.weight": _ARRAY, "fc.bias": _ARRAY}),
@@ -44,7 +55,7 @@ HEALTHY = (
 )
 
 
-@rule("W306", "numpy-leaves", Severity.ERROR)
+@rule("W306", "numpy-leaves", Severity.ERROR, when=more_than_weights)
 def numpy_leaves(checkpoint: Checkpoint) -> Iterator[Problem]:
     """State dicts of arrays."""
     for path, found, number in arrays(checkpoint):

@@ -29,9 +29,10 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping, show_part
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.contents import purpose
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.when import any_of, generator_states, more_than_weights
 
 _OPTIMIZER = {
     "state": {0: {"step": T(()), "exp_avg": T((2, 4)), "exp_avg_sq": T((2, 4))}},
@@ -48,7 +49,7 @@ HEALTHY = (
 )
 
 
-@rule("W303", "optimizer-file-as-model", Severity.INFO)
+@rule("W303", "optimizer-file-as-model", Severity.INFO, when=any_of(more_than_weights, generator_states))
 def optimizer_file_as_model(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """Files that hold the state of a training and no model."""
     compared = isinstance(subject, Comparison)

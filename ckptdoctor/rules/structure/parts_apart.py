@@ -30,10 +30,10 @@ from ckptdoctor.checkpoint import Mapping
 from ckptdoctor.edits import Fix, Flatten, Safety
 from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
-from ckptdoctor.rules.choosing import auto_option
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
 
 _ENCODER = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 _DECODER = {"out.weight": T((4, 2))}

@@ -32,9 +32,9 @@ from ckptdoctor.facts.contents import empty_places, purpose, without_elements
 from ckptdoctor.facts.rank_files import slice_of
 from ckptdoctor.facts.shapes.sorting import sweeping
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _WANTED = {"conv.weight": T((4, 3, 3, 3)), "fc.weight": T((2, 4)), "fc.bias": T((2,))}
 SICK = (

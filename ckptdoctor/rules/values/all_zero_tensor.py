@@ -26,9 +26,9 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import weights_read, zero_at_first
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 SICK = (
     Example("a layer of zeros", {"a.weight": T((4, 3), value=0.5), "b.weight": T((4, 3), value=0.0)}, deep=True),

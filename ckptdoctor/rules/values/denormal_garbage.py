@@ -28,9 +28,9 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.facts.values_of_weights import Read, weights_read
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _TINY, _HUGE = -60, 20  # exponents
 _SHARE = 0.05  # of the values that are not zero

@@ -28,9 +28,9 @@ from collections.abc import Iterator
 from ckptdoctor.facts.parameters import may_train
 from ckptdoctor.facts.same_as_base import SameAsBase
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _BASE: dict[str, object] = {"fc.weight": T((4, 3), value=0.5), "fc.bias": T((4,), value=0.25)}
 SICK = (Example("a bias that was trained", {**_BASE, "fc.bias": T((4,), value=0.75)}, like=_BASE, deep=True),)

@@ -27,9 +27,9 @@ from ckptdoctor.facts.parameters import may_train
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import Read, weights_read
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _HUGE = 1e4
 _MASKS = ("mask", "scale")

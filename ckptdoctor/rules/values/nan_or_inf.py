@@ -33,9 +33,9 @@ from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.facts.values import TensorValues, Values
 from ckptdoctor.facts.values_of_weights import copies, finite_copies, not_finite
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _NAN, _INF = float("nan"), float("inf")
 SICK = (

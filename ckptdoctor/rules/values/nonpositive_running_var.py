@@ -27,9 +27,9 @@ from ckptdoctor.checkpoint import show_path
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import weights_read
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _LAYER = {"bn.weight": T((4,), value=1.0), "bn.bias": T((4,)), "bn.running_mean": T((4,), value=0.5)}
 SICK = (Example("a negative variance", {**_LAYER, "bn.running_var": T((4,), value=-0.5)}, deep=True),)

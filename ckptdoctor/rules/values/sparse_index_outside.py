@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.rules import wording
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.kit import wording
 
 _COO = Obj("torch.serialization._get_layout", arguments=("torch.sparse_coo",))
 

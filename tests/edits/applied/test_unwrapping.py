@@ -17,7 +17,7 @@ from ckptdoctor.examine.file import check
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest
-from ckptdoctor.rules.sharded_samples import wrapped
+from ckptdoctor.rules.kit.sharded_samples import wrapped
 from tests.rules.examined import found
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -1,4 +1,4 @@
-"""W305 bare-list-or-tuple, W306 numpy-leaves, W307 non-tensor-in-state-dict and W309 non-string-keys."""
+"""What does not belong in a state dict."""
 
 from __future__ import annotations
 
@@ -7,165 +7,63 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save
-from torch import nn
 
-from ckptdoctor.edits import Drop, Safety
-from ckptdoctor.findings import Severity
+from ckptdoctor.checkpoint import Special
+from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.rules.examples import T
-from ckptdoctor.rules.structure.bare_list_or_tuple import bare_list_or_tuple
-from ckptdoctor.rules.structure.non_string_keys import non_string_keys
-from ckptdoctor.rules.structure.non_tensor_in_state_dict import non_tensor_in_state_dict
-from tests.rules import examined, nouns
+from ckptdoctor.rules.structure import odd_leaves
+from tests.rules import nouns
 
-NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,)), "out.weight": T((2, 2))}
+NET = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
 
 
-def _refusal(model: nn.Module, state_dict: object) -> str:
-    with pytest.raises((RuntimeError, TypeError, AttributeError)) as caught:
-        model.load_state_dict(state_dict)  # type: ignore[arg-type]
-    return f"{caught.type.__name__}: {caught.value}"
+def _others(contents: object) -> list[str]:
+    checkpoint = nouns.checkpoint(contents)
+    sets = odd_leaves.sets_with_others(checkpoint)
+    return [leaf.key for each in sets for leaf in odd_leaves.non_tensors(checkpoint, each)]
 
 
-def _safetensors(state_dict: object) -> str:
-    with pytest.raises((ValueError, TypeError)) as caught:
-        save(state_dict)
-    return str(caught.value)
+def test_values_among_weights_are_found() -> None:
+    """A number in a state dict is found; numbers around it, and dicts of mostly numbers, are left alone."""
+    assert _others({"model": {**NET, "epoch": 3}}) == ["epoch"]
+    assert _others({"model": NET, "epoch": 3}) == []
+    assert _others({"table.weight": T((2,)), "size": 3, "name": "x"}) == []
 
 
-# --- W305 ------------------------------------------------------------------------------------------------------------
+def test_extra_states_are_known_by_their_key() -> None:
+    """The suffix that torch gives to extra states tells them from other values."""
+    key = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
+    assert odd_leaves.Leaf(f"fc.{key}", (), None).is_extra_state
+    assert odd_leaves.Leaf(key, (), None).is_extra_state
+    assert not odd_leaves.Leaf("fc.extra", (), None).is_extra_state
 
 
-def test_a_list_is_quoted_and_no_fault_by_itself() -> None:
-    """What the finding quotes is what torch says to a list; alone it may be any data."""
-    [found] = nouns.findings(bare_list_or_tuple, [T((2, 4)), T((2,))])
-    assert found.torch_says[0] in _refusal(nn.Linear(4, 2), [torch.ones(2, 4), torch.ones(2)])
-    assert found.severity is Severity.INFO
+@pytest.mark.parametrize(
+    ("make", "places"),
+    [
+        (lambda array: {"model": {"a.weight": array, "a.bias": array}}, [("model",)]),
+        (lambda array: {"a.weight": array}, [()]),
+        (lambda array: {"a.weight": torch.ones(2), "a.scale": array}, [()]),
+        (lambda array: {"losses": array, "model": {"a.weight": torch.ones(2)}}, []),
+        (lambda array: {"losses": array}, []),
+    ],
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_are_found_where_weights_should_be(make, places, order, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """Arrays as NumPy pickles them, in a state dict or instead of one."""
+    torch.save(make(np.ones((2, 3), dtype=np.float32, order=order)), tmp_path / "x.pt")
+    found = list(odd_leaves.arrays(open_checkpoint(str(tmp_path / "x.pt"))))
+    assert [path for path, _, _ in found] == places
 
 
-MODEL = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
-BUFFERS_TOO = [each.detach() for each in MODEL.state_dict().values()]
-PARAMETERS = [each.detach() for each in MODEL.parameters()]
+def test_numbers_are_keys_in_other_dicts_only() -> None:
+    """Tensors under numbers are odd among names and where weights should be, and nowhere else."""
+    found = list(odd_leaves.untextual(nouns.checkpoint({**NET, 7: T((2,)), "x": {0: T((2,))}})))
+    assert found == [((), [7], 3)]
+    assert list(odd_leaves.untextual(nouns.checkpoint({0: T((2,)), 1: T((2,))}))) == []
 
 
-@pytest.mark.parametrize(("tensors", "words"), [(BUFFERS_TOO, "keys"), (PARAMETERS, "parameters")])
-def test_the_advice_for_a_list_loads_it(tensors: list[torch.Tensor], words: str) -> None:
-    """Where the shapes agree one after another, the advice is a line of Python that makes a state dict."""
-    contents = [T(tuple(each.shape), str(each.dtype)[6:]) for each in tensors]
-    [found] = nouns.findings(bare_list_or_tuple, contents, nouns.described(MODEL.state_dict()))
-    assert found.severity is Severity.ERROR
-    about, _, line = found.advice.partition(": ")
-    assert about == f"One after another the shapes are those of the {words} of like.pt"
-    expression = line.removesuffix(".").replace("torch.load(path)", "tensors")
-    made = eval(expression, {"model": MODEL, "tensors": tensors})  # our own sentence
-    left = MODEL.load_state_dict(made, strict=words == "keys")
-    assert not left.unexpected_keys
-
-
-def test_a_list_of_other_shapes_stays_a_list() -> None:
-    """Where the shapes do not agree in order, nothing is guessed."""
-    [found] = nouns.findings(bare_list_or_tuple, [T((2,)), T((2, 4))], {"a.weight": T((2, 4)), "a.bias": T((2,))})
-    assert "cannot be told" in found.advice
-
-
-@pytest.mark.parametrize("contents", [[], [1, NET], [T((2,))], [T((2,)), 3], {"x": [T((2,)), T((2,))]}, NET])
-def test_other_files_are_no_bare_list(contents: object) -> None:
-    """Empty lists, mixed lists and lists inside a dict are left alone."""
-    assert nouns.findings(bare_list_or_tuple, contents) == []
-
-
-# --- W306 ------------------------------------------------------------------------------------------------------------
-
-
-def test_arrays_are_quoted(tmp_path: Path) -> None:
-    """What the finding quotes is what torch says to arrays once the file is loaded; the advice makes it load."""
-    model = nn.Linear(2, 3)
-    weights = {f"fc.{key}": tensor.numpy() for key, tensor in model.state_dict().items()}
-    torch.save({"model": weights}, tmp_path / "x.pt")
-    [found] = examined.found(tmp_path / "x.pt", "W306")
-    assert found.message == "both values of model are NumPy arrays, not tensors"
-    assert found.torch_says[0] in _refusal(nn.ModuleDict({"fc": model}), weights)
-    nn.ModuleDict({"fc": model}).load_state_dict({key: torch.as_tensor(value) for key, value in weights.items()})
-
-
-def test_one_array_is_named(tmp_path: Path) -> None:
-    """A single array among tensors is named, and is no business of W307."""
-    torch.save({"fc.weight": torch.ones(2), "fc.scale": np.ones(2)}, tmp_path / "x.pt")
-    [found] = examined.found(tmp_path / "x.pt", "W306")
-    assert found.message == "fc.scale is a NumPy array, not a tensor"
-    assert examined.found(tmp_path / "x.pt", "W307") == []
-
-
-# --- W307 ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_number_is_quoted() -> None:
-    """What the finding quotes is what torch and safetensors say."""
-    model = nn.Linear(4, 2)
-    [found] = nouns.findings(non_tensor_in_state_dict, {"a.b": T(()), "weight": T((2, 4)), "bias": T((2,)), "epoch": 3})
-    assert found.message == "1 value is no tensor: epoch (int)"
-    assert found.severity is Severity.INFO
-    unexpected, safetensors = found.torch_says
-    assert unexpected in _refusal(model, {**model.state_dict(), "epoch": 3})
-    assert safetensors == _safetensors({"epoch": 3})
-
-
-def test_extra_states_load_and_are_only_known() -> None:
-    """The module that saved an extra state takes it back: only safetensors is quoted, and no reference objects."""
-    contents = {"model": {**NET, "fc._extra_state": {"scale": 2}}}
-    [found] = nouns.findings(non_tensor_in_state_dict, contents)
-    assert found.message == "1 value of model is no tensor: fc._extra_state (dict)"
-    assert found.torch_says == (_safetensors({"fc._extra_state": {"scale": 2}}),)
-    assert nouns.findings(non_tensor_in_state_dict, contents, NET) == []
-
-
-def test_what_a_model_does_not_know_can_be_dropped() -> None:
-    """With a reference a stray value is a warning, and can be left out."""
-    [found] = nouns.findings(non_tensor_in_state_dict, {"model": {**NET, "epoch": 3, "lr": 0.1}}, NET)
-    assert found.message == "2 values of model are no tensors: epoch (int) and lr (float), and unknown to like.pt"
-    assert found.severity is Severity.WARNING
-    assert found.fix is not None
-    assert found.fix.safety is Safety.UNSAFE
-    assert found.fix.edits == (Drop((("model", "epoch"), ("model", "lr"))),)
-
-
-def test_a_number_in_the_place_of_a_tensor_is_an_error() -> None:
-    """Where the target has a tensor, torch's line is quoted word for word."""
-    model = nn.Linear(4, 2)
-    described = nouns.described(model.state_dict())
-    here = {"weight": described["weight"], "x.y": T(()), "bias": 0.5}
-    [found] = nouns.findings(non_tensor_in_state_dict, here, described)
-    assert found.severity is Severity.ERROR
-    assert found.torch_says[0] in _refusal(model, {**model.state_dict(), "bias": 0.5})
-
-
-def test_many_values_are_counted() -> None:
-    """Three values are named, the rest is counted."""
-    many = {f"a{number}.weight": T(()) for number in range(9)}
-    [found] = nouns.findings(non_tensor_in_state_dict, {**many, "a": 1, "b": None, "c": "x", "d": [], "e": {}})
-    assert found.message == "5 values are no tensors: a (int), b (NoneType), c (str) and 2 more"
-
-
-# --- W309 ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_number_as_a_key_is_quoted() -> None:
-    """What the finding quotes is what torch and safetensors say."""
-    model = nn.Linear(4, 2)
-    [found] = nouns.findings(non_string_keys, {"model": {**NET, 0: T((2,))}})
-    assert found.message == "1 of 4 keys of model is not a text: 0"
-    assert found.torch_says[0] in _refusal(model, {**model.state_dict(), 0: torch.ones(2)})
-    assert found.torch_says[1] == _safetensors({0: torch.ones(2)})
-
-
-def test_numbers_only_are_told() -> None:
-    """Where weights should be, a dict of nothing but numbers is named as a whole."""
-    [found] = nouns.findings(non_string_keys, {"state_dict": {0: T((2,)), 1: T((2,)), 2: T((2,)), 3: T((2,))}})
-    assert found.message == "all 4 keys of state_dict are not texts: 0, 1, 2, …"
-    assert "str(key)" in found.advice
-
-
-def test_a_huge_number_as_a_key_is_no_trouble() -> None:
-    """An integer of thousands of digits is described, not printed."""
-    [found] = nouns.findings(non_string_keys, {**NET, 10**5000: T((2,))})
-    assert len(found.message) < 100
+def test_tuples_are_found_in_real_files(tmp_path: Path) -> None:
+    """A tuple as a key is shown as what it is."""
+    torch.save({"a.weight": torch.ones(2), (1, 2): torch.ones(2)}, tmp_path / "x.pt")
+    assert list(odd_leaves.untextual(open_checkpoint(str(tmp_path / "x.pt")))) == [((), [Special("(1, 2)")], 2)]

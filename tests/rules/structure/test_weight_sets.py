@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ckptdoctor.findings import Severity
-from ckptdoctor.rules import sets
 from ckptdoctor.rules.examples import T
+from ckptdoctor.rules.kit import sets
 from ckptdoctor.rules.structure.multiple_networks import multiple_networks
 from ckptdoctor.rules.structure.multiple_weight_sets import multiple_weight_sets
 from ckptdoctor.rules.structure.nested_state_dict import nested_state_dict

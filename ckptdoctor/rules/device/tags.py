@@ -1,0 +1,73 @@
+"""What the rules about devices share: how many storages carry which tag, and the way to the CPU as a fix."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage
+from ckptdoctor.edits import Edit, Fix, MoveToCpu, Retag, Safety
+from ckptdoctor.facts import devices
+from ckptdoctor.rules.kit import wording
+
+_NAMED = 4  # tags that a sentence names before it only counts them
+
+
+def named(tags: Sequence[str]) -> str:
+    """Tags as a list: ``cuda:0``, ``cuda:0 and cuda:1``, ``a, b, c, d and 12 others``."""
+    if len(tags) <= _NAMED:
+        return wording.listed(tags)
+    return f"{', '.join(tags[:_NAMED])} and {wording.count(len(tags) - _NAMED, 'other')}"
+
+
+def are_tagged(tagged: Mapping[str, Sequence[Storage]], tags: Sequence[str]) -> str:
+    """How many storages carry the tags: ``1,124 storages are tagged cuda:0``."""
+    number = sum([len(tagged[tag]) for tag in tags])
+    verb = "is" if number == 1 else "are"
+    return f"{wording.count(number, 'storage')} {verb} tagged {named(tags)}"
+
+
+def to_cpu(tags: Sequence[str], storages: tuple[str, ...] | None = None, option: str = "--to-cpu") -> Fix:
+    """The safe fix that makes these tags ``cpu`` (on these storages only)."""
+    return Fix(f"{named(tags)} → cpu", (Retag(devices.CPU, tuple(tags), storages),), Safety.SAFE, option)
+
+
+def all_to_cpu(checkpoint: Checkpoint, found: Sequence[str]) -> Fix | None:
+    """The same for devices that some storages are tagged with, and that others are moved to when they are loaded.
+
+    None where the file does not show plainly what some of the latter hold.
+    """
+    moved = devices.moved(checkpoint)
+    there = [device for device in found if device in moved]
+    if not all(devices.has_values(tensor) for device in there for tensor in moved[device]):
+        return None
+    tagged = devices.tagged(checkpoint)
+    tags = tuple([device for device in found if device in tagged])
+    edits: list[Edit] = [MoveToCpu(tuple(there))] if there else []
+    return Fix(
+        f"{named(found)} → cpu", (*edits, Retag(devices.CPU, tags)) if tags else tuple(edits), Safety.SAFE, "--to-cpu"
+    )
+
+
+def paths(checkpoint: Checkpoint, tags: Collection[str]) -> tuple[KeyPath, ...]:
+    """Where the tensors are whose storages carry one of the tags; those of random number generators left out."""
+    left_out = set(map(id, devices.rng_tensors(checkpoint)))
+    return tuple(
+        [
+            tensor.path
+            for tensor in devices.all_tensors(checkpoint)
+            if tensor.storage is not None and tensor.storage.device in tags and id(tensor) not in left_out
+        ]
+    )
+
+
+def histogram(counts: Mapping[str, int], noun: str) -> str:
+    """Tags with their counts, most first: ``cuda:0 (300 tensors) and cpu (20)``."""
+    ranked = sorted(counts.items(), key=lambda each: -each[1])
+    words = [
+        f"{tag} ({wording.count(number, noun) if not at else f'{number:,}'})"
+        for at, (tag, number) in enumerate(islice(ranked, _NAMED))
+    ]
+    if len(ranked) > _NAMED:
+        words.append(wording.count(len(ranked) - _NAMED, "other"))
+    return wording.listed(words)

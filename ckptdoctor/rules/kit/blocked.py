@@ -1,0 +1,158 @@
+"""What the rules about refused classes share: how they name classes and places, and plain data as a cure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from collections.abc import Mapping as Table
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, children, show_path, walk
+from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.edits import Convert, Drop, Edit, Fix, MakeTensors, Replace, Safety
+from ckptdoctor.facts.blocked_globals import Blocked, Objects, Place
+from ckptdoctor.facts.converting import Conversion
+from ckptdoctor.facts.globals import may_act, torch_shows
+from ckptdoctor.findings import Location
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.refusals import unsupported_global
+
+MOST_LINES = 3
+
+
+def where(place: Place) -> str:
+    """The place as people read it; the root is the whole checkpoint."""
+    return show_path(place.path) if place.path else "the checkpoint itself"
+
+
+def places(found: Sequence[Place]) -> str:
+    """Where the objects stand, abridged: ``args, hparams/path, …``."""
+    return wording.abridged([where(place) for place in found])
+
+
+def classes(blocked: Iterable[Blocked]) -> str:
+    """The names, abridged: ``argparse.Namespace and functools.partial``."""
+    return listed([each.path for each in blocked])
+
+
+def listed(names: Sequence[str]) -> str:
+    """The same for names alone."""
+    return wording.listed(names) if len(names) <= wording.SHOWN else wording.abridged(names)
+
+
+def lines(blocked: Sequence[Blocked]) -> tuple[str, ...]:
+    """How torch refuses them: it stops at the first, and goes on to the next once that is allowed."""
+    return tuple(dict.fromkeys([unsupported_global(each.path) for each in blocked]))[:MOST_LINES]
+
+
+def trusting(blocked: Sequence[Blocked], sentence: str) -> str:
+    """The sentence with the call that makes torch accept these classes; of a function that may act, a warning."""
+    acting = [each.path for each in blocked if may_act(*each.path.rpartition(".")[::2])]
+    if acting:
+        called = f"{'it' if len(acting) == 1 else 'them'} while the file is loaded"
+        return f"Do not allow {listed(acting)}: torch would call {called}, and only its code tells what that does."
+    return sentence.format(
+        f"torch.serialization.add_safe_globals([{', '.join([torch_shows(each.path) for each in blocked])}])"
+    )
+
+
+def first_use(blocked: Sequence[Blocked]) -> Location:
+    """Where the first of the names stands in the file, and the first object of it in the tree."""
+    first = min(blocked, key=lambda each: each.first.offset)
+    path = next((place.path for each in blocked for place in each.places), None)
+    return Location(path=path, member=first.first.member, offset=first.first.offset)
+
+
+def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object], title: str, code: str) -> Fix:
+    """The cure: each of the objects becomes the plain data that it is."""
+    wanted = dict(zip([place.path for place in objects.places], values, strict=True))
+    edits = tuple([Replace(path, value) for path, value in gathered(checkpoint.tree, wanted).items()])
+    return Fix(title, edits, Safety.SAFE, f"--select {code}")
+
+
+def conversion_edits(checkpoint: Checkpoint, wanted: Conversion) -> list[Edit]:
+    """What makes tensors and plain data of objects that torch refuses; only an archive can get new tensors."""
+    made: list[Edit] = [MakeTensors(tuple([place.path for place in wanted.tensors]))] if wanted.tensors else []
+    archive: list[Edit] = [Convert("torch zip")] if made and checkpoint.format == "torch legacy" else []
+    values = {place.path: value for place, value in wanted.plain}
+    return [*archive, *made, *[Replace(path, value) for path, value in gathered(checkpoint.tree, values).items()]]
+
+
+def drop_fix(checkpoint: Checkpoint, objects: Sequence[Place], code: str) -> Fix | None:
+    """Dropping all of the objects, if each stands under a key of a dict and no tensor goes with it."""
+    for place in objects:
+        if not place.path or not isinstance(at(checkpoint.tree, place.path[:-1]), Mapping):
+            return None
+        if any(isinstance(node, Tensor) for _, node in walk(place.node)):
+            return None
+    if not objects:
+        return None
+    edits = (Drop(tuple([place.path for place in objects])),)
+    return Fix(f"drop {places(objects)}", edits, Safety.UNSAFE, f"--select {code}")
+
+
+# Many small replacements as a few large ones: a list of a thousand NumPy numbers is replaced as one list
+
+FEW = 16  # replacements that are left one by one
+_PLAIN = (type(None), bool, int, float, str, bytes)
+
+
+class _MixedError(Exception):
+    """The container holds something besides plain values and replaced ones."""
+
+
+def gathered(tree: Node, values: Table[KeyPath, object]) -> dict[KeyPath, object]:
+    """The same change to ``tree`` as putting each of ``values`` at its path.
+
+    Where there are many, a list, tuple or dict of nothing but plain and replaced values is replaced as a whole; then
+    what contains it, as far up as that holds. The root itself is left.
+    """
+    left = dict(values)
+    if len(left) <= FEW:
+        return left
+    containers = _containers(tree, left)
+    for path in sorted(containers, key=len, reverse=True):  # the innermost first
+        if path and any((*path, part) in left for part, _ in children(containers[path])):
+            _gather(containers[path], path, left)
+    return left
+
+
+def _containers(tree: Node, values: Table[KeyPath, object]) -> dict[KeyPath, Node]:
+    """Everything on the way to one of the paths."""
+    ways = {path[:end] for path in values for end in range(len(path))}
+    found: dict[KeyPath, Node] = {}
+    stack: list[tuple[KeyPath, Node]] = [((), tree)]
+    while stack:
+        path, node = stack.pop()
+        found[path] = node
+        stack.extend([(below, child) for part, child in children(node) if (below := (*path, part)) in ways])
+    return found
+
+
+def _gather(node: Node, path: KeyPath, left: dict[KeyPath, object]) -> None:
+    try:
+        whole = _whole(node, path, left)
+    except _MixedError:
+        return
+    for part, _ in children(node):
+        left.pop((*path, part), None)
+    left[path] = whole
+
+
+def _whole(node: Node, path: KeyPath, left: Table[KeyPath, object]) -> object:
+    if isinstance(node, Items) and node.kind in ("list", "tuple"):
+        items = [_value(child, (*path, index), left) for index, child in enumerate(node.items)]
+        return items if node.kind == "list" else tuple(items)
+    if isinstance(node, Mapping) and node.kind == "dict" and node.attributes is None and _has_plain_keys(node):
+        return {part: _value(child, (*path, part), left) for part, child in node.entries}
+    raise _MixedError
+
+
+def _has_plain_keys(node: Mapping) -> bool:
+    return all(isinstance(part, (str, int)) for part, _ in node.entries)
+
+
+def _value(child: Node, path: KeyPath, left: Table[KeyPath, object]) -> object:
+    if path in left:
+        return left[path]
+    if isinstance(child, _PLAIN):
+        return child
+    raise _MixedError

@@ -1,0 +1,48 @@
+"""What the rules that rename share where several parts fit a target equally well: which they are, and how to choose."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+from typing import NamedTuple
+
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.rivals import Rivals, rivals
+from ckptdoctor.rules.kit import wording
+
+_SHOWN = 4  # parts of which each gets its command
+
+
+class Choice(NamedTuple):
+    """What several parts have in common, in a sentence, and the command that takes each."""
+
+    advice: str
+    commands: tuple[str, ...]
+
+
+def choice_of(comparison: Comparison, keys: Collection[str]) -> Choice | None:
+    """The choice that one of these keys of the file is part of; None where nothing else fits as well."""
+    found = rivals(comparison)
+    if found is None or not _concerns(found, keys):
+        return None
+    target, shown = comparison.reference.source, found.parts[:_SHOWN]
+    names = wording.listed([f'"{part.prefix}"' for part in shown]) + wording.beyond(len(found.parts) - _SHOWN)
+    if found.added:
+        said = f"{target} has {names} with the same keys and shapes, and this file does not tell which of them it is."
+        ways = [f"--add-prefix {shlex.quote(part.prefix)}" for part in shown]
+    else:
+        said = f"{names} fit {target} equally well, and nothing tells which is meant."
+        ways = [f"{part.options} {auto_option(comparison)}" for part in shown if part.options]
+    return Choice(f"{said} Choose:", tuple([f"ckptdoctor fix FILE {way}" for way in ways]))
+
+
+def _concerns(found: Rivals, keys: Collection[str]) -> bool:
+    if not found.names.isdisjoint(keys):
+        return True
+    return any(part.prefix + rest in keys for part in found.parts for rest in part.keys)
+
+
+def auto_option(comparison: Comparison) -> str:
+    """How to ask for the whole chain on the command line."""
+    reference = comparison.reference
+    return f"--auto {reference.option or f'--like {shlex.quote(reference.source)}'}"

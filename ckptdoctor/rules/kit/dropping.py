@@ -1,0 +1,89 @@
+"""What the rules share that leave keys out which a target does not want: the fix, and its options."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterable, Sequence
+
+from ckptdoctor.edits import Drop, Fix, Safety
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.dropping import drop_patterns
+from ckptdoctor.findings import Location
+from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option, choice_of
+
+_PATTERNS = 8  # --drop options on one command line
+_LEADS = 4  # modules that one line of Python names
+
+
+def drop_fix(comparison: Comparison, keys: Iterable[str], safety: Safety) -> tuple[Fix | None, str]:
+    """The fix that drops these keys (as they are called after all cures), or advice where it takes too many options.
+
+    Of an unsafe one that drops the only copy of a weight no command is printed (``examine.printable``).
+    """
+    going = [comparison.cured.here[key] for key in keys]
+    patterns = drop_patterns(comparison.checkpoint, going)
+    option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns[:_PATTERNS]])
+    if len(patterns) > _PATTERNS and safety is not Safety.UNSAFE:
+        return None, f"They lie scattered: {len(patterns):,} options such as --drop {patterns[0]} would leave them out."
+    title = f"drop {wording.count(len(going), 'key')}"
+    option = option if len(patterns) <= _PATTERNS else auto_option(comparison)
+    return Fix(title, (Drop(tuple([tensor.path for tensor in going])),), safety, option), ""
+
+
+def leaving_out(comparison: Comparison, keys: Sequence[str]) -> str:
+    """The line of Python that loads all but these keys of another shape (as they are called after all cures).
+
+    "" where it takes more than a line, or another key has another shape, too. The file keeps them.
+    """
+    own = {tensor.key for tensor in comparison.plain.here.values()}
+    if comparison.nested or comparison.steps or set(comparison.cured.mismatched) != set(keys):
+        return ""
+    leads = tuple(dict.fromkeys([f"{key.rpartition('.')[0]}." for key in keys]))
+    gone = set(keys)
+    if "." in leads or len(leads) > _LEADS or any(key.startswith(leads) and key not in gone for key in own):
+        return ""
+    named = json.dumps(leads[0]) if len(leads) == 1 else f"({', '.join(map(json.dumps, leads))})"
+    return (
+        "model.load_state_dict({key: value for key, value in weights.items() "
+        f"if not key.startswith({named})}}, strict=False)"
+    )
+
+
+def unexpected_problem(
+    comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, safety: Safety = Safety.CONFIRMED
+) -> Problem:
+    """Keys that are here, are ``what`` the message says, and are not wanted."""
+    choice = choice_of(comparison, {comparison.cured.here[key].key for key in keys})
+    fix, advice = drop_fix(comparison, keys, safety) if choice is None else (None, choice.advice)
+    return Problem(
+        message=f"{counted(comparison, keys)} {what}",
+        cause=cause,
+        torch_says=(wording.unexpected_keys(keys),),
+        advice=advice,
+        keys=tuple([comparison.cured.here[key].path for key in keys]),
+        location=Location(path=comparison.path),
+        fix=fix,
+        commands=() if choice is None else choice.commands,
+    )
+
+
+def missing_problem(comparison: Comparison, keys: tuple[str, ...], what: str, cause: str, advice: str) -> Problem:
+    """Keys that are wanted, are ``what`` the message says, and are not here."""
+    there = f"{wording.count(len(comparison.reference.tensors), 'key')} of {comparison.reference.source}"
+    return Problem(
+        message=f"{len(keys):,} of {there} {what}",
+        cause=cause,
+        torch_says=(wording.missing_keys(keys),),
+        advice=advice,
+        keys=tuple([(*comparison.path, key) for key in keys]),
+        location=Location(path=comparison.path),
+    )
+
+
+def counted(comparison: Comparison, keys: tuple[str, ...]) -> str:
+    """How many of the keys here: ``24 of 320 keys of state_dict``."""
+    total = wording.count(len(comparison.cured.here), "key")
+    return f"{len(keys):,} of {total}{wording.of_place(comparison.path)}"

@@ -1,0 +1,61 @@
+"""How rules speak of several sets of weights in one file."""
+
+from __future__ import annotations
+
+import os.path
+import shlex
+from collections.abc import Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
+from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.facts.ties import same_bytes
+from ckptdoctor.facts.twins import is_one
+from ckptdoctor.facts.weight_sets import averaged, tensors_of
+from ckptdoctor.rules.kit import wording
+
+_NAMED = 5  # sets that a sentence names before it only counts the others
+_UNITS = ("kB", "MB", "GB", "TB")
+
+
+def described(sets: Sequence[StateDict]) -> str:
+    """``"model" (320 keys, 102 MB) and "ema" (320 keys, 102 MB, averaged)``."""
+    return wording.listed(sets, _NAMED, say=_one)
+
+
+def commands(checkpoint: Checkpoint, sets: Sequence[StateDict], wanted: Reference | None = None) -> tuple[str, ...]:
+    """The command that takes each of the sets out of a file, and makes it fit what is ``wanted``.
+
+    None for a folder, and none for a set at the top.
+    """
+    if os.path.isdir(checkpoint.path):
+        return ()
+    roots = [shlex.quote(show_path(each.path)) for each in sets[:_NAMED] if each.path]
+    target = "" if wanted is None else f" --auto {wanted.option or f'--like {shlex.quote(wanted.source)}'}"
+    return tuple([f"ckptdoctor fix FILE --root {root}{target}" for root in roots])
+
+
+def one(sets: Sequence[StateDict]) -> bool:
+    """Whether all sets hold the same values under the same names, as far as storages and checksums tell."""
+    first, *others = [{each.key: each for each in one.tensors} for one in sets]
+    return all(
+        other.keys() == first.keys()
+        and all(is_one(first[key], other[key]) or same_bytes(first[key], other[key]) is True for key in first)
+        for other in others
+    )
+
+
+def size(nbytes: int) -> str:
+    """``512 bytes``, ``5.9 kB``, ``102 MB``."""
+    if nbytes < 1000:
+        return wording.count(nbytes, "byte")
+    power = next((power for power in range(1, len(_UNITS)) if nbytes < 999.5 * 1000**power), len(_UNITS))
+    scaled = nbytes / 1000**power
+    return f"{scaled:,.0f} {_UNITS[power - 1]}" if scaled >= 99.5 else f"{scaled:,.1f} {_UNITS[power - 1]}"
+
+
+def _one(state_dict: StateDict) -> str:
+    tensors = tensors_of(state_dict)
+    facts = [wording.count(len(tensors), "key"), size(sum([each.nbytes for each in tensors]))]
+    if averaged(state_dict):
+        facts.append("averaged")
+    return f'"{show_path(state_dict.path)}" ({", ".join(facts)})'

@@ -1,0 +1,53 @@
+"""What the rules about shapes share: pairs of shapes in words, torch's lines about them, and the problem they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from ckptdoctor.checkpoint import KeyPath
+from ckptdoctor.edits import Fix
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.shapes.pairs import Pair
+from ckptdoctor.findings import Location
+from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.kit import wording
+
+
+def shown(pair: Pair) -> str:
+    """A key with its shapes: ``fc.weight [1000, 2048] here, [10, 2048] in the model``."""
+    return f"{pair.key} {wording.shape(pair.here)} here, {wording.shape(pair.there)} in the model"
+
+
+def likewise(pairs: Sequence[Pair]) -> str:
+    """The first pair with its shapes, the second by name, and how many more there are."""
+    if len(pairs) == 1:
+        return shown(pairs[0])
+    others = pairs[1].key if len(pairs) == 2 else wording.count(len(pairs) - 1, "more key")
+    return f"{shown(pairs[0])}; {others} likewise"
+
+
+def torch_lines(pairs: Iterable[Pair]) -> tuple[str, ...]:
+    """torch's lines about the first of the pairs."""
+    return tuple([wording.size_mismatch(pair.key, pair.here, pair.there) for pair in islice(pairs, wording.SHOWN)])
+
+
+def places(comparison: Comparison, keys: Iterable[str]) -> tuple[KeyPath, ...]:
+    """Where the keys (under their names after all cures) lie: in the file, or where they would."""
+    here = comparison.cured.here
+    return tuple([here[key].path if key in here else (*comparison.path, key) for key in keys])
+
+
+def mismatch(
+    comparison: Comparison, pairs: Sequence[Pair], message: str, cause: str, advice: str = "", fix: Fix | None = None
+) -> Problem:
+    """The problem that these pairs are."""
+    return Problem(
+        message=message,
+        cause=cause,
+        torch_says=torch_lines(pairs),
+        advice=advice,
+        keys=places(comparison, [pair.key for pair in pairs]),
+        location=Location(path=comparison.path),
+        fix=fix,
+    )

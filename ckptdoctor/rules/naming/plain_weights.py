@@ -1,0 +1,71 @@
+"""What the rules share that compute plain weights of what a norm keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.edits import Fix, Safety
+from ckptdoctor.edits.kinds import FuseNorm
+from ckptdoctor.edits.norms import DTYPES, WEIGHT, spectral_dims, weight_dims
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.weight_norms import Computable, computable
+from ckptdoctor.findings import Location
+from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.choosing import auto_option
+from ckptdoctor.rules.kit.shaping import places
+
+_WORDS = {"weight": "weight norm", "spectral": "spectral norm"}
+
+
+def computed(comparison: Comparison, norm: str) -> Iterator[Problem]:
+    """A problem for all weights that are wanted plain and that ``norm`` computes of what is here."""
+    found = [each for each in computable(comparison) if each.norm == norm]
+    if not found:
+        return
+    parts = [part for each in found for part in each.parts]
+    edits = [_edit(comparison, each) for each in found]
+    ready = tuple([edit for edit in edits if edit is not None])
+    first, more = found[0], len(found) - 1
+    likewise = wording.beyond(more, "weight", before="; ", after=" likewise")
+    title = f"compute {wording.count(len(ready), 'weight')} of {_WORDS[norm]}"
+    yield Problem(
+        message=f"{wording.listed(list(first.parts))} here, {first.key} in the model{likewise}",
+        cause=f"The checkpoint keeps what {_WORDS[norm]} computes the weight of, the model wants the weight itself: "
+        "that of a module without the norm, or after it was removed.",
+        torch_says=(wording.missing_keys([each.key for each in found]), wording.unexpected_keys(parts)),
+        advice=_advice(comparison, [each for each, edit in zip(found, edits, strict=True) if edit is None]),
+        keys=places(comparison, parts),
+        location=Location(path=comparison.path),
+        fix=Fix(title, ready, Safety.UNSAFE, auto_option(comparison)) if ready else None,
+    )
+
+
+def _edit(comparison: Comparison, found: Computable) -> FuseNorm | None:
+    """The edit that computes the weight; None where dtypes or shapes are not those of such a norm."""
+    tensors = [comparison.cured.here[part] for part in found.parts]
+    dims = _dims(found.norm, tensors)
+    names = {tensor.dtype.name for tensor in tensors}
+    if not dims or len(names) != 1 or not names.issubset(DTYPES):
+        return None
+    # a matrix has its spectral norm along its first dimension: only transposed convolutions have it along the second
+    dim = dims[0] if len(dims) == 1 or len(tensors[0].shape) == 2 else None
+    return FuseNorm(tuple([tensor.path for tensor in tensors]), found.key, found.norm, dim)
+
+
+def _dims(norm: str, tensors: list[Tensor]) -> tuple[int | None, ...]:
+    shapes = [tensor.shape for tensor in tensors]
+    return weight_dims(shapes[0], shapes[1]) if norm == WEIGHT else spectral_dims(shapes[0], shapes[1], shapes[2])
+
+
+def _advice(comparison: Comparison, odd: list[Computable]) -> str:
+    """What is said of weights that cannot be computed."""
+    if not odd:
+        return ""
+    shapes = [wording.shape(comparison.cured.here[part].shape) for part in odd[0].parts]
+    number = wording.count(len(odd), "weight")
+    return (
+        f"{number} cannot be computed ({', '.join(odd[0].parts)} of {', '.join(shapes)}): shapes and dtypes are not "
+        "those that torch keeps. Remove the norm in Python, and save the model again."
+    )

@@ -1,0 +1,141 @@
+"""What the rules about quantised weights share: what is said of a file alone, and where the other side is plain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+from ckptdoctor.checkpoint import Checkpoint, StateDict
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.edits import Fix
+from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.quantization import Layer, quantized_in
+from ckptdoctor.facts.quantization_fit import unfit
+from ckptdoctor.findings import Location, Severity
+from ckptdoctor.noun import noun
+from ckptdoctor.rules.framework import Problem
+from ckptdoctor.rules.kit import wording
+from ckptdoctor.rules.kit.shaping import places
+from ckptdoctor.rules.quantization.config import config_lacks_it
+
+_KINDS = 3  # of layers that a sentence names before it only counts them
+
+
+@noun
+class Words:
+    """What one rule says. ``one`` describes a layer; ``config`` is the quantization_config that is missing, if told."""
+
+    code: str
+    cause: str
+    opens: str
+    one: Callable[[Layer], str]
+    config: Callable[[Sequence[Layer]], str] = lambda layers: ""
+    cure: Callable[[Comparison, Sequence[Layer], Sequence[str]], tuple[Fix | None, str]] = lambda *given: (None, "")
+
+
+def told(subject: Checkpoint | Comparison, words: Words) -> Iterator[Problem]:
+    """What is to be said of the quantised layers of one family."""
+    if isinstance(subject, Comparison):
+        yield from _compared(subject, words)
+        return
+    for state_dict in weights_among(subject.state_dicts):
+        layers = quantized_in(state_dict).of(words.code)
+        if layers:
+            yield _alone(subject, state_dict, layers, words)
+
+
+def _alone(checkpoint: Checkpoint, state_dict: StateDict, layers: Sequence[Layer], words: Words) -> Problem:
+    """A file by itself: nothing is wrong with it, unless its config does not say what it is."""
+    config = config_lacks_it(checkpoint) if not state_dict.path else ""
+    added = words.config(layers) if config else ""
+    lacking = (
+        f" {config} does not say so, and without it loaders take the packed numbers for weights: "
+        f'write "quantization_config": {added} into it.'
+        if added
+        else ""
+    )
+    return Problem(
+        message=f"{_counted(layers, words)}{wording.in_place(state_dict.path)}",
+        cause=words.cause,
+        advice=f"{words.opens}{lacking}",
+        keys=tuple([(*state_dict.path, key) for layer in layers for key in layer.keys]),
+        location=Location(path=state_dict.path),
+        severity=Severity.WARNING if lacking else Severity.INFO,
+    )
+
+
+def _compared(comparison: Comparison, words: Words) -> Iterator[Problem]:
+    found = unfit(comparison)
+    codes = _schemes(words.code)
+    here = [layer for layer in found.here if layer.scheme in codes]
+    there = [layer for layer in found.there if layer.scheme in codes]
+    if here:
+        others = found.others if words.code == "Q956" else ()
+        yield _quantized_here(comparison, here, others, words)
+    if there:
+        yield _quantized_there(comparison, there, words)
+
+
+def _schemes(code: str) -> tuple[str, ...]:
+    from ckptdoctor.facts.quantization import BY_RULE
+
+    return BY_RULE[code]
+
+
+def _quantized_here(comparison: Comparison, layers: list[Layer], others: tuple[str, ...], words: Words) -> Problem:
+    cured, source = comparison.cured, comparison.reference.source
+    loose, missing = set(cured.unexpected), set(cured.missing)
+    unexpected = [*[key for layer in layers for key in layer.keys if key in loose], *others]
+    absent = [layer.key for layer in layers if layer.key in missing]
+    apart = set(cured.mismatched)
+    odd = [layer.key for layer in layers if layer.key in apart]
+    sizes = [wording.size_mismatch(key, cured.here[key].shape, comparison.reference.tensors[key].shape) for key in odd]
+    fix, advice = words.cure(comparison, layers, others)
+    return Problem(
+        message=f"{_counted(layers, words)}{wording.in_place(comparison.path)}, and plain in {source}",
+        cause=f"{words.cause} With strict=False the packed numbers load without a word where their shapes allow it, "
+        "and the model computes garbage.",
+        torch_says=(
+            *((wording.missing_keys(absent),) if absent else ()),
+            wording.unexpected_keys(unexpected),
+            *sizes[:1],
+        ),
+        advice=" ".join(filter(None, (advice, words.opens))),
+        keys=places(comparison, [*[key for layer in layers for key in layer.keys], *others]),
+        location=Location(path=comparison.path),
+        fix=fix,
+        severity=Severity.ERROR,
+    )
+
+
+def _quantized_there(comparison: Comparison, layers: list[Layer], words: Words) -> Problem:
+    missing, loose = set(comparison.cured.missing), set(comparison.cured.unexpected)
+    absent = [key for layer in layers for key in layer.keys if key in missing]
+    unexpected = [layer.key for layer in layers if layer.key in loose]
+    return Problem(
+        message=f"{_counted(layers, words)} in {comparison.reference.source}, and plain"
+        f"{wording.in_place(comparison.path) or ' here'}",
+        cause="The target was built for quantised weights, and these are plain: the library that quantises has to "
+        "make the one of the other.",
+        torch_says=(
+            wording.missing_keys(absent),
+            *((wording.unexpected_keys(unexpected),) if unexpected else ()),
+        ),
+        advice="Load the plain weights into the plain model and let the library quantise it, or build the model "
+        "without a quantization_config.",
+        keys=places(comparison, [layer.key for layer in layers]),
+        location=Location(path=comparison.path),
+        severity=Severity.ERROR,
+    )
+
+
+def _counted(layers: Sequence[Layer], words: Words) -> str:
+    """``224 layers are GPTQ, 4 bits, groups of 128``; several kinds each with its number."""
+    kinds = Counter([words.one(layer) for layer in layers])
+    if len(kinds) == 1:
+        verb = "is" if len(layers) == 1 else "are"
+        return f"{wording.count(len(layers), 'layer')} {verb} {next(iter(kinds))}"
+    shown = [f"{number:,} {kind}" for kind, number in kinds.most_common(_KINDS)]
+    more = len(kinds) - _KINDS
+    rest = [f"{more} more kinds"] if more > 0 else []
+    return f"{wording.count(len(layers), 'layer')} are quantised: {wording.listed([*shown, *rest])}"

@@ -1,0 +1,315 @@
+"""The conditions under which a rule is asked of a file, told by its headers before the rule is imported.
+
+Importing all rules takes as long as the rest of a check of a small file, and most of them speak of what most files do
+not have. ``@rule(..., when=CONDITION)`` says of which files a rule may speak, and ``index.py``, which is generated from
+that, is asked instead of the rules. A condition holds wherever its rule finds something in a file by its headers alone;
+it may well hold where the rule finds nothing. A rule about a reference, values or all bytes only has none.
+
+Each is asked of the container first, and of the checkpoint once the contents are read. What is about the one does not
+hold of the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache
+from typing import Union
+
+from ckptdoctor.checkpoint import Checkpoint, Container, Role, Tensor, show_path
+from ckptdoctor.checkpoint.weights import WEIGHTS
+from ckptdoctor.facts import marks, outline
+from ckptdoctor.facts.cut import ends_of_names
+from ckptdoctor.facts.names import mentions
+from ckptdoctor.facts.once import once
+from ckptdoctor.facts.protocols import first_value, pickle_protocol
+from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.facts.sparse_files import is_sparse
+
+Subject = Union[Container, Checkpoint]
+Condition = Callable[[Subject], bool]
+
+# what every state dict names: torch.load accepts all of it
+HARMLESS = frozenset(
+    {"collections.OrderedDict", "torch._utils._rebuild_tensor_v2", "torch._utils._rebuild_parameter"}
+    | {f"torch.{name}Storage" for name in ("Float", "Half", "BFloat16", "Double", "Long", "Int", "Byte", "Bool")}
+)
+_USUAL = ("torch zip", "torch legacy", "safetensors")  # formats that torch and safetensors write and read
+_DEFAULT_PROTOCOL = 2  # of pickles, in torch.save
+_SAYS_NOTHING: tuple[dict[str, str] | None, ...] = (None, {}, {"format": "pt"})  # of texts that people wrote
+_FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
+_COMMON = _FLOATS | {"int64", "int32", "int16", "int8", "uint8", "bool"}
+
+
+def any_of(*conditions: Condition) -> Condition:
+    """One of the conditions holds."""
+    return lambda subject: any(condition(subject) for condition in conditions)
+
+
+def always(subject: Subject) -> bool:
+    """Every file."""
+    return True
+
+
+def noticed(subject: Subject) -> bool:
+    """The reader noticed something."""
+    return bool(subject.notes)
+
+
+def pickles_aside(subject: Subject) -> bool:
+    """There are pickles besides those of the contents."""
+    return bool(subject.asides)
+
+
+# ---- of the container
+
+
+def _of_container(holds: Callable[[Container], bool]) -> Condition:
+    return lambda subject: isinstance(subject, Container) and holds(subject)
+
+
+@_of_container
+def unusual_format(container: Container) -> bool:
+    """Neither torch.save nor safetensors wrote it."""
+    return container.format not in _USUAL
+
+
+@_of_container
+def long_safetensors_header(container: Container) -> bool:
+    """The file may begin with a long header of safetensors: its length comes first."""
+    return container.head[8:10] in (b'{"', b"{ ") and any(container.head[3:8])
+
+
+@_of_container
+def unaligned_values(container: Container) -> bool:
+    """The first value begins where memory maps are slow."""
+    start = first_value(container)
+    return start is not None and start % (64 if container.format == "torch zip" else 8) != 0
+
+
+def file_named(name: str) -> Condition:
+    """The file itself has this name."""
+    return _of_container(lambda container: os.path.basename(container.path) == name)
+
+
+# ---- of the contents
+
+
+def _of_contents(holds: Callable[[Checkpoint], bool]) -> Condition:
+    return lambda subject: isinstance(subject, Checkpoint) and holds(subject)
+
+
+def format_is(name: str) -> Condition:
+    """The reader gives the contents this format."""
+    return _of_contents(lambda checkpoint: checkpoint.format == name)
+
+
+def path_ends(*endings: str) -> Condition:
+    """The path of the file ends so."""
+    return _of_contents(lambda checkpoint: checkpoint.path.endswith(endings))
+
+
+def file_begins(*beginnings: str) -> Condition:
+    """The name of the file begins so."""
+    return _of_contents(lambda checkpoint: os.path.basename(checkpoint.path).startswith(beginnings))
+
+
+def file_beside(*names: str) -> Condition:
+    """One of these files is in the folder of the checkpoint."""
+    return _of_contents(lambda checkpoint: not _names_beside(checkpoint).isdisjoint(names))
+
+
+@once
+def _names_beside(checkpoint: Checkpoint) -> frozenset[str]:
+    return folder_of(checkpoint.path).names
+
+
+@_of_contents
+def numbered_file(checkpoint: Checkpoint) -> bool:
+    """The name says that the file is one of several."""
+    return "-of-" in os.path.basename(checkpoint.path)
+
+
+@_of_contents
+def rank_in_path(checkpoint: Checkpoint) -> bool:
+    """The path names a rank."""
+    return "rank" in os.path.abspath(checkpoint.path).lower()
+
+
+@_of_contents
+def possible_holes(checkpoint: Checkpoint) -> bool:
+    """The reader noticed something, or the file may have parts that were never written."""
+    return bool(checkpoint.notes) or not os.path.isfile(checkpoint.path) or is_sparse(checkpoint.path)
+
+
+@cache
+def keys_mention(*words: str) -> Condition:
+    """One of these words stands in the keys of the weights."""
+    return _of_contents(once(lambda checkpoint: outline.mention(checkpoint, words)))
+
+
+adapter_keys = keys_mention(*marks.ADAPTERS)
+adapter_file = path_ends(*marks.ADAPTER_FILES)
+quantized_keys = keys_mention(*marks.QUANTIZED)
+observer_keys = keys_mention(*marks.OBSERVERS)
+language_head = keys_mention("lm_head.weight", "embed_out.weight")
+
+
+def has(*roles: Role) -> Condition:
+    """There are state dicts of all these roles."""
+    return _of_contents(lambda checkpoint: {each.role for each in checkpoint.state_dicts}.issuperset(roles))
+
+
+@_of_contents
+def more_than_weights(checkpoint: Checkpoint) -> bool:
+    """The file is not one flat state dict of a model."""
+    return not outline.is_flat(checkpoint)
+
+
+@_of_contents
+def more_than_tensors(checkpoint: Checkpoint) -> bool:
+    """There is a value that is no tensor; the attributes of a dict count."""
+    return not outline.is_flat(checkpoint) or getattr(checkpoint.tree, "attributes", None) is not None
+
+
+@_of_contents
+def texts(checkpoint: Checkpoint) -> bool:
+    """There may be texts besides names of tensors."""
+    if checkpoint.metadata not in _SAYS_NOTHING:
+        return True
+    return not outline.is_flat(checkpoint) or not outline.has_only_versions(checkpoint)
+
+
+@_of_contents
+def nested_weights(checkpoint: Checkpoint) -> bool:
+    """There are weights below the top of the file."""
+    return any(each.path for each in checkpoint.state_dicts)
+
+
+@_of_contents
+def no_model(checkpoint: Checkpoint) -> bool:
+    """There is no model, or weights of which the first has no elements."""
+    weights = [each for each in checkpoint.state_dicts if each.role in WEIGHTS]
+    return not all(each.tensors and each.tensors[0].numel for each in weights) or not any(
+        each.role is Role.MODEL for each in weights
+    )
+
+
+@_of_contents
+def module_versions(checkpoint: Checkpoint) -> bool:
+    """A dict has ``_metadata``."""
+    return any(each.metadata is not None for each in checkpoint.state_dicts)
+
+
+@_of_contents
+def running_statistics(checkpoint: Checkpoint) -> bool:
+    """A dict with ``_metadata`` has the statistics of norm layers."""
+    return module_versions(checkpoint) and outline.mention(checkpoint, ("running_mean", "running_var"))
+
+
+@_of_contents
+def flat_parameters(checkpoint: Checkpoint) -> bool:
+    """A key is that of a flat parameter of FSDP, whatever is under it."""
+    others = [key for each in checkpoint.state_dicts for key in each.others]
+    return any("flat_param" in key for key in others) or outline.mention(checkpoint, ("flat_param",))
+
+
+@_of_contents
+def numbered_layers(checkpoint: Checkpoint) -> bool:
+    """A key may name one of several layers."""
+    return any(mentions(each, marks.LAYER_LISTS) for each in checkpoint.state_dicts)
+
+
+@_of_contents
+def cut_names(checkpoint: Checkpoint) -> bool:
+    """A key may be what is left of a longer one."""
+    return any(ends_of_names(each.keys) for each in checkpoint.state_dicts)
+
+
+@_of_contents
+def unusual_names(checkpoint: Checkpoint) -> bool:
+    """The pickle names something that a state dict does not, or may do so unseen."""
+    return checkpoint.format not in _USUAL or not {each.full for each in checkpoint.globals} <= HARMLESS
+
+
+@_of_contents
+def newer_pickle_protocol(checkpoint: Checkpoint) -> bool:
+    """The pickle has a newer protocol than torch.save's own."""
+    return (pickle_protocol(checkpoint.container) or 0) > _DEFAULT_PROTOCOL
+
+
+@_of_contents
+def part_of_tensors(checkpoint: Checkpoint) -> bool:
+    """The metadata says which part of its tensors the file has."""
+    return "DCP_SHARDING_INFO" in (checkpoint.metadata or ())
+
+
+# ---- of the tensors
+
+
+def dtype_begins(*names: str) -> Condition:
+    """There are dtypes whose names begin so."""
+    return _of_contents(lambda checkpoint: any(each.startswith(names) for each in outline.dtypes(checkpoint)))
+
+
+@_of_contents
+def several_float_dtypes(checkpoint: Checkpoint) -> bool:
+    """Weights are in more than one of the usual floating dtypes."""
+    return len(outline.dtypes(checkpoint) & _FLOATS) > 1
+
+
+@_of_contents
+def rare_dtypes(checkpoint: Checkpoint) -> bool:
+    """There is a dtype that few programs use."""
+    return not outline.dtypes(checkpoint) <= _COMMON
+
+
+@_of_contents
+def placeholder_shapes(checkpoint: Checkpoint) -> bool:
+    """A tensor has no element, or one where there may have been many."""
+    return any(0 in each or each == (1,) for each in outline.shapes(checkpoint))
+
+
+@_of_contents
+def tags_beyond_cpu(checkpoint: Checkpoint) -> bool:
+    """A tensor is tagged with another device than the CPU, or has no storage."""
+    return not outline.on_the_cpu(checkpoint)
+
+
+@_of_contents
+def views(checkpoint: Checkpoint) -> bool:
+    """A tensor does not view all of a storage of its own, in order."""
+    return not outline.fill_their_storages(checkpoint)
+
+
+@_of_contents
+def unusual_strides(checkpoint: Checkpoint) -> bool:
+    """A tensor is no plain array in C order."""
+    return not outline.in_order(checkpoint)
+
+
+@_of_contents
+def composed_tensors(checkpoint: Checkpoint) -> bool:
+    """A tensor is made of others, of a class of its own, or without bytes."""
+    return outline.composed(checkpoint)
+
+
+@_of_contents
+def requires_grad(checkpoint: Checkpoint) -> bool:
+    """A tensor was saved with ``requires_grad``."""
+    return True in {each.requires_grad for each in checkpoint.tensors}
+
+
+@_of_contents
+@once
+def generator_states(checkpoint: Checkpoint) -> bool:
+    """A tensor may be the state of a random number generator, by its length and its dtype or name."""
+    if not any(len(each) == 1 and each[0] in outline.RNG_STATE_LENGTHS for each in outline.shapes(checkpoint)):
+        return False
+    sized = [each for each in checkpoint.tensors if len(each.shape) == 1 and each.shape[0] in outline.RNG_STATE_LENGTHS]
+    return any(each.dtype.name == "uint8" or _named_for_chance(each) for each in sized)
+
+
+def _named_for_chance(tensor: Tensor) -> bool:
+    name = show_path(tensor.path).lower()
+    return any(word in name for word in ("rng", "random", "generator"))

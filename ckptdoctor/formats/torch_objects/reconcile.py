@@ -16,7 +16,7 @@ from ckptdoctor.edits import Convert, Repickle, SetMetadata, TextMetadata, Trunc
 from ckptdoctor.edits.applied.repickling import repickle as repickled
 from ckptdoctor.edits.applied.wanted import Wanted
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.formats.torch_objects.detach import Detacher
+from ckptdoctor.formats.torch_objects.covers import Detacher, sparse_in, unwrap
 from ckptdoctor.formats.torch_objects.graph_edit import GraphEdit
 from ckptdoctor.formats.torch_objects.move_to_cpu import move_to_cpu
 from ckptdoctor.formats.torch_objects.new_nodes import NewNodes
@@ -27,7 +27,6 @@ from ckptdoctor.formats.torch_objects.repickle import repickle
 from ckptdoctor.formats.torch_objects.set_entries import new_names, put_in_order, set_entries
 from ckptdoctor.formats.torch_objects.shapes import ORDERED_DICT
 from ckptdoctor.formats.torch_objects.slots import Children, Slot, children
-from ckptdoctor.formats.torch_objects.sparse import sparse_in
 from ckptdoctor.formats.torch_objects.texts import NewText, replace_texts
 from ckptdoctor.formats.torch_objects.tree_changes import (
     Change,
@@ -39,7 +38,6 @@ from ckptdoctor.formats.torch_objects.tree_changes import (
     Retargeted,
     tree_changes,
 )
-from ckptdoctor.formats.torch_objects.unwrap import unwrap
 from ckptdoctor.formats.torch_objects.values import bare, call, full_name
 from ckptdoctor.formats.torch_objects.views_in_graph import PARAMETER_MAKERS
 from ckptdoctor.pickles import opcodes as op

@@ -21,6 +21,7 @@ from ckptdoctor.config import Config
 from ckptdoctor.explain import recognise
 from ckptdoctor.formats import registry
 from ckptdoctor.report import sarif
+from ckptdoctor.rules import framework
 from ckptdoctor.rules.registry import all_rules
 from tests.trainer.forks import Forked, fork_ranks
 from tools import docs, readme
@@ -99,10 +100,35 @@ def test_every_command_has_a_page(command):
     assert {name for name in option_names(command) if name not in page} == set()
 
 
+def kept(folder):
+    """The pages of a kind as they are in the tree, by their names."""
+    return {page.stem: page.read_text(encoding="utf-8") for page in readme.REFERENCE[folder].glob("*.md")}
+
+
 @pytest.fixture(scope="module")
 def rule_pages():
     """The pages of rules by their names."""
-    return dict(rules.pages(messages.leading(), {}))
+    return kept("rules")
+
+
+PRINTED = re.compile(r"## What check prints\n\n```console\n.*?^```\n\n", re.DOTALL | re.MULTILINE)
+
+
+def test_the_reference_is_up_to_date():
+    """Each page of a rule and of a message is made of what the code says; python tools/readme.py writes it anew."""
+    pages = [page for folder in readme.REFERENCE.values() for page in folder.glob("*.md")]
+    found = {page: PRINTED.sub("", page.read_text(encoding="utf-8")) for page in pages}
+    assert found == readme.reference(samples=False)
+
+
+@pytest.mark.slow
+def test_the_reference_shows_what_check_prints():
+    """Below the text of a rule is what check prints of the sample that shows it."""
+    found = {code: PRINTED.findall(text) for code, text in kept("rules").items()}
+    made = dict(rules.samples())
+    assert {code: each for code, each in found.items() if each} == {
+        code: [f"## What check prints\n\n{block}\n\n"] for code, block in made.items()
+    }
 
 
 def test_every_rule_has_a_page(rule_pages):
@@ -148,9 +174,9 @@ LISTED = ("Missing key(s) in state_dict", "Unexpected key(s) in state_dict", "si
 
 def test_every_message_has_a_page():
     """Each that explain knows has one of its own, with its words as the title and what it means."""
-    made = list(messages.pages())
-    pages = dict(made)
-    assert len(made) == len(pages)
+    made = [name for name, _ in messages.pages()]
+    assert len(made) == len(set(made))
+    pages = kept("messages")
     index = pages.pop("index")
     for words in {message.says[0] for message in recognise.messages()} | set(LISTED):
         name = messages.name_of(words)
@@ -161,7 +187,7 @@ def test_every_message_has_a_page():
 
 def test_a_page_of_a_message_shows_where_it_was_seen():
     """Who printed it, the text as it was met, what it means in it, and the rule."""
-    page = dict(messages.pages())["cannot-instantiate-posixpath-on-your-system"]
+    page = kept("messages")["cannot-instantiate-posixpath-on-your-system"]
     assert "NotImplementedError: cannot instantiate 'PosixPath' on your system" in page
     assert "[P203 path-object](../rules/P203.md)" in page and "ckptdoctor" in page.split("## What to do")[1]
 
@@ -236,10 +262,12 @@ def test_hook_and_configuration_are_documented():
 
 
 def test_the_project_has_one_address():
-    """Reports, the metadata of the package and the hook of the docs name the same one."""
+    """Reports, pages of rules, the metadata of the package and the hook of the docs name the same one."""
     (documented,) = re.findall(r'^Documentation = "(.*?)#', (readme.ROOT / "pyproject.toml").read_text(), re.MULTILINE)
     (hooked,) = re.findall(r"- repo: (\S+)", PAGES["docs/configuration.md"])
     assert documented == hooked == sarif.HOME
+    assert f"{sarif.HOME}/blob/main/docs/rules" == framework.PAGES
+    assert framework.PAGES.endswith(readme.REFERENCE["rules"].relative_to(readme.ROOT).as_posix())
 
 
 LINKS = re.compile(r"(?<!`)\]\(([^()\s]+)\)")
@@ -247,15 +275,13 @@ LINKS = re.compile(r"(?<!`)\]\(([^()\s]+)\)")
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHERS])
 def test_links_of_a_page_lead_somewhere(page):
-    """Every page, picture and heading that is linked to is there, or is made when the site is built."""
-    made = {f"docs/rules/{code}.md" for code in ("index", *RULES)} | {"docs/messages/index.md"}
+    """Every page, picture and heading that is linked to is there."""
     for link in LINKS.findall({**PAGES, **OTHERS}[page]):
         if "://" in link:
             continue
         name, _, place = link.partition("#")
         target = Path(os.path.normpath(readme.ROOT / page / ".." / name)) if name else readme.ROOT / page
-        relative = target.relative_to(readme.ROOT).as_posix()
-        assert target.is_file() or relative in made, f"{page} links to {link}"
+        assert target.is_file(), f"{page} links to {link}"
         if place:
             assert place in {marking.slug(each) for each in re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE)}
 
@@ -277,7 +303,7 @@ def test_a_link_that_leads_nowhere_is_found(tmp_path):
 
 def test_the_site_has_every_page(tmp_path):
     """What the generator reads: the pages that were written, and one for each command, rule and message."""
-    docs.assemble(tmp_path / "source", samples=False)
+    docs.assemble(tmp_path / "source")
     found = {path.relative_to(tmp_path / "source").as_posix() for path in (tmp_path / "source").rglob("*.md")}
     assert {name.removeprefix("docs/") for name in PAGES if name.startswith("docs/")} <= found
     assert {f"rules/{code}.md" for code in RULES} <= found

@@ -1,8 +1,7 @@
 """Builds the documentation: ``python tools/docs.py [FOLDER]`` writes the site to FOLDER, or to build/site.
 
-What is in docs/ was written by hand. The pages of rules and messages, and the help on the pages of commands, come from
-the code, and are never kept: they are made here, beside a copy of what was written. Any warning of the generator ends
-the build, and so does a link that leads nowhere.
+It is made of the pages in docs/, with the help of each command added to its page; those of rules and messages are kept
+up to date by ``tools/readme.py``. Any warning of the generator ends the build, and so does a link that leads nowhere.
 """
 
 from __future__ import annotations
@@ -16,25 +15,17 @@ ROOT = Path(__file__).resolve().parent.parent
 # what this tree says is written down, and not what may be installed: so the path comes before the imports
 sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 
-from tools.pages import commands, links, messages, rules  # noqa: E402
+from tools.pages import commands, links  # noqa: E402
 
 WRITTEN = ROOT / "docs"
 
 
-def assemble(folder: Path, samples: bool = True) -> None:
-    """Everything that the generator reads, in ``folder``; ``samples`` are what check prints of a file for each rule."""
+def assemble(folder: Path) -> None:
+    """Copy everything that the generator reads to ``folder``."""
     shutil.copytree(WRITTEN, folder)
     for name in commands.names():
         page = folder / "commands" / f"{name}.md"
         page.write_text(commands.generated(name, page.read_text(encoding="utf-8")), encoding="utf-8")
-    _write(folder / "messages", dict(messages.pages()))
-    _write(folder / "rules", dict(rules.pages(messages.leading(), dict(rules.samples()) if samples else {})))
-
-
-def _write(folder: Path, pages: dict[str, str]) -> None:
-    folder.mkdir(exist_ok=True)
-    for name, text in pages.items():
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
 
 
 def build(site: Path) -> None:

@@ -1,6 +1,7 @@
 """Writes what README and docs show of the program: ``python tools/readme.py``; with ``--check`` only compares.
 
-The output of every console example comes from running it, and the marked blocks from the code.
+The output of every console example comes from running it, the marked blocks from the code, and each page in docs/rules
+and docs/messages from the rule or the message that it is about.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ sys.path[:0] = [str(ROOT)] if str(ROOT) not in sys.path else []
 from ckptdoctor.cli.exit_status import ExitStatus  # noqa: E402
 from ckptdoctor.cli.main import cli  # noqa: E402
 from ckptdoctor.formats import registry  # noqa: E402
-from tools.pages import examples  # noqa: E402
+from tools.pages import examples, messages, rules  # noqa: E402
 
 README = ROOT / "README.md"
+REFERENCE = {"rules": ROOT / "docs" / "rules", "messages": ROOT / "docs" / "messages"}
 
 _BLOCK = re.compile(r"(<!-- begin: (\w+) -->\n).*?(<!-- end: \2 -->)", re.DOTALL)
 
@@ -69,18 +71,33 @@ def generated(text: str) -> str:
         return examples.rerun(blocks, Path(folder))
 
 
+def reference(samples: bool = True) -> dict[Path, str]:
+    """Every page of the reference: of each rule and each message.
+
+    Without ``samples`` the pages of rules do not show what check prints of a file, which takes longest to find out.
+    """
+    about = rules.pages(messages.leading(), dict(rules.samples()) if samples else {})
+    made = {"rules": about, "messages": messages.pages()}
+    return {REFERENCE[kind] / f"{name}.md": text for kind, pages in made.items() for name, text in pages}
+
+
 def main() -> None:
     """Write the pages, or with ``--check`` say which of them are not what would be written."""
-    stale = []
-    for page in examples.PAGES:
-        before = page.read_text(encoding="utf-8")
-        after = generated(before)
-        if before != after:
-            stale.append(page.relative_to(ROOT).as_posix())
-            if "--check" not in sys.argv[1:]:
-                page.write_text(after, encoding="utf-8")
-    if stale and "--check" in sys.argv[1:]:
-        sys.exit(f"{', '.join(stale)} is not what the program says: run python tools/readme.py")
+    wanted = {page: generated(page.read_text(encoding="utf-8")) for page in examples.PAGES} | reference()
+    kept = {page for folder in REFERENCE.values() for page in folder.glob("*.md")}
+    stale = [page for page, text in wanted.items() if not page.exists() or page.read_text(encoding="utf-8") != text]
+    stale += sorted(kept - wanted.keys())
+    if "--check" in sys.argv[1:]:
+        if stale:
+            names = ", ".join([page.relative_to(ROOT).as_posix() for page in stale])
+            sys.exit(f"not what the program prints: {names}. Run python tools/readme.py")
+        return
+    for page in stale:
+        if page not in wanted:
+            page.unlink()
+            continue
+        page.parent.mkdir(exist_ok=True)
+        page.write_text(wanted[page], encoding="utf-8")
 
 
 if __name__ == "__main__":

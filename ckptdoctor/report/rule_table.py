@@ -33,6 +33,10 @@ class RulePage(Protocol):
     def summary(self) -> str:
         """The first sentence of the page."""
 
+    @property
+    def address(self) -> str | None:
+        """Where the page is published, if it is."""
+
 
 def as_text(rules: Iterable[RulePage], width: int | None = None) -> str:
     """One line a rule: code, name, severity, summary."""
@@ -51,6 +55,7 @@ def as_json(rules: Iterable[RulePage]) -> str:
             "severity": rule.severity.value,
             "summary": rule.summary,
             "documentation": rule.page.strip(),
+            "url": rule.address,
         }
         for rule in rules
     ]
@@ -58,9 +63,10 @@ def as_json(rules: Iterable[RulePage]) -> str:
 
 
 def page(rule: RulePage, width: int | None = None) -> str:
-    """The documentation of one rule, under its code and name."""
+    """The documentation of one rule, under its code and name, and where it is published."""
     lines = [f"{rule.code} {rule.name} · {rule.severity.value}", "", *_plain(rule.page).strip().split("\n")]
-    return "\n".join(part for line in lines for part in _refitted(line, width))
+    shown = [part for line in lines for part in _refitted(line, width)]
+    return "\n".join([*shown, "", rule.address] if rule.address is not None else shown)
 
 
 def _refitted(line: str, width: int | None) -> list[str]:

@@ -140,7 +140,7 @@ def descriptor(rule: RulePage) -> dict[str, object]:
     """The ``reportingDescriptor`` of a rule. Markdown is what GitHub shows, plain text what others do."""
     page = rule.page.strip()
     meaning = sections(page).get("What it means", rule.summary)
-    return {
+    described: dict[str, object] = {
         "id": rule.code,
         "name": _pascal(rule.name),
         "shortDescription": {"text": _text(rule.summary)},
@@ -149,6 +149,9 @@ def descriptor(rule: RulePage) -> dict[str, object]:
         "defaultConfiguration": {"level": _LEVELS[rule.severity]},
         "properties": {"tags": ["checkpoint", rule.name]},
     }
+    if rule.address is not None:
+        described["helpUri"] = rule.address
+    return described
 
 
 def sections(page: str) -> dict[str, str]:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ckptdoctor.rules.messages import Message
     from ckptdoctor.rules.signs import Sign
 
+# where the pages of the rules are published, one file a code: tools/readme.py writes them
+PAGES = "https://github.com/ckptdoctor/ckptdoctor/blob/main/docs/rules"
+
 SECTIONS = ("What it means", "Why it matters", "What you see", "How it is found", "Repair")
 
 
@@ -71,6 +74,11 @@ class Rule:
     def summary(self) -> str:
         """The first sentence of the page."""
         return self.page.strip().split("\n", 1)[0]
+
+    @property
+    def address(self) -> str | None:
+        """Where the page is published; None for a rule of another package, whose pages are its own matter."""
+        return f"{PAGES}/{self.code}.md" if self.body.__module__.startswith("ckptdoctor.rules.") else None
 
     def run(self, subject: Any) -> Iterator[Finding]:
         """The rule's findings over one subject."""

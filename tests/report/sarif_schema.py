@@ -46,6 +46,7 @@ _RULE = _object(
     name={"type": "string", "pattern": "^[A-Z][A-Za-z0-9]*$"},
     shortDescription=_MULTIFORMAT,
     fullDescription=_MULTIFORMAT,
+    helpUri=_URI,
     help=_MULTIFORMAT,
     defaultConfiguration=_object(level=_LEVEL),
     properties=_object(tags=_list(_TEXT, unique=True)),

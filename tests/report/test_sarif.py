@@ -123,6 +123,7 @@ def test_every_rule_is_described_by_its_page(rule):
         "How it is found",
         "Repair",
     ]
+    assert made["helpUri"].endswith(f"/docs/rules/{rule.code}.md")
     assert made["help"]["markdown"].count("\n## ") == 5 and "``" not in made["help"]["text"]
     assert made["fullDescription"]["text"] and made["shortDescription"]["text"] == rule.summary.replace("``", "")
     assert re.sub("```text\n.*?\n```", "", made["help"]["markdown"], flags=re.DOTALL).count("`") % 2 == 0

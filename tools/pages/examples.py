@@ -25,7 +25,8 @@ from ckptdoctor.cli.main import run
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "sample_ckpts"
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+# what people wrote; the pages of rules and messages are made whole, by the modules next to this one
+PAGES = (ROOT / "README.md", *sorted([*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "commands").glob("*.md")]))
 
 FILES = {
     "model.pt": "sick/N401-module-prefix.pt",

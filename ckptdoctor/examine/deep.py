@@ -17,11 +17,11 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.diagnose.watching import Going, Watched, watched
 from ckptdoctor.errors import DamagedError
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.integrity import Integrity, examine_integrity, integrity_bytes
-from ckptdoctor.facts.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Reading, Skipped
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import plural

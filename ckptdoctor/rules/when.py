@@ -19,12 +19,12 @@ from typing import Union
 from ckptdoctor.checkpoint import Checkpoint, Container, Role, Tensor, show_path
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import marks, outline
-from ckptdoctor.facts.cut import ends_of_names
 from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.protocols import first_value, pickle_protocol
 from ckptdoctor.facts.siblings import folder_of
 from ckptdoctor.facts.sparse_files import is_sparse
+from ckptdoctor.match.cut import ends_of_names
 
 Subject = Union[Container, Checkpoint]
 Condition = Callable[[Subject], bool]

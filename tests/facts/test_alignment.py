@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint.coverage import CureStep
-from ckptdoctor.facts.alignment import align
-from ckptdoctor.facts.prefixes import best_prefix
+from ckptdoctor.match.comparing import align
+from ckptdoctor.match.prefixes import best_prefix
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns
 

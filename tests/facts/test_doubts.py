@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from ckptdoctor.facts.prefixes import best_prefix
-from ckptdoctor.facts.search import find_moves
+from ckptdoctor.match.prefixes import best_prefix
+from ckptdoctor.match.search import find_moves
 from tests.work import growth
 
 

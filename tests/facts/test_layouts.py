@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.facts.layouts import FAMILIES, family_of, layout
+from ckptdoctor.match.published.families import FAMILIES, family_of, layout
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.layouts[0].name)

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint.patterns import dropped_paths
-from ckptdoctor.facts import norms
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.dropping import drop_patterns
-from ckptdoctor.facts.explained import Explained
-from ckptdoctor.facts.leftovers import Leftovers, explained, leftovers
 from ckptdoctor.facts.once import once
+from ckptdoctor.match import norms
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.explained import Explained
+from ckptdoctor.match.leftovers import Leftovers, explained, leftovers
 from ckptdoctor.rules.examples import Odict, T
 from ckptdoctor.rules.naming.profiler_buffers import profiler_buffers
 from ckptdoctor.rules.reference.missing_keys import missing_keys

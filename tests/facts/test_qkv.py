@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.qkv import LAYOUTS, fuse_order, rows, split_parts
+from ckptdoctor.match.shapes.qkv import LAYOUTS, fuse_order, rows, split_parts
 
 
 def test_all_queries_then_all_keys_then_all_values():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.facts.prefixes import best_prefix
-from ckptdoctor.facts.search import find_moves
+from ckptdoctor.match.prefixes import best_prefix
+from ckptdoctor.match.search import find_moves
 from tests.facts import renamings
 from tests.facts.renamings import RENAMINGS
 

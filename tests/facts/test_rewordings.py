@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ckptdoctor.facts.rewordings import Rewording, describe
+from ckptdoctor.match.rewordings import Rewording, describe
 
 
 def said(*names):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from ckptdoctor.facts.search import find_moves
+from ckptdoctor.match.search import find_moves
 from tests.work import growth
 
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes.pairs import block, is_index
-from ckptdoctor.facts.shapes.sorting import Shapes, explained, shapes, sweeping
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.pairs import block, is_index
+from ckptdoctor.match.shapes.sorting import Shapes, explained, shapes, sweeping
 from ckptdoctor.rules.examples import T
 from tests.facts import architectures as known
 from tests.facts.architectures import SIZES, Contents, family

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.facts.trees import Forms, tree
+from ckptdoctor.match.trees import Forms, tree
 
 
 def grown(*keys):

@@ -9,8 +9,8 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts import adapters
 from ckptdoctor.facts.adapters import LEAD, Adapter
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.once import once
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.noun import noun
 
 _DEPTH, _LENGTH = 32, 1024  # tokens of a name that are looked at; longer ones are nobody's

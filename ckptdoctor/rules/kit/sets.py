@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.ties import same_bytes
-from ckptdoctor.facts.twins import is_one
 from ckptdoctor.facts.weight_sets import averaged, tensors_of
+from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.kit import wording
 
 _NAMED = 5  # sets that a sentence names before it only counts the others

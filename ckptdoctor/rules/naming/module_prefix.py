@@ -32,8 +32,8 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.edits import Safety
 from ckptdoctor.facts import names
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights

@@ -31,9 +31,9 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint.expectation import EXTRA_STATE, is_extra_state
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts import modules
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

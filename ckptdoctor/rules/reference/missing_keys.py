@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from math import prod
 
 from ckptdoctor.facts import modules
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.leftovers import explained
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

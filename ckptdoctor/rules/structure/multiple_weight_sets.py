@@ -28,9 +28,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.weight_sets import Network, averaged, networks, one_copy
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import sets, wording

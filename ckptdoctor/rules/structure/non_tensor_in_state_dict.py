@@ -32,9 +32,9 @@ from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts import modules
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.quantization_torch import unfit_of
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.quantization_torch import unfit_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

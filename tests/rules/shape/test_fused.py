@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.facts.qkv import LAYOUTS
+from ckptdoctor.match.shapes.qkv import LAYOUTS
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.reference.missing_keys import missing_keys
 from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ckptdoctor.facts.alignment import compare
+from ckptdoctor.match.comparing import compare
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.shape.placeholder_shape import placeholder_shape
 from ckptdoctor.rules.shape.tp_shard_shape import tp_shard_shape

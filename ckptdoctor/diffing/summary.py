@@ -7,7 +7,7 @@ from itertools import takewhile
 
 from ckptdoctor.checkpoint import show_path
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Verdict
-from ckptdoctor.facts.parameters import BUFFERS
+from ckptdoctor.facts.weight_sets import BUFFERS
 from ckptdoctor.match.shapes.kinds import is_head
 from ckptdoctor.wording import listed, plural
 

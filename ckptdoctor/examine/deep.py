@@ -27,7 +27,7 @@ from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
-    from ckptdoctor.facts.overheard import Overheard
+    from ckptdoctor.examine.overheard import Overheard
     from ckptdoctor.formats.wrapped.front import Front
     from ckptdoctor.formats.wrapped.thin import Thin
 
@@ -126,7 +126,7 @@ def passed_by(
     checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule]
 ) -> Generator[Progress, None, Watched[Passed]]:
     """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
-    from ckptdoctor.facts.overheard import Overheard
+    from ckptdoctor.examine.overheard import Overheard
 
     readers = _readers(rules)
 

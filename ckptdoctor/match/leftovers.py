@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.tensor import ViewId, shared_view
 from ckptdoctor.facts import adapters, names
-from ckptdoctor.facts.once import once
 from ckptdoctor.match import norms
 from ckptdoctor.match.blocks import Block, side_blocks
 from ckptdoctor.match.buffers import is_derived
@@ -72,7 +72,7 @@ def explained(comparison: Comparison) -> Explained:
     return sorting.explained(comparison) | leftovers(comparison).explained | known
 
 
-@once
+@cached_by_identity
 def leftovers(comparison: Comparison) -> Leftovers:
     """Each rule's share; nothing where the target is another model altogether, or what the rules of shapes explain."""
     cured = comparison.cured
@@ -94,7 +94,7 @@ def leftovers(comparison: Comparison) -> Leftovers:
     average = lit_ema(cured.here, left.keys, whole)
     left.take(average.keys if average is not None else ())
     adapter = adapters.foreign(comparison.state_dict, comparison.reference.tensors)
-    unmerged = left.those(adapters.is_part) if adapter is not None and adapter.wrapped else ()
+    unmerged = left.those(adapters.is_adapter_part) if adapter is not None and adapter.wrapped else ()
     blocks = side_blocks(comparison, left.keys) if covered and not cured.mismatched else ()
     left.take([key for block in blocks for key in block.keys])
     found = aliases(comparison, left.keys)

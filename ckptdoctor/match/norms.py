@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from ckptdoctor.checkpoint import Mapping as MappingNode
 from ckptdoctor.checkpoint import StateDict, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts import names
-from ckptdoctor.facts.once import once
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.noun import noun
 
@@ -69,7 +69,7 @@ def versions(state_dict: StateDict) -> Iterator[tuple[str, int]]:
             yield module, version
 
 
-@once
+@cached_by_identity
 def final_versions(comparison: Comparison) -> dict[str, tuple[str, int]]:
     """The modules by their names after the cures, each with its name in the file and its version in ``_metadata``."""
     state_dict = comparison.state_dict

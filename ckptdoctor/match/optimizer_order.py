@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.facts import names
-from ckptdoctor.facts.optimizer_owners import NoRemapError, Owners, Shape, owners
-from ckptdoctor.facts.optimizers import SavedOptimizer, saved_optimizers
-from ckptdoctor.facts.parameters import Candidate, candidates, expected_candidates, only_model, ordered
+from ckptdoctor.facts.optimizers import NoRemapError, Owners, SavedOptimizer, Shape, owners, saved_optimizers
+from ckptdoctor.facts.weight_sets import Candidate, candidates, expected_candidates, only_model, ordered
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.noun import noun
 

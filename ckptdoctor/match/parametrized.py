@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.once import once
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.norm_parts import PARAMETRIZATIONS, parts_of
 from ckptdoctor.noun import noun
@@ -19,7 +19,7 @@ class Computable:
     parts: tuple[str, ...]
 
 
-@once
+@cached_by_identity
 def computable(comparison: Comparison) -> tuple[Computable, ...]:
     """Every missing weight whose norm is here, with as many elements in its direction as the target wants."""
     loose = set(comparison.cured.unexpected)
@@ -35,7 +35,7 @@ def _found(comparison: Comparison, key: str, loose: set[str]) -> Iterator[Comput
                 return
 
 
-@once
+@cached_by_identity
 def parametrized(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     """Missing weights of which a parametrization is here that no norm is: (wanted key, what it is computed of).
 
@@ -58,7 +58,7 @@ def beside(comparison: Comparison, original: str) -> tuple[str, ...]:
     return tuple([key for key in comparison.cured.here if key.startswith(place)])
 
 
-@once
+@cached_by_identity
 def orthogonals(comparison: Comparison) -> tuple[tuple[str, tuple[str, ...]], ...]:
     """Those that ``torch.nn.utils.parametrizations.orthogonal`` may be: (wanted key, its original and its base).
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 
 from ckptdoctor.checkpoint import StateDict, Tensor
-from ckptdoctor.facts.once import once
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.noun import noun
 
@@ -37,7 +37,7 @@ class Pruned:
         return tuple([self.key + end for tensor, end in ends if tensor is not None])
 
 
-@once
+@cached_by_identity
 def pruned_in(state_dict: StateDict) -> tuple[Pruned, ...]:
     """Every parameter of which both parts are in a state dict, and which is not there itself."""
     here = {tensor.key: tensor for tensor in state_dict.tensors}
@@ -45,7 +45,7 @@ def pruned_in(state_dict: StateDict) -> tuple[Pruned, ...]:
     return tuple([each for name in names if name not in here for each in _found(name, here, here) if each.original])
 
 
-@once
+@cached_by_identity
 def pruned_for(comparison: Comparison) -> tuple[Pruned, ...]:
     """Every missing key of which a part is here that the target does not want, under the names after all cures."""
     cured = comparison.cured

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ckptdoctor.facts.once import once
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.match import quantized
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.explained import Explained
 from ckptdoctor.match.quantization_torch import is_observer, unfit_of
 
 
-@once
+@cached_by_identity
 def explained(comparison: Comparison) -> Explained:
     """Missing, unexpected and mismatched keys that Q951 to Q956 explain."""
     cured = comparison.cured

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterable
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
-from ckptdoctor.facts.marks import OBSERVERS
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts.names import keys_of, mentions
-from ckptdoctor.facts.once import once
 from ckptdoctor.facts.quantization import dtype_of
+from ckptdoctor.facts.telltale_words import OBSERVERS
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.noun import noun
 
@@ -67,7 +67,7 @@ def quantized_tensors(checkpoint: Checkpoint) -> list[Tensor]:
     return [tensor for tensor in checkpoint.tensors if tensor.dtype.kind == "quantized"]
 
 
-@once
+@cached_by_identity
 def unfit_of(comparison: Comparison) -> TorchQuantized:
     """The layers of the compared state dict that the target wants plain, by their names after all cures."""
     if comparison.state_dict is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.facts.once import once
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts.quantization import BY_RULE, Layer, Quantized, dtype_of, quantized
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.explained import Explained
@@ -36,7 +36,7 @@ class Unfit:
         )
 
 
-@once
+@cached_by_identity
 def unfit(comparison: Comparison) -> Unfit:
     """The layers of which only one side is quantised."""
     cured, wanted = comparison.cured, comparison.reference.tensors

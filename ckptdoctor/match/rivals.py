@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from glob import escape
 
 from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.facts.dropping import drop_patterns
-from ckptdoctor.facts.once import once
-from ckptdoctor.facts.ties import same_bytes
+from ckptdoctor.facts.key_groups import drop_patterns
+from ckptdoctor.facts.tied_embeddings import same_checksums
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.likeness import alike
 from ckptdoctor.match.second_names import is_one
@@ -54,7 +54,7 @@ class Rivals:
     added: bool = False
 
 
-@once
+@cached_by_identity
 def rivals(comparison: Comparison) -> Rivals | None:
     """The first part that gets other names though another one fits just as well; None where there is none."""
     return parts_alike(comparison, same=False)
@@ -178,7 +178,7 @@ def _told_apart(lead: str, other: str, new: set[str]) -> bool:
 def _same(here: Mapping[str, Tensor], one: str, other: str, rests: Mapping[str, Tensor]) -> bool:
     """Whether both parts hold the same values, as far as storages and checksums tell."""
     pairs = [(here[one + rest], here[other + rest]) for rest in rests]
-    return all(is_one(ours, theirs) or same_bytes(ours, theirs) is True for ours, theirs in pairs)
+    return all(is_one(ours, theirs) or same_checksums(ours, theirs) is True for ours, theirs in pairs)
 
 
 def _part(comparison: Comparison, prefix: str, parts: Sequence[str], rests: Mapping[str, Tensor]) -> Part:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.tensor import shared_view
-from ckptdoctor.facts.ties import EMBEDDING, HEAD, same_bytes
+from ckptdoctor.facts.tied_embeddings import EMBEDDING, HEAD, same_checksums
 
 
 def twins_of(here: Mapping[str, Tensor], others: Iterable[str], wanted: Sequence[str]) -> dict[str, str]:
@@ -37,4 +37,4 @@ def is_one(tensor: Tensor, other: Tensor) -> bool:
 
 def _same(head: Tensor, table: Tensor) -> bool:
     alike = (head.shape, head.dtype.name) == (table.shape, table.dtype.name)
-    return alike and same_bytes(head, table) is True
+    return alike and same_checksums(head, table) is True

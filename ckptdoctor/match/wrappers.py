@@ -35,7 +35,7 @@ def name_cures(state_dict: StateDict) -> list[NameCure]:
     """
     keys = names.keys_of(state_dict)
     found = []
-    counter = names.averaged(state_dict)
+    counter = names.average_counter(state_dict)
     if counter is not None:
         title = f'drop {counter.key} and strip "module."'
         found.append(NameCure("N411", title, names.without_module, counter))

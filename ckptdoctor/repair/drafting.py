@@ -16,7 +16,7 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.edits.kinds import Flatten
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.facts.ties import known_partner
+from ckptdoctor.facts.tied_embeddings import known_partner
 from ckptdoctor.match.comparing import Comparison, compare
 from ckptdoctor.match.likeness import other_layout
 from ckptdoctor.match.meanings import another_owner, another_thing, is_code

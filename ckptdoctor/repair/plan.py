@@ -37,7 +37,7 @@ from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
 from ckptdoctor.errors import RefusedError, UsageError
 from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.unwrapping import unwrapped_path
+from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.formats.outputs import asked_for
 from ckptdoctor.match.comparing import compare

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from itertools import chain
 
-from ckptdoctor.facts.once import once
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.match import quantization_explained
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.explained import Explained
@@ -46,7 +46,7 @@ class Shapes:
     experts: tuple[Experts, ...] = ()
 
 
-@once
+@cached_by_identity
 def shapes(comparison: Comparison) -> Shapes:
     """What the shapes of a comparison say: each pair to the first rule that explains it, the most sweeping first."""
     pairs = _without(pairs_of(comparison), set(quantization_explained.explained(comparison).mismatched))

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Part, StateDict, at, show_path
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Drop, Edit, Fix, Renumber, Reorder, Replace, Safety
-from ckptdoctor.facts.optimizer_owners import NoRemapError
-from ckptdoctor.facts.optimizers import SavedOptimizer
-from ckptdoctor.facts.parameters import only_model
+from ckptdoctor.facts.optimizers import NoRemapError, SavedOptimizer
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain
+from ckptdoctor.facts.weight_sets import only_model
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.optimizer_order import Remap, own_target, remap, target_of
 

@@ -80,7 +80,7 @@ def module_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     for state_dict in weights(subject, "N401"):
         keys = names.keys_of(state_dict)
         led = names.module_led(keys)
-        if led and names.averaged(state_dict) is None:
+        if led and names.average_counter(state_dict) is None:
             if len(led) == len(keys):
                 yield _leading(state_dict, led, Severity.ERROR)
             elif 2 * len(led) > len(keys):

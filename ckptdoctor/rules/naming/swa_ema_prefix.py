@@ -95,7 +95,7 @@ ONLINE = "online_model"
 def swa_ema_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """State dicts of AveragedModel and of EMA classes."""
     for state_dict in weights(subject, "N411"):
-        counter = names.averaged(state_dict)
+        counter = names.average_counter(state_dict)
         if counter is not None:
             yield _averaged_model(state_dict, counter)
         else:

@@ -34,7 +34,7 @@ from dataclasses import replace
 from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.optimizers import SavedOptimizer, saved_optimizers
-from ckptdoctor.facts.parameters import candidates, expected_candidates, only_model, trainable
+from ckptdoctor.facts.weight_sets import candidates, expected_candidates, only_model, trainable
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.optimizer_order import wanted_remap

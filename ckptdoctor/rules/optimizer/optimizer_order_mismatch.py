@@ -35,7 +35,7 @@ from itertools import zip_longest
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
 from ckptdoctor.facts import names
 from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, among, by_shape, clashes, in_order, saved_optimizers
-from ckptdoctor.facts.parameters import Candidate, candidates, expected_candidates, only_model, ordered
+from ckptdoctor.facts.weight_sets import Candidate, candidates, expected_candidates, only_model, ordered
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.optimizer_order import wanted_remap

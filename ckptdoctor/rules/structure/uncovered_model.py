@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters import foreign
-from ckptdoctor.facts.contents import empty_places, purpose, without_elements
+from ckptdoctor.facts.weight_sets import empty_places, purpose, without_elements
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.comparing import Comparison, describe
 from ckptdoctor.match.rank_files import slice_of

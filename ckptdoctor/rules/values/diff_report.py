@@ -25,7 +25,7 @@ import os.path
 import shlex
 from collections.abc import Iterator
 
-from ckptdoctor.facts.parameters import may_train
+from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.same_as_base import SameAsBase
 from ckptdoctor.rules.examples import Example, T

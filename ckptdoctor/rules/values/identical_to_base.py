@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.parameters import may_train
+from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.match.same_as_base import SameAsBase
 from ckptdoctor.rules.examples import Example, T

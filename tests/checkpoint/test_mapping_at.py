@@ -1,9 +1,9 @@
-"""What lies at a key path."""
+"""Dicts at key paths, where a file may be odder than its paths say."""
 
 from __future__ import annotations
 
 from ckptdoctor.checkpoint import Mapping, Opaque, Sequence
-from ckptdoctor.facts.places import mapping_at
+from ckptdoctor.checkpoint.tree import mapping_at
 
 INNER = Mapping("dict", ())
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from ckptdoctor.match.prefixes import best_prefix
 from ckptdoctor.match.search import find_moves
-from tests.facts import renamings
-from tests.facts.renamings import RENAMINGS
+from tests.match import renamings
+from tests.match.renamings import RENAMINGS
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Role, StateDict, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts.model_config import config_beside
-from ckptdoctor.facts.once import once
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.noun import noun
 
@@ -78,7 +78,7 @@ class Orphan:
 
 
 @noun
-class Pair:
+class TiedPair:
     """Head and embedding, each with bytes of its own. ``same``: whether their checksums agree (None: unknown)."""
 
     head: Tensor
@@ -98,23 +98,23 @@ def orphans(checkpoint: Checkpoint) -> Iterator[Orphan]:
                 yield Orphan(head, missing, proof)
 
 
-@once
-def pairs(checkpoint: Checkpoint) -> tuple[Pair, ...]:
+@cached_by_identity
+def tied_pairs(checkpoint: Checkpoint) -> tuple[TiedPair, ...]:
     """Heads that lie beside the only embedding of their shape, without sharing its memory."""
-    return tuple(_pairs(checkpoint))
+    return tuple(_tied_pairs(checkpoint))
 
 
-def _pairs(checkpoint: Checkpoint) -> Iterator[Pair]:
+def _tied_pairs(checkpoint: Checkpoint) -> Iterator[TiedPair]:
     for state_dict in _models(checkpoint):
         heads = _heads(state_dict)
         tables = [each for each in state_dict.tensors if heads and EMBEDDING.search(each.key)]
         for head in heads:
             alike = [each for each in tables if each.shape == head.shape and each.dtype == head.dtype]
             if len(alike) == 1 and head.storage is not None and head.storage is not alike[0].storage:
-                yield Pair(head, alike[0], same_bytes(head, alike[0]))
+                yield TiedPair(head, alike[0], same_checksums(head, alike[0]))
 
 
-def same_bytes(one: Tensor, other: Tensor) -> bool | None:
+def same_checksums(one: Tensor, other: Tensor) -> bool | None:
     """Whether two tensors that fill storages of their own have the same bytes, by length and stored checksum."""
     first, second = one.storage, other.storage
     if first is None or second is None or first.crc32 is None or second.crc32 is None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.facts.integrity import Damage, Integrity, Scan, may_have_holes, note_of, readable
 from ckptdoctor.facts.same_bytes import is_readable
-from ckptdoctor.facts.ties import Pair, pairs
+from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -29,7 +29,7 @@ class Overheard:
         self._digests: dict[str, _Hash] = {}
         self._over: set[str] = set()
         self._read = 0
-        for pair in pairs(checkpoint):
+        for pair in tied_pairs(checkpoint):
             for tensor in (pair.head, pair.embedding):
                 if pair.same is None and is_readable(tensor) and tensor.storage is not None:
                     self._digests[tensor.storage.key] = sha256()
@@ -73,11 +73,11 @@ class Overheard:
         notes = tuple([note_of(each) for each in found])
         return Integrity(checkpoint, tuple(found), self._read, unchecked, notes, twins=tuple(self._twins(checkpoint)))
 
-    def _twins(self, checkpoint: Checkpoint) -> Iterator[Pair]:
-        for pair in pairs(checkpoint):
+    def _twins(self, checkpoint: Checkpoint) -> Iterator[TiedPair]:
+        for pair in tied_pairs(checkpoint):
             one, other = self._digest(pair.head), self._digest(pair.embedding)
             if one is not None and other is not None:
-                yield Pair(pair.head, pair.embedding, one == other)
+                yield TiedPair(pair.head, pair.embedding, one == other)
 
     def _digest(self, tensor: Tensor) -> bytes | None:
         """None where it was not asked for, or the tensor was not heard to its end."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.patterns import dropped_paths
-from ckptdoctor.facts.dropping import drop_patterns
-from ckptdoctor.facts.once import once
+from ckptdoctor.facts.key_groups import drop_patterns
 from ckptdoctor.match import norms
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.explained import Explained
@@ -166,7 +166,7 @@ def test_results_are_worked_out_once() -> None:
     """The same subject is asked once, by identity, and only a few are held."""
     asked = []
 
-    @once
+    @cached_by_identity
     def work(subject: list[int]) -> int:
         asked.append(subject)
         return len(subject)

@@ -13,8 +13,8 @@ from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.match.shapes.pairs import block, is_index
 from ckptdoctor.match.shapes.sorting import Shapes, explained, shapes, sweeping
 from ckptdoctor.rules.examples import T
-from tests.facts import architectures as known
-from tests.facts.architectures import SIZES, Contents, family
+from tests.match import architectures as known
+from tests.match.architectures import SIZES, Contents, family
 from tests.rules import nouns
 from tests.work import growth
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Checkpoint, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.facts.aliasing import leaves, paths_on, shared, storage_use
+from ckptdoctor.checkpoint.sharing import leaves, paths_on, shared, storage_use
 
 F32 = BY_NAME["float32"]
 

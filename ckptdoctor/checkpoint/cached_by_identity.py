@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 _REMEMBERED = 4  # subjects whose results are kept: a file has one or two, and rules ask one after another
 
 
-def once(work: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
+def cached_by_identity(work: Callable[[Subject], Result]) -> Callable[[Subject], Result]:
     """``work``, done once for each of the last few subjects, which are held until then."""
     known: dict[int, tuple[Subject, Result]] = {}
 

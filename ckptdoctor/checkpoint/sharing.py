@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.tensor import byte_span
-from ckptdoctor.facts.once import once
 from ckptdoctor.noun import noun
 
 
@@ -39,6 +39,14 @@ def leaves(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
             yield tensor
         if tensor.parts:
             yield from leaves(tensor.parts)
+
+
+def view_in_file(tensor: Tensor) -> Hashable:
+    """What tied tensors have in common, and no others. Nothing is tied that has no storage of its own."""
+    storage = tensor.storage
+    if storage is None or storage.extent is None or tensor.parts or tensor.chunks:
+        return tensor.path
+    return storage.extent, tensor.form, tensor.details
 
 
 def shared(tensors: Iterable[Tensor]) -> list[Shared]:
@@ -80,7 +88,7 @@ def paths_on(checkpoint: Checkpoint, storages: Iterable[Storage]) -> tuple[KeyPa
     return tuple(dict.fromkeys([each.path for each in views]))
 
 
-@once
+@cached_by_identity
 def _by_storage(tensors: Iterable[Tensor]) -> tuple[dict[str, Tensor], dict[str, list[Tensor]]]:
     """The first tensor on each storage (by key), and all of them where there are several: seldom."""
     firsts: dict[str, Tensor] = {}

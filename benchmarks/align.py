@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from ckptdoctor.facts.search import find_moves
+from ckptdoctor.match.search import find_moves
 
 PARTS = (
     "self_attn.q_proj",

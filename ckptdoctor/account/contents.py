@@ -30,7 +30,7 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Retag
-from ckptdoctor.facts.rebuilding import UTILS
+from ckptdoctor.facts.devices import UTILS
 
 _SAFETENSORS = "safetensors"
 

@@ -44,10 +44,10 @@ from ckptdoctor.edits import (
     WriteIndex,
 )
 from ckptdoctor.edits.renaming import renamed_modules
-from ckptdoctor.facts import rebuilding
-from ckptdoctor.facts.header_notes import metadata_notes
-from ckptdoctor.facts.old_strings import BYTES, array_values, of_python_2
-from ckptdoctor.facts.rebuilding import FROM_CPU, UTILS
+from ckptdoctor.facts import devices
+from ckptdoctor.facts.devices import FROM_CPU, UTILS
+from ckptdoctor.facts.notes import metadata_notes
+from ckptdoctor.facts.python2_strings import BYTES, array_values, of_python_2
 
 _METADATA = "_metadata"
 _AS_SAVED = frozenset(
@@ -133,7 +133,7 @@ def flatten(account: Account, edit: Flatten) -> None:
             raise UnaccountedError(f"an edit takes {key} for a tensor, which would be lost")
         rebuild = tensor.rebuild
         if rebuild not in _AS_SAVED:
-            rebuild = FROM_CPU if tensor.moved else rebuilding.on_cpu(tensor)
+            rebuild = FROM_CPU if tensor.moved else devices.on_cpu(tensor)
         detached = replace(tensor, requires_grad=False, is_parameter=False, rebuild=rebuild)
         entries.append(Place(key, detached, (number,)))
     made.entries = entries

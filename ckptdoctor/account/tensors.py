@@ -59,9 +59,9 @@ from ckptdoctor.edits.elements import Calculated, Converted, Dequantized, Normed
 from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm, Tie
 from ckptdoctor.edits.quantization import SAME
 from ckptdoctor.edits.tensors import gone_keys, place_of, sources, with_new
-from ckptdoctor.facts import rebuilding
-from ckptdoctor.facts.array_tensors import held_values
-from ckptdoctor.facts.rebuilding import MOVERS, OF_ARRAYS, OF_EMPTY_ARRAYS, UTILS
+from ckptdoctor.facts import devices
+from ckptdoctor.facts.devices import MOVERS, OF_ARRAYS, OF_EMPTY_ARRAYS, UTILS
+from ckptdoctor.facts.numpy_values import held_values
 
 Making = Union[Split, Fuse, FuseNorm, Dequantize, Compute, Tie]
 MAKING = (Split, Fuse, FuseNorm, Dequantize, Compute, Tie)
@@ -147,7 +147,7 @@ def _on_cpu(account: Account, tensor: Tensor, edit: MoveToCpu) -> Tensor:
     there = tensor.storage is not None or bool(tensor.parts) or tensor.values is not None
     if not tensor.moved or not there or (edit.devices is not None and tensor.device not in edit.devices):
         return tensor
-    rebuild = rebuilding.on_cpu(tensor) if tensor.rebuild in MOVERS else tensor.rebuild
+    rebuild = devices.on_cpu(tensor) if tensor.rebuild in MOVERS else tensor.rebuild
     if tensor.values is None:
         place = tensor.storage.device if tensor.storage is not None else tensor.parts[0].device
         return replace(tensor, device=place, rebuild=rebuild)

@@ -108,6 +108,15 @@ def at(node: Node, path: KeyPath) -> Node:
     return node
 
 
+def mapping_at(tree: Node, path: KeyPath) -> Mapping | None:
+    """The dict at a key path; None where there is none: an object's state can hide what was found in it."""
+    try:
+        found = at(tree, path)
+    except KeyError:
+        return None
+    return found if isinstance(found, Mapping) else None
+
+
 def _child(node: Node, wanted: Part) -> Node:
     for part, child in children(node):
         if part == wanted and type(part) is type(wanted):

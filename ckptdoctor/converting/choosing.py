@@ -23,10 +23,10 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.checkpoint.reshaping import tensors_in
 from ckptdoctor.checkpoint.roots import beside
+from ckptdoctor.checkpoint.sharing import shared
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.aliasing import shared
 from ckptdoctor.facts.whole_modules import outermost_modules
 from ckptdoctor.formats.compose import pickling
 from ckptdoctor.formats.compose.safetensors import Entry, code_of

@@ -16,7 +16,7 @@ from ckptdoctor.rules.framework import Rule, subject_for
 from ckptdoctor.rules.registry import all_rules, concerned
 
 if TYPE_CHECKING:
-    from ckptdoctor.facts.alignment import Comparison
+    from ckptdoctor.match.comparing import Comparison
 
 
 @collector_paused()
@@ -39,7 +39,7 @@ def compared(checkpoint: Checkpoint, reference: Reference | None, root: KeyPath 
     """The checkpoint held against a reference; None without one."""
     if reference is None:
         return None
-    from ckptdoctor.facts.alignment import compare
+    from ckptdoctor.match.comparing import compare
 
     return compare(checkpoint, reference, root)
 

@@ -22,7 +22,7 @@ from ckptdoctor.diffing.pairing import Counterparts, pair_up
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.diffing.ties import ties
-from ckptdoctor.facts.alignment import Comparison, compare
+from ckptdoctor.match.comparing import Comparison, compare
 from ckptdoctor.noun import noun
 
 Step = Callable[[Difference, Sequence[int]], None]  # hears what is known so far

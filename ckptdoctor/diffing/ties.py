@@ -6,8 +6,8 @@ from collections.abc import Hashable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.collecting import collector_paused
+from ckptdoctor.checkpoint.sharing import view_in_file
 from ckptdoctor.differences import Pair, Single, Tie
-from ckptdoctor.facts.views import view_of
 
 # what makes tensors out of files that hold each under its own name alone
 _WITHOUT_TIES = ("safetensors", "torch.distributed.checkpoint", "numpy.")
@@ -51,14 +51,14 @@ def _ties(
     """The tensors that are one on this side, of which the other makes several, or lacks some."""
     groups: dict[Hashable, list[tuple[str, Tensor]]] = {}
     for name, mine, its in both:
-        groups.setdefault(view_of(mine), []).append((name, its))
+        groups.setdefault(view_in_file(mine), []).append((name, its))
     missing: dict[Hashable, list[str]] = {}
     for each in alone:
-        if _place(each.tensor) in shared and (view := view_of(each.tensor)) in groups:
+        if _place(each.tensor) in shared and (view := view_in_file(each.tensor)) in groups:
             missing.setdefault(view, []).append(each.name)
     for view, group in groups.items():
         gone = missing.get(view, [])
-        several = len({view_of(its) for _, its in group}) > 1
+        several = len({view_in_file(its) for _, its in group}) > 1
         if several or gone:
             counts = several and not any(its.rebuild.startswith(_WITHOUT_TIES) for _, its in group)
             yield Tie(side, tuple([name for name, _ in group]), tuple(gone), several, counts)

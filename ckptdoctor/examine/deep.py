@@ -17,17 +17,17 @@ from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.diagnose.watching import Going, Watched, watched
 from ckptdoctor.errors import DamagedError
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.integrity import Integrity, examine_integrity, integrity_bytes
-from ckptdoctor.facts.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Reading, Skipped
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
-    from ckptdoctor.facts.overheard import Overheard
+    from ckptdoctor.examine.overheard import Overheard
     from ckptdoctor.formats.wrapped.front import Front
     from ckptdoctor.formats.wrapped.thin import Thin
 
@@ -126,7 +126,7 @@ def passed_by(
     checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule]
 ) -> Generator[Progress, None, Watched[Passed]]:
     """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
-    from ckptdoctor.facts.overheard import Overheard
+    from ckptdoctor.examine.overheard import Overheard
 
     readers = _readers(rules)
 

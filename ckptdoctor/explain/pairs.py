@@ -11,9 +11,9 @@ from itertools import islice
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.facts.cut import cut_of
-from ckptdoctor.facts.moves import Gap, Move
-from ckptdoctor.facts.proposals import leaves, replacements, shifts
+from ckptdoctor.match.cut import cut_of
+from ckptdoctor.match.moves import Gap, Move
+from ckptdoctor.match.proposals import leaves, replacements, shifts
 from ckptdoctor.noun import noun
 
 _TAIL = 2  # last tokens in common from which two keys are taken for the same weight

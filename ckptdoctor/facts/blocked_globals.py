@@ -8,9 +8,10 @@ from typing import Any, Union
 
 from ckptdoctor.checkpoint import Checkpoint, GlobalName, KeyPath, Mapping, Named, Node, Opaque, Part, Sequence, Tensor
 from ckptdoctor.checkpoint import children as children_of
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts.devices import names_of_arrays
 from ckptdoctor.facts.globals import is_allowed, is_dangerous, is_standard, modern, package
-from ckptdoctor.facts.once import once
+from ckptdoctor.facts.numpy_values import held_values
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain, is_path
 from ckptdoctor.facts.whole_modules import is_module
 from ckptdoctor.noun import noun
@@ -29,7 +30,7 @@ class Cause(Enum):
 
 
 @noun
-class Place:
+class BlockedPlace:
     """An object, and where it stands in the tree."""
 
     path: KeyPath
@@ -43,18 +44,18 @@ class Blocked:
     path: str
     first: GlobalName
     cause: Cause
-    places: tuple[Place, ...]
+    places: tuple[BlockedPlace, ...]
 
 
 @noun
 class Objects:
     """Objects of one cause: the outermost places, and the refused names that appear there (or nowhere)."""
 
-    places: tuple[Place, ...]
+    places: tuple[BlockedPlace, ...]
     blocked: tuple[Blocked, ...]
 
 
-@once
+@cached_by_identity
 def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
     """Every name that is refused, in file order; of NumPy's own files, which torch never reads, the dangerous."""
     firsts: dict[str, GlobalName] = {}
@@ -69,7 +70,7 @@ def blocked_globals(checkpoint: Checkpoint) -> tuple[Blocked, ...]:
                 aliases["frozenset"] = path
     if not firsts:
         return ()
-    places: dict[str, list[Place]] = {path: [] for path in firsts}
+    places: dict[str, list[BlockedPlace]] = {path: [] for path in firsts}
     in_modules: dict[str, bool] = dict.fromkeys(firsts, True)
     for full, place, in_module in _uses(checkpoint.tree, aliases):
         places[full].append(place)
@@ -127,7 +128,7 @@ def _cause(first: GlobalName, in_modules: bool, for_device: bool) -> Cause:
 _Trail = Union[tuple[Any, Part], None]
 
 
-def _uses(tree: Node, aliases: dict[str, str]) -> Iterator[tuple[str, Place, bool]]:
+def _uses(tree: Node, aliases: dict[str, str]) -> Iterator[tuple[str, BlockedPlace, bool]]:
     """(name, place, inside an nn.Module) for every node that names one of ``aliases``, in file order."""
     stack: list[tuple[Node, _Trail, bool]] = [(tree, None, False)]
     while stack:
@@ -136,7 +137,7 @@ def _uses(tree: Node, aliases: dict[str, str]) -> Iterator[tuple[str, Place, boo
             in_module = in_module or is_module(node)
         full = aliases.get(_name(node))
         if full is not None:
-            yield full, Place(_path(trail), node), in_module
+            yield full, BlockedPlace(_path(trail), node), in_module
         if not isinstance(node, Tensor):
             below = [(child, (trail, part), in_module) for part, child in children_of(node) if _speaks(child, aliases)]
             stack.extend(reversed(below))
@@ -173,17 +174,17 @@ def _path(trail: _Trail) -> KeyPath:
     return tuple(reversed(parts))
 
 
-def outermost(blocked: Iterable[Blocked]) -> list[Place]:
+def outermost(blocked: Iterable[Blocked]) -> list[BlockedPlace]:
     """The places of these names that lie in no other of their places, each once."""
     places = {place.path: place for each in blocked for place in each.places}
     return [place for path, place in places.items() if not _within(path, places)]
 
 
-def _within(path: KeyPath, places: dict[KeyPath, Place]) -> bool:
+def _within(path: KeyPath, places: dict[KeyPath, BlockedPlace]) -> bool:
     return any(path[:end] in places for end in range(len(path)))
 
 
-def _objects(places: list[Place], blocked: tuple[Blocked, ...], left_over: bool = False) -> Objects:
+def _objects(places: list[BlockedPlace], blocked: tuple[Blocked, ...], left_over: bool = False) -> Objects:
     """These places with the names that appear in them; ``left_over`` adds the names that appear nowhere."""
     roots = {place.path for place in places}
     used = [
@@ -193,3 +194,54 @@ def _objects(places: list[Place], blocked: tuple[Blocked, ...], left_over: bool 
         or (left_over and not each.places)
     ]
     return Objects(tuple(places), tuple(used))
+
+
+# ---- what the objects become: arrays tensors, and others the plain data that they are
+
+
+@noun
+class PlainForms:
+    """Arrays that become tensors, what becomes plain data (and which), and what stays, with the reason."""
+
+    tensors: tuple[BlockedPlace, ...]
+    plain: tuple[tuple[BlockedPlace, object], ...]
+    stuck: tuple[tuple[BlockedPlace, str], ...]
+
+
+def plain_forms(tree: Node, places: Iterable[BlockedPlace]) -> PlainForms:
+    """What these objects of the tree become."""
+    places = list(places)
+    free = _free(tree, [place.path for place in places])
+    tensors: list[BlockedPlace] = []
+    plain: list[tuple[BlockedPlace, object]] = []
+    stuck: list[tuple[BlockedPlace, str]] = []
+    for place in places:
+        if place.path in free and held_values(place.node) is not None:
+            tensors.append(place)
+            continue
+        try:
+            if not place.path:
+                raise NotPlainError("it is the whole checkpoint")
+            plain.append((place, as_plain(place.node, loosely=True)))
+        except NotPlainError as error:
+            stuck.append((place, str(error)))
+    return PlainForms(tuple(tensors), tuple(plain), tuple(stuck))
+
+
+def _free(tree: Node, paths: Iterable[KeyPath]) -> set[KeyPath]:
+    """Those of the paths to which nothing but entries of dicts and lists leads: there a tensor can stand."""
+    wanted = {path for path in paths if path}
+    ways = {path[:end] for path in wanted for end in range(len(path))}
+    found: set[KeyPath] = set()
+    stack: list[tuple[KeyPath, Node]] = [((), tree)] if ways else []
+    while stack:
+        path, node = stack.pop()
+        entries = node.entries if isinstance(node, Mapping) else ()
+        items = enumerate(node.items) if isinstance(node, Sequence) else ()
+        for part, child in (*entries, *items):
+            below = (*path, part)
+            if below in wanted:
+                found.add(below)
+            if below in ways:
+                stack.append((below, child))
+    return found

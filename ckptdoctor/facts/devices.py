@@ -1,4 +1,7 @@
-"""Device tags: which storages carry which, and which of them hold the state of a random number generator."""
+"""Device tags of storages, the states of random number generators, and the functions of torch that rebuild tensors.
+
+Source of the functions: ``torch.Tensor._reduce_ex_internal``.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,46 @@ import re
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Storage, Tensor
-from ckptdoctor.facts.once import once
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.facts.outline import RNG_STATE_LENGTHS
-from ckptdoctor.facts.rebuilding import OF_ARRAYS, OF_EMPTY_ARRAYS
+
+# ---- the functions that rebuild tensors
+
+
+UTILS = "torch._utils._rebuild_"
+
+# these move what they rebuild on the CPU to a device without storages: a CPU tensor, or an array of NumPy
+FROM_CPU = f"{UTILS}device_tensor_from_cpu_tensor"
+FROM_ARRAY = frozenset({f"{UTILS}device_tensor_from_numpy", f"{UTILS}xla_tensor"})
+MOVERS = FROM_ARRAY | {FROM_CPU}
+
+# what torch or NumPy names for a tensor that is saved as an array
+OF_ARRAYS = frozenset(
+    {
+        *("numpy._core.multiarray._reconstruct", "numpy.core.multiarray._reconstruct", "numpy.ndarray", "numpy.dtype"),
+        *FROM_ARRAY,
+    }
+)
+# and for one without elements, where the pickle is of protocol 2
+OF_EMPTY_ARRAYS = frozenset({"builtins.bytes"})
+
+_TYPED = frozenset(BY_STORAGE_CLASS.values())
+
+
+def on_cpu(tensor: Tensor) -> str:
+    """The function that rebuilds such a tensor of the CPU, for tensors whose kind is known."""
+    if tensor.layout != "strided":
+        return f"{UTILS}sparse_tensor"
+    if tensor.storage is None and tensor.values is None:
+        return f"{UTILS}meta_tensor_no_storage"
+    if any(name == "scheme" for name, _ in tensor.details):
+        return f"{UTILS}qtensor"
+    return f"{UTILS}tensor_v2" if tensor.dtype in _TYPED else f"{UTILS}tensor_v3"
+
+
+# ---- which tags there are, and what carries them
+
 
 CPU = "cpu"
 META = "meta"
@@ -34,7 +74,7 @@ def is_cuda(tag: str) -> bool:
     return backend(tag) == "cuda" and index(tag) is not None
 
 
-@once
+@cached_by_identity
 def all_tensors(checkpoint: Checkpoint) -> tuple[Tensor, ...]:
     """Every tensor, and those that quantized tensors and tensor subclasses are made of."""
     return tuple(_all_tensors(checkpoint)) if any(each.parts for each in checkpoint.tensors) else checkpoint.tensors
@@ -48,7 +88,7 @@ def _all_tensors(checkpoint: Checkpoint) -> Iterator[Tensor]:
         stack.extend(reversed(tensor.parts))
 
 
-@once
+@cached_by_identity
 def rng_tensors(checkpoint: Checkpoint) -> list[Tensor]:
     """The tensors that hold the state of a random number generator, by length, name and company.
 
@@ -83,7 +123,7 @@ def _named_rng(tensor: Tensor) -> bool:
     return any(_RNG_NAME.search(name) for name in names)
 
 
-@once
+@cached_by_identity
 def moved(checkpoint: Checkpoint) -> dict[str, list[Tensor]]:
     """The tensors that loading moves to a device without storages, by device, in file order."""
     found: dict[str, list[Tensor]] = {}
@@ -115,12 +155,12 @@ def tagged(checkpoint: Checkpoint, *, rng: bool = False) -> dict[str, list[Stora
     return _every_tagged(checkpoint) if rng else _tagged(checkpoint)
 
 
-@once
+@cached_by_identity
 def _every_tagged(checkpoint: Checkpoint) -> dict[str, list[Storage]]:
     return _by_tag(checkpoint.storages)
 
 
-@once
+@cached_by_identity
 def _tagged(checkpoint: Checkpoint) -> dict[str, list[Storage]]:
     states = {each.storage.key for each in rng_tensors(checkpoint) if each.storage is not None}
     if not states:

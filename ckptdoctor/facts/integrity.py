@@ -17,7 +17,7 @@ from ckptdoctor.facts.checksums import Promise, digest_of, promise_of
 from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
-    from ckptdoctor.facts.ties import Pair
+    from ckptdoctor.facts.tied_embeddings import TiedPair
 
 CHUNK = 4 << 20  # read at a time by each thread
 PAGE = 4096
@@ -52,8 +52,8 @@ class Integrity:
 
     ``read`` counts the bytes. ``without_checksum`` counts the storages whose damage could not be seen for certain.
     ``digest`` is that of the whole file, worked out only where there is a ``promise`` to hold it against. ``twins``
-    are the pairs of ``facts.ties`` of which no checksums tell whether they are the same: those that were compared.
-    Where it was broken off, it speaks of the storages that were read to their end, and of nothing else.
+    are the pairs of ``facts.tied_embeddings`` of which no checksums tell whether they are the same: those that were
+    compared. Where it was broken off, it speaks of the storages that were read to their end, and of nothing else.
     """
 
     checkpoint: Checkpoint
@@ -63,7 +63,7 @@ class Integrity:
     notes: tuple[Note, ...] = ()
     promise: Promise | None = None
     digest: str = ""
-    twins: tuple[Pair, ...] = ()
+    twins: tuple[TiedPair, ...] = ()
 
 
 def examine_integrity(
@@ -88,7 +88,7 @@ def examine_integrity(
     unchecked = sum(storage.crc32 is None for storage, _ in storages)
     promise = promise_of(source)
     digest = ""
-    twins: list[Pair] = []
+    twins: list[TiedPair] = []
     try:
         digest = digest_of(source, promise.algorithm, reader.count) if promise is not None else ""
         twins += _twins(checkpoint, source, reader.count)
@@ -104,14 +104,14 @@ def integrity_bytes(checkpoint: Checkpoint, source: Source) -> int:
     return stored + (source.size if promise_of(source) is not None else 0)
 
 
-def _twins(checkpoint: Checkpoint, source: Source, count: Callable[[int], None]) -> Iterator[Pair]:
+def _twins(checkpoint: Checkpoint, source: Source, count: Callable[[int], None]) -> Iterator[TiedPair]:
     from ckptdoctor.facts.same_bytes import compared
-    from ckptdoctor.facts.ties import Pair, pairs  # which needs what speaks of this module
+    from ckptdoctor.facts.tied_embeddings import TiedPair, tied_pairs  # which needs what speaks of this module
 
-    for pair in pairs(checkpoint):
+    for pair in tied_pairs(checkpoint):
         same = compared(pair.head, pair.embedding, source, count=count) if pair.same is None else None
         if same is not None:
-            yield Pair(pair.head, pair.embedding, same)
+            yield TiedPair(pair.head, pair.embedding, same)
 
 
 class _Reader:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
-from ckptdoctor.facts.once import once
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts.siblings import Folder, folder_of
 from ckptdoctor.noun import noun
 
@@ -69,7 +69,7 @@ class Disagreement:
     tensor: Tensor | None = None
 
 
-@once
+@cached_by_identity
 def config_beside(checkpoint: Checkpoint) -> Config | None:
     """The config of the weights; None where there is none, or where it describes several models at once."""
     folder = folder_of(checkpoint.path)

@@ -137,7 +137,7 @@ def holding(state_dict: StateDict, tokens: frozenset[str]) -> list[str]:
     return [key for key in keys_of(state_dict) if without_tokens(key, tokens) != key]
 
 
-def averaged(state_dict: StateDict) -> Tensor | None:
+def average_counter(state_dict: StateDict) -> Tensor | None:
     """The update counter of an ``AveragedModel``, where the state dict is one's: everything else is in ``module.``."""
     counter = None
     if not mentions(state_dict, [N_AVERAGED]):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os.path
+from collections.abc import Sequence
+
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
 from ckptdoctor.facts.integrity import Integrity
 
@@ -19,3 +22,95 @@ def notes_of(subject: Noted, *kinds: NoteKind) -> list[Note]:
 def format_of(subject: Noted) -> str:
     """The name of the container format ("torch zip"), or "" when nothing matched."""
     return subject.checkpoint.format if isinstance(subject, Integrity) else subject.format
+
+
+# ---- why safetensors refuses a header: for its metadata, or for all else
+
+
+# how the reader's notes on metadata begin (formats.safetensors.header)
+ENTRY = "the __metadata__ entry "
+_METADATA = (ENTRY, "__metadata__ is not an object of texts")
+_REST = "are not listed"  # how its last note ends, which only counts
+
+
+def header_notes(checkpoint: Checkpoint) -> list[Note]:
+    """All notes on the header, whoever tells of them."""
+    return [note for note in checkpoint.notes if note.kind is NoteKind.HEADER_INVALID]
+
+
+def metadata_notes(checkpoint: Checkpoint) -> list[Note]:
+    """The notes on metadata that is not text."""
+    return _on_metadata(header_notes(checkpoint))
+
+
+def other_header_notes(subject: Noted) -> list[Note]:
+    """The notes on everything else in the header."""
+    notes = notes_of(subject, NoteKind.HEADER_INVALID)
+    of_metadata = _on_metadata(notes)
+    return [note for note in notes if note not in of_metadata]
+
+
+def _on_metadata(notes: Sequence[Note]) -> list[Note]:
+    found = [note for note in notes if note.message.startswith(_METADATA)]
+    counts = [note for note in notes if note.message.endswith(_REST)]
+    return list(notes) if found and len(found) + len(counts) == len(notes) else found
+
+
+# ---- the version of an archive, apart from all else that is unusual about archives
+
+
+# the reader's words for a version record that is there (torch_zip.read)
+_KNOWN_WORDS = "version record that torch does not know"
+
+
+def version_notes(subject: Noted) -> list[Note]:
+    """The notes on a version record that torch does not know."""
+    return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if _KNOWN_WORDS in note.message]
+
+
+def unusual_notes(subject: Noted) -> list[Note]:
+    """What else is unusual about the archive."""
+    of_version = version_notes(subject)
+    return [note for note in notes_of(subject, NoteKind.ZIP_UNUSUAL) if note not in of_version]
+
+
+# ---- what a packed checkpoint is called once it is unpacked
+
+
+# what is left out of the name of a packed file, from the end
+_PACKING = (".gz", ".tgz", ".bz2", ".tbz2", ".xz", ".txz", ".zst", ".z", ".lzma", ".zip", ".tar", ".mar")
+
+_TORCH = (".pt", ".pth", ".ckpt", ".bin")
+_SAFETENSORS = (".safetensors", ".sft")
+# what other contents are called; torch's own come first
+_OTHERS = {"NumPy archive": (".npz",), "NumPy array": (".npy",), "pickle": (".pkl", ".pickle", ".joblib")}
+
+
+def unwrapped_path(container: Container) -> str | None:
+    """Where the inside of a packed file goes: beside it, under its name without what says how it was packed.
+
+    Only its own name counts, or the one that the person gave (``weights.zip/epoch_9.pt``), and none that the file
+    holds: those could be anything. None where it is not packed.
+    """
+    notes = notes_of(container, NoteKind.ARCHIVE_WRAPPED)
+    if not notes:
+        return None
+    path, member = container.path, notes[0].member
+    if member and path.endswith(f"/{member}"):
+        path = os.path.join(os.path.dirname(path[: -len(member) - 1]), member.rpartition("/")[2])
+    stem = path
+    while stem.lower().endswith(_PACKING):
+        stem = os.path.splitext(stem)[0]
+    fitting = _fitting(container.format)
+    known, suffix = os.path.splitext(stem)
+    if suffix.lower() in fitting:
+        return stem
+    if suffix.lower() in (*_TORCH, *_SAFETENSORS):
+        stem = known
+    return stem + fitting[0]
+
+
+def _fitting(format_: str) -> tuple[str, ...]:
+    if format_ == "safetensors":
+        return _SAFETENSORS
+    return _OTHERS.get(format_, _TORCH)

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from math import prod
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts.names import mentions
-from ckptdoctor.facts.once import once
 
 # bytes of torch.get_rng_state(), of a CUDA generator's state, of one before torch 1.11, and of an MPS generator's
 RNG_STATE_LENGTHS = frozenset({5056, 16, 816, 44})
@@ -47,20 +47,20 @@ def mention(checkpoint: Checkpoint, words: Iterable[str]) -> bool:
     return any(each.role in WEIGHTS and mentions(each, words) for each in checkpoint.state_dicts)
 
 
-@once
-def dtypes(checkpoint: Checkpoint) -> set[str]:
+@cached_by_identity
+def all_dtypes(checkpoint: Checkpoint) -> set[str]:
     """The names of all dtypes."""
     return {each.dtype.name for each in checkpoint.tensors}
 
 
-@once
-def shapes(checkpoint: Checkpoint) -> set[tuple[int, ...]]:
+@cached_by_identity
+def all_shapes(checkpoint: Checkpoint) -> set[tuple[int, ...]]:
     """All shapes."""
     return {each.shape for each in checkpoint.tensors}
 
 
-@once
-def in_order(checkpoint: Checkpoint) -> bool:
+@cached_by_identity
+def in_c_order(checkpoint: Checkpoint) -> bool:
     """Whether every tensor is a plain array whose elements lie in C order without gaps."""
     views = {(each.shape, each.stride) for each in checkpoint.tensors}
     return {each.layout for each in checkpoint.tensors} <= {"strided"} and all(
@@ -68,13 +68,13 @@ def in_order(checkpoint: Checkpoint) -> bool:
     )
 
 
-@once
+@cached_by_identity
 def composed(checkpoint: Checkpoint) -> bool:
     """Whether a tensor is made of others, of another class than torch's own, or has no bytes of its own."""
     return any(each.storage is None or each.parts or each.subclass is not None for each in checkpoint.tensors)
 
 
-@once
+@cached_by_identity
 def on_the_cpu(checkpoint: Checkpoint) -> bool:
     """Whether every tensor has a storage, and all of both are tagged ``cpu``."""
     if composed(checkpoint):
@@ -82,14 +82,14 @@ def on_the_cpu(checkpoint: Checkpoint) -> bool:
     return {each.device for each in checkpoint.tensors} | {each.device for each in checkpoint.storages} <= _CPU
 
 
-@once
+@cached_by_identity
 def fill_their_storages(checkpoint: Checkpoint) -> bool:
     """Whether every tensor has a storage to itself, and views all of it in order."""
     tensors = checkpoint.tensors
-    if composed(checkpoint) or not in_order(checkpoint):
+    if composed(checkpoint) or not in_c_order(checkpoint):
         return False
     keys = {each.storage.key for each in tensors if each.storage is not None}
-    return len(keys) == len(tensors) and _fill(tensors, {shape: prod(shape) for shape in shapes(checkpoint)})
+    return len(keys) == len(tensors) and _fill(tensors, {shape: prod(shape) for shape in all_shapes(checkpoint)})
 
 
 def _fill(tensors: Iterable[Tensor], elements: dict[tuple[int, ...], int]) -> bool:

@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from math import ceil, prod
 
 from ckptdoctor.checkpoint import StateDict, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.facts.marks import QUANTIZED
 from ckptdoctor.facts.names import mentions
-from ckptdoctor.facts.once import once
+from ckptdoctor.facts.telltale_words import QUANTIZED
 from ckptdoctor.noun import noun
 
 # the schemes
@@ -96,7 +96,7 @@ class Quantized:
         return tuple([layer for layer in self.layers if layer.scheme in BY_RULE[code]])
 
 
-@once
+@cached_by_identity
 def quantized_in(state_dict: StateDict) -> Quantized:
     """The quantised layers of a state dict."""
     if not mentions(state_dict, QUANTIZED):
@@ -104,7 +104,7 @@ def quantized_in(state_dict: StateDict) -> Quantized:
     return quantized({tensor.key: tensor for tensor in state_dict.tensors})
 
 
-@once
+@cached_by_identity
 def quantized(tensors: Mapping[str, Described]) -> Quantized:
     """The quantised layers among these tensors."""
     found: dict[str, Layer] = {}

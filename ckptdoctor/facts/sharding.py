@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, NoteKind, Opaque, Sequence, StateDict, Storage, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.unread import UNREAD
 from ckptdoctor.facts.names import forms, keys_of
 from ckptdoctor.facts.notes import Noted
-from ckptdoctor.facts.once import once
 from ckptdoctor.facts.siblings import SHARD, folder_of
 from ckptdoctor.noun import noun
 
@@ -192,7 +192,7 @@ class Layers:
     missing: tuple[int, ...]
 
 
-@once
+@cached_by_identity
 def layer_lists(state_dict: StateDict) -> tuple[Layers, ...]:
     """The lists of alike layers in a model: those with several submodules in every one."""
     return tuple(_layer_lists(keys_of(state_dict)))

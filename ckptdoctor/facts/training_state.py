@@ -7,8 +7,8 @@ from itertools import islice
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Part, Role, Tensor
 from ckptdoctor.checkpoint import Sequence as Items
-from ckptdoctor.facts.once import once
-from ckptdoctor.facts.places import mapping_at
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.noun import noun
 
 LIGHTNING = "pytorch-lightning_version"
@@ -25,7 +25,7 @@ _OPTIMIZERS = frozenset(
 
 
 @noun(eq=False)
-class Group:
+class ParamGroup:
     """One parameter group of a saved optimizer: its options, and what is kept of each of its parameters."""
 
     options: dict[Part, Node]
@@ -37,11 +37,11 @@ class Optimizer:
     """The state of an optimizer at ``path``, group by group."""
 
     path: KeyPath
-    groups: tuple[Group, ...]
+    groups: tuple[ParamGroup, ...]
 
 
-@once
-def optimizers(checkpoint: Checkpoint) -> tuple[Optimizer, ...]:
+@cached_by_identity
+def optimizer_states(checkpoint: Checkpoint) -> tuple[Optimizer, ...]:
     """The optimizers of a file, those of FSDP, whose parameters have names, among them."""
     paths = [each.path for each in checkpoint.state_dicts if each.role is Role.OPTIMIZER]
     read = [_optimizer(path, mapping_at(checkpoint.tree, path)) for path in islice(paths, _READ)]
@@ -57,15 +57,15 @@ def _optimizer(path: KeyPath, node: Mapping | None) -> Optimizer | None:
     return Optimizer(path, tuple([_group(each, states) for each in groups.items if isinstance(each, Mapping)]))
 
 
-def _group(node: Mapping, states: dict[Part, dict[Part, Node]]) -> Group:
+def _group(node: Mapping, states: dict[Part, dict[Part, Node]]) -> ParamGroup:
     options = dict(node.entries)
     params = options.get("params")
     names = params.items if isinstance(params, Items) else ()
     found = [states.get(each) for each in names if isinstance(each, (int, str))]
-    return Group(options, tuple([each for each in found if each]))
+    return ParamGroup(options, tuple([each for each in found if each]))
 
 
-@once
+@cached_by_identity
 def schedulers(checkpoint: Checkpoint) -> tuple[tuple[KeyPath, dict[Part, Node]], ...]:
     """The schedulers of a file, each with what it keeps."""
     paths = [each.path for each in checkpoint.state_dicts if each.role is Role.SCHEDULER]
@@ -144,7 +144,7 @@ def bytes_of(checkpoint: Checkpoint, *roles: Role) -> int:
 
 def steps(checkpoint: Checkpoint) -> Iterator[tuple[Optimizer, list[Tensor]]]:
     """The step counters that are tensors, for each optimizer."""
-    for optimizer in optimizers(checkpoint):
+    for optimizer in optimizer_states(checkpoint):
         found = [state.get("step") for group in optimizer.groups for state in group.states]
         tensors = [each for each in found if isinstance(each, Tensor)]
         if tensors:

@@ -6,12 +6,10 @@ import re
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts import names
-from ckptdoctor.facts.contents import weight_sets
-from ckptdoctor.facts.once import once
-from ckptdoctor.facts.parameters import may_train
 from ckptdoctor.facts.values import TensorValues, Values
-from ckptdoctor.facts.weight_sets import networks
+from ckptdoctor.facts.weight_sets import may_train, networks, weight_sets
 from ckptdoctor.noun import noun
 
 # attention masks hold minus infinity; observers, metrics and ranges begin with infinite bounds, or have none
@@ -68,7 +66,7 @@ class Read:
         return named and len(self.tensor.shape) >= _MATRIX and may_train(self.tensor.key, self.tensor.dtype)
 
 
-@once
+@cached_by_identity
 def weights_read(values: Values) -> tuple[Read, ...]:
     """The tensors of all weights in the file that were read and hold something, in file order, tied ones once."""
     return tuple(_weights_read(values))

@@ -1,14 +1,182 @@
-"""Several sets of weights in one file: which are the same network twice, and which are networks of their own."""
+"""What a checkpoint is for: where its weights are, what of them can be parameters, and which sets are one network."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import abc
+from collections.abc import Iterable, Iterator
 
-from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
+from ckptdoctor.checkpoint import Checkpoint, DType, KeyPath, Mapping, Role, Sequence, StateDict, Tensor, children
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.facts import names
-from ckptdoctor.facts.contents import weight_sets
-from ckptdoctor.facts.parameters import may_train
+from ckptdoctor.facts.devices import rng_tensors
 from ckptdoctor.noun import noun
+
+# ---- where weights are, and where they should be
+
+
+# keys under which training scripts and frameworks save a model's weights
+MODEL_KEYS = frozenset(
+    (
+        *("state_dict", "model", "model_state", "model_state_dict", "net", "network", "module", "params", "weights"),
+        *("params_ema", "ema", "g_ema", "model_ema", "state_dict_ema"),
+        *("generator", "discriminator", "backbone", "student", "teacher"),
+    )
+)
+
+_PROGRAM = "TorchScript archive"
+
+
+def weight_sets(checkpoint: Checkpoint) -> list[StateDict]:
+    """The weights (``weights_among``) that can be reached through dicts and lists alone."""
+    plain = _plain_places(checkpoint)
+    return [each for each in weights_among(checkpoint.state_dicts) if each.path in plain]
+
+
+def purpose(checkpoint: Checkpoint) -> str | None:
+    """What a file without a model's weights holds: the state of an optimizer, a scheduler, or generators."""
+    tree = checkpoint.tree
+    keys = {part for part, _ in tree.entries} if isinstance(tree, Mapping) else set()
+    if {"state", "param_groups"} <= keys and not weight_sets(checkpoint):
+        return "the state of an optimizer"
+    if "last_epoch" in keys and keys & {"_step_count", "base_lrs", "lr_lambdas"}:
+        return "the state of a learning rate scheduler"
+    if checkpoint.tensors and len(rng_tensors(checkpoint)) == len(checkpoint.tensors):
+        return "the state of random number generators"
+    return None
+
+
+def empty_places(checkpoint: Checkpoint) -> list[KeyPath]:
+    """Where a state dict should be but is empty: the file itself, or what a key like ``state_dict`` holds.
+
+    Only in a file without any model's weights: beside them, ``params`` may well be something else. The weights of a
+    program in TorchScript may be its constants (``torch.jit.freeze``), and a function has none.
+    """
+    tree = checkpoint.tree
+    if not isinstance(tree, Mapping) or any(each.role is Role.MODEL for each in checkpoint.state_dicts):
+        return []
+    if not tree.entries:
+        return [] if checkpoint.tensors or checkpoint.format == _PROGRAM else [()]
+    return [
+        (part,) for part, node in tree.entries if part in MODEL_KEYS and isinstance(node, Mapping) and not node.entries
+    ]
+
+
+def without_elements(checkpoint: Checkpoint) -> list[StateDict]:
+    """The weights whose tensors are all there, but none has an element."""
+    return [
+        each
+        for each in checkpoint.state_dicts
+        if each.role in WEIGHTS and each.tensors and not any(tensor.numel for tensor in each.tensors)
+    ]
+
+
+@cached_by_identity
+def _plain_places(checkpoint: Checkpoint) -> set[KeyPath]:
+    """The paths of all dicts and lists that lie in nothing but dicts and lists."""
+    found: set[KeyPath] = set()
+    stack: list[tuple[KeyPath, Mapping | Sequence]] = []
+    if isinstance(checkpoint.tree, (Mapping, Sequence)):
+        stack.append(((), checkpoint.tree))
+    wanted = {each.path[:depth] for each in checkpoint.state_dicts for depth in range(len(each.path) + 1)}
+    while stack:
+        path, node = stack.pop()
+        found.add(path)
+        for part, child in children(node) if not _only_tensors(node) else ():
+            below = (*path, part)
+            if below in wanted and isinstance(child, (Mapping, Sequence)):
+                stack.append((below, child))
+    return found
+
+
+def _only_tensors(node: Mapping | Sequence) -> bool:
+    inside = [child for _, child in node.entries] if isinstance(node, Mapping) else node.items
+    return {type(child) for child in inside} <= {Tensor}
+
+
+# ---- what can be a parameter
+
+
+# last tokens of keys that are buffers in every library: norm layers, AveragedModel, rotary embeddings, thop.profile
+BUFFERS = frozenset(
+    ("running_mean", "running_var", "num_batches_tracked", names.N_AVERAGED, "inv_freq", "total_ops", "total_params")
+)
+_TRAINED = ("float", "complex")  # torch refuses requires_grad of any other kind
+_NOT_TRAINED = (Role.OPTIMIZER, Role.SCHEDULER, Role.RNG)
+
+
+@noun
+class Candidate:
+    """A tensor that may be a parameter: its key without the names of wrappers, its shape, and its dtype's name."""
+
+    key: str
+    shape: tuple[int, ...]
+    dtype: str | None = None
+
+
+def may_train(key: str, dtype: DType | None) -> bool:
+    """Whether a tensor can be a parameter: it has a dtype with gradients, and no name that only buffers have."""
+    return (dtype is None or dtype.kind in _TRAINED) and key.rpartition(".")[2] not in BUFFERS
+
+
+def candidates(state_dict: StateDict) -> list[Candidate]:
+    """What may be parameters of a state dict in its order; tensors that are tied count once, as optimizers count."""
+    tensors = [each for each in state_dict.tensors if may_train(each.key, each.dtype)]
+    return [Candidate(names.bare(each.key), each.shape, each.dtype.name) for each in _untied(tensors)]
+
+
+def expected_candidates(tensors: abc.Mapping[str, Expected]) -> list[Candidate]:
+    """The same of a reference, which does not say what is tied."""
+    return [
+        Candidate(key, each.shape, each.dtype.name if each.dtype is not None else None)
+        for key, each in tensors.items()
+        if may_train(key, each.dtype)
+    ]
+
+
+def trainable(checkpoint: Checkpoint) -> int:
+    """How many tensors anywhere in the file, outside the states of optimizers, can be parameters at all."""
+    outside = {id(tensor) for each in checkpoint.state_dicts if each.role in _NOT_TRAINED for tensor in each.tensors}
+    found = [each for each in checkpoint.tensors if id(each) not in outside and may_train(each.key, each.dtype)]
+    return sum(1 for _ in _untied(found))
+
+
+def ordered(wanted: abc.Sequence[Candidate]) -> bool:
+    """Whether the order can be the model's own: sorted by name it is more likely that of a file that sorts its keys.
+
+    safetensors sorts by dtype first.
+    """
+    last: dict[str | None, str] = {}
+    for each in wanted:
+        if each.key < last.get(each.dtype, ""):
+            return True
+        last[each.dtype] = each.key
+    return False
+
+
+def only_model(checkpoint: Checkpoint) -> StateDict | None:
+    """The weights that the file is about: the only ones, averages of them aside. None where there are several."""
+    sets = weight_sets(checkpoint)
+    trained = [each for each in sets if each.role is Role.MODEL] or sets
+    return trained[0] if len(trained) == 1 else None
+
+
+def _untied(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Each tensor once: those with one and the same view of a storage are one."""
+    seen: set[object] = set()
+    for tensor in tensors:
+        if tensor.storage is None or not tensor.numel:
+            yield tensor
+            continue
+        view = tensor.place_id
+        if view not in seen:
+            seen.add(view)
+            yield tensor
+
+
+# ---- several sets of weights in one file
+
 
 _LOOKED_AT = 64  # sets of one file
 
@@ -40,7 +208,7 @@ def is_network(state_dict: StateDict) -> bool:
     return any("." in key for key in keys) or "weight" in keys
 
 
-def one_copy(sets: Sequence[StateDict]) -> bool:
+def one_copy(sets: abc.Sequence[StateDict]) -> bool:
     """Whether the sets view the very same storages: one was saved under two names, and nothing was copied."""
     views = [
         frozenset([(each.key, each.storage.key) for each in one.tensors if each.storage is not None]) for one in sets
@@ -48,7 +216,7 @@ def one_copy(sets: Sequence[StateDict]) -> bool:
     return bool(views[0]) and all(each == views[0] for each in views)
 
 
-def averaged(state_dict: StateDict) -> bool:
+def is_average(state_dict: StateDict) -> bool:
     """Whether its place or its keys say that it is a running average."""
     return state_dict.role is Role.EMA
 

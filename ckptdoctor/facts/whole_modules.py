@@ -27,8 +27,8 @@ from ckptdoctor.checkpoint import (
     children,
 )
 from ckptdoctor.checkpoint.reshaping import derived
-from ckptdoctor.facts import rebuilding
-from ckptdoctor.facts.rebuilding import FROM_CPU, UTILS
+from ckptdoctor.facts import devices
+from ckptdoctor.facts.devices import FROM_CPU, UTILS
 from ckptdoctor.noun import noun
 
 # what torch.compile gives is pickled as a call of this class with the module that was compiled (since torch 2.6)
@@ -270,7 +270,7 @@ def _rebuild(tensor: Tensor) -> str:
     """The function that rebuilds the tensor itself (``torch.Tensor._reduce_ex_internal``)."""
     if tensor.rebuild in _REBUILT_AS_SAVED:
         return tensor.rebuild
-    return FROM_CPU if tensor.moved else rebuilding.on_cpu(tensor)
+    return FROM_CPU if tensor.moved else devices.on_cpu(tensor)
 
 
 def with_modules(checkpoint: Checkpoint) -> Checkpoint:

@@ -10,8 +10,8 @@ from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.diagnose.findings import attainable, findings_of, possible
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.offers import Offer, offers
-from ckptdoctor.facts.alignment import Alignment, Comparison, compare
 from ckptdoctor.facts.whole_modules import with_modules
+from ckptdoctor.match.comparing import Alignment, Comparison, compare
 from ckptdoctor.noun import noun
 
 Pair = tuple[str, str]

@@ -20,7 +20,6 @@ from ckptdoctor.diagnose.findings import findings_of
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.renaming import renamed_modules
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.alignment import Alignment, Comparison, compare, hold
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.whole_modules import with_modules
 from ckptdoctor.findings import Finding, Severity
@@ -29,6 +28,7 @@ from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import require_sound
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import make_tensor
+from ckptdoctor.match.comparing import Alignment, Comparison, compare, hold
 from ckptdoctor.noun import noun
 from ckptdoctor.target.mapping import as_reference
 from ckptdoctor.wording import and_more, plural

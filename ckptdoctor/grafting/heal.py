@@ -27,7 +27,7 @@ from ckptdoctor.diffing.headers import held_against
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
 from ckptdoctor.errors import DamagedError, RefusedError, UsageError
 from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.unwrapping import unwrapped_path
+from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
 from ckptdoctor.grafting.damage import Health, examined, storages_of, watched_work
 from ckptdoctor.grafting.recipe import Healed, recipe_of

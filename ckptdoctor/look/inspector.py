@@ -14,8 +14,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
-from ckptdoctor.facts.looks import Extreme, Extremes, Look, Number, Picture, Refused, Window
-from ckptdoctor.facts.values import TensorValues
+from ckptdoctor.facts.values import Extreme, Extremes, Look, Number, Picture, Refused, TensorValues, Window
 
 if TYPE_CHECKING:
     from ckptdoctor.values.regions import Boxes

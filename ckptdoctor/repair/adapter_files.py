@@ -11,13 +11,12 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, StateDict, Tensor
 from ckptdoctor.edits.elements import View
 from ckptdoctor.errors import RefusedError, UsageError
-from ckptdoctor.facts import marks
-from ckptdoctor.facts.adapters import Adapter, Part, adapter_in
-from ckptdoctor.facts.adapters_config import NAME
-from ckptdoctor.facts.adapters_scaling import IA3, Strength, strength_of
+from ckptdoctor.facts import telltale_words
+from ckptdoctor.facts.adapters import CONFIG_FILE, Adapter, AdapterPart, adapter_in
 from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.siblings import folder_of
 from ckptdoctor.noun import noun
+from ckptdoctor.repair.adapter_strength import IA3, Strength, strength_of
 from ckptdoctor.wording import and_so_on, plural
 
 OPTION = "--merge-adapter"
@@ -54,7 +53,7 @@ def read_wanted(text: str) -> Wanted:
             found = replace(found, by_root=True)
         else:
             raise UsageError(
-                f"{OPTION} wants an adapter's folder, its file, or its {NAME}, and behind it alpha=N, rslora or "
+                f"{OPTION} wants an adapter's folder, its file, or its {CONFIG_FILE}, and behind it alpha=N, rslora or "
                 f"name=ADAPTER, such as “adapter,alpha=16”; “{word}” is none of them."
             )
     return found
@@ -121,7 +120,7 @@ def donor_in(checkpoint: Checkpoint, state_dict: StateDict, wanted: Wanted) -> D
     if wanted.path and not wanted.path.endswith(".json") and _file(wanted.path):
         raise RefusedError(
             f"{checkpoint.path} has an adapter in it, and {wanted.path} is another: merge one at a time. For the one "
-            f"in it name its config, the file {NAME}, or give the numerator: {OPTION} alpha=N."
+            f"in it name its config, the file {CONFIG_FILE}, or give the numerator: {OPTION} alpha=N."
         )
     adapter = adapter_in(state_dict)
     assert adapter is not None
@@ -140,7 +139,7 @@ def donor_of(base: Checkpoint, wanted: Wanted) -> Donor:
         raise RefusedError(f"{base.path} has no adapter in it: name the folder of one, {OPTION} FOLDER.")
     file = _file(wanted.path)
     if not file:
-        raise RefusedError(f"{wanted.path} holds no adapter ({' or '.join(sorted(marks.ADAPTER_FILES))}).")
+        raise RefusedError(f"{wanted.path} holds no adapter ({' or '.join(sorted(telltale_words.ADAPTER_FILES))}).")
     with formats.opened(file) as (source, container):
         checkpoint = formats.read(source, container)
     if checkpoint.big_endian:
@@ -181,7 +180,7 @@ def _donor(
     return Donor(checkpoint.path, by_module, strength, frozenset(adapter.parts))
 
 
-def _unknown(part: Part, tensor: Tensor, strength: Strength) -> str:
+def _unknown(part: AdapterPart, tensor: Tensor, strength: Strength) -> str:
     what = "DoRA's magnitudes" if "magnitude" in part.parameter else f"{part.parameter} of {part.module}"
     kind = "a bias" if tensor.key.endswith(".bias") else what
     plain = "IA3" if strength.method == IA3 else "LoRA"
@@ -203,13 +202,15 @@ def _file(path: str) -> str:
     """The file of the adapter that is meant; "" where there is none."""
     if not os.path.isdir(path):
         return "" if path.endswith(".json") else path
-    there = [name for name in sorted(marks.ADAPTER_FILES, reverse=True) if os.path.exists(os.path.join(path, name))]
+    there = [
+        name for name in sorted(telltale_words.ADAPTER_FILES, reverse=True) if os.path.exists(os.path.join(path, name))
+    ]
     return os.path.join(path, there[0]) if there else ""
 
 
 def _config(path: str) -> Config | None:
     folder = folder_of(path)
-    return read_config(folder, os.path.basename(path) if path.endswith(".json") else NAME)
+    return read_config(folder, os.path.basename(path) if path.endswith(".json") else CONFIG_FILE)
 
 
 def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str) -> Strength:
@@ -227,8 +228,8 @@ def _strength(config: Config | None, wanted: Wanted, adapter: Adapter, path: str
         return Strength(OPTION, IA3)
     where = wanted.path or os.path.dirname(path) or "."
     raise RefusedError(
-        f"How strongly the adapter works (lora_alpha) is in no tensor, and there is no {NAME} in {where}: say it, with "
-        f"{OPTION} {f'{wanted.path},' if wanted.path else ''}alpha=N."
+        f"How strongly the adapter works (lora_alpha) is in no tensor, and there is no {CONFIG_FILE} in {where}: say it"
+        f", with {OPTION} {f'{wanted.path},' if wanted.path else ''}alpha=N."
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Edit, TakeRoot
-from ckptdoctor.facts.alignment import Comparison, compare, prefix_code
+from ckptdoctor.match.comparing import Comparison, compare, prefix_code
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.kit.layout_edits import layout_edits, title
 from ckptdoctor.rules.kit.renames import rename_edits

@@ -16,13 +16,13 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.edits.kinds import Flatten
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.facts.alignment import Comparison, compare
-from ckptdoctor.facts.likeness import other_layout
-from ckptdoctor.facts.meanings import another_owner, another_thing, is_code
-from ckptdoctor.facts.norms import final_versions, missing_counters
-from ckptdoctor.facts.published.kernels import forward
-from ckptdoctor.facts.rewordings import template
-from ckptdoctor.facts.ties import known_partner
+from ckptdoctor.facts.tied_embeddings import known_partner
+from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.likeness import other_layout
+from ckptdoctor.match.meanings import another_owner, another_thing, is_code
+from ckptdoctor.match.norms import final_versions, missing_counters
+from ckptdoctor.match.published.kernels import forward
+from ckptdoctor.match.rewordings import template
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import Form, Given, Mark, NameMap, of_steps
 from ckptdoctor.wording import plural

@@ -13,13 +13,13 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.facts.alignment import Comparison, compare
-from ckptdoctor.facts.layouts import family_of, layout
-from ckptdoctor.facts.published.table import QUERIES
-from ckptdoctor.facts.qkv import HEAD_BY_HEAD, HEAD_SIZES, LAYOUTS
-from ckptdoctor.facts.shapes.fused import Fused
-from ckptdoctor.facts.shapes.sorting import shapes
-from ckptdoctor.facts.weight_norms import orthogonals, parametrized
+from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.parametrized import orthogonals, parametrized
+from ckptdoctor.match.published.families import family_of, layout
+from ckptdoctor.match.published.table import QUERIES
+from ckptdoctor.match.shapes.fused import Fused
+from ckptdoctor.match.shapes.qkv import HEAD_BY_HEAD, HEAD_SIZES, LAYOUTS
+from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.drafting import drafted
 from ckptdoctor.repair.name_map import NameMap, resolved

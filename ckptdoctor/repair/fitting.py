@@ -12,15 +12,15 @@ from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import foreign
-from ckptdoctor.facts.alignment import Alignment, Comparison, compare
-from ckptdoctor.facts.layouts import family_of, layout
-from ckptdoctor.facts.meanings import is_code
-from ckptdoctor.facts.norms import final_versions, missing_counters
-from ckptdoctor.facts.rivals import parts_alike
-from ckptdoctor.facts.shapes.gates import spelled
-from ckptdoctor.facts.shapes.sorting import shapes
-from ckptdoctor.facts.shapes.stacking import stacks
-from ckptdoctor.facts.weight_norms import computable, parametrized
+from ckptdoctor.match.comparing import Alignment, Comparison, compare
+from ckptdoctor.match.meanings import is_code
+from ckptdoctor.match.norms import final_versions, missing_counters
+from ckptdoctor.match.parametrized import computable, parametrized
+from ckptdoctor.match.published.families import family_of, layout
+from ckptdoctor.match.rivals import parts_alike
+from ckptdoctor.match.shapes.gates import spelled
+from ckptdoctor.match.shapes.sorting import shapes
+from ckptdoctor.match.shapes.stacking import stacks
 from ckptdoctor.repair.drafting import may_be_turned
 from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.repair.name_map import NameMap

@@ -15,9 +15,9 @@ from ckptdoctor.edits.computing import LOW_RANK, SCALED, TURNED
 from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import BASE_LAYER, LEAD, adapter_in, base_name
-from ckptdoctor.facts.adapters_scaling import IA3, Strength
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.adapter_files import Donor, donor_in, donor_of, read_wanted
+from ckptdoctor.repair.adapter_strength import IA3, Strength
 from ckptdoctor.rules.kit.renames import rename_edits
 from ckptdoctor.wording import and_so_on, plural
 

@@ -36,13 +36,13 @@ from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.edits.steps import Change, Step
 from ckptdoctor.edits.tensors import runs
 from ckptdoctor.errors import RefusedError, UsageError
-from ckptdoctor.facts.alignment import compare
 from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.nested_parts import parts_for
-from ckptdoctor.facts.unwrapping import unwrapped_path
-from ckptdoctor.facts.weight_norms import orthogonals
+from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.findings import Finding, NextStep, Severity
 from ckptdoctor.formats.outputs import asked_for
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.nested_parts import parts_for
+from ckptdoctor.match.parametrized import orthogonals
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.attention import attention_edits
 from ckptdoctor.repair.casts import dtype_edits, loss_change, lost, values_cures

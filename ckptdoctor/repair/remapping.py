@@ -8,8 +8,8 @@ from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Edit, Safety
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.optimizers import saved_optimizers
+from ckptdoctor.match.comparing import Comparison, compare
 from ckptdoctor.rules.kit.remapping import remap_fix
 
 

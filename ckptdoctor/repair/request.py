@@ -14,8 +14,8 @@ from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.casts import TARGETS, named
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.errors import UsageError
-from ckptdoctor.facts.qkv import LAYOUTS
-from ckptdoctor.facts.shapes import stacking
+from ckptdoctor.match.shapes import stacking
+from ckptdoctor.match.shapes.qkv import LAYOUTS
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import NameMap
 

@@ -7,13 +7,13 @@ from itertools import zip_longest
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor, show_path
+from ckptdoctor.checkpoint.sharing import shared
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.edits import Clone, Drop, Edit, SetMetadata
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.aliasing import shared
 from ckptdoctor.facts.same_bytes import compared, digest, is_readable, is_telling, probe
-from ckptdoctor.facts.ties import EMBEDDING
+from ckptdoctor.facts.tied_embeddings import EMBEDDING
 
 _SAFETENSORS, _TORCH = "safetensors", ("torch zip", "torch legacy")
 _MOST = 256  # names of one matrix, or names that a file notes

@@ -16,8 +16,7 @@ from ckptdoctor.checkpoint.reshaping import tensors_in
 from ckptdoctor.edits import Convert, Edit, MoveToCpu, Repickle
 from ckptdoctor.edits.applied.moving import moved_tensors
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_globals, outermost
-from ckptdoctor.facts.converting import conversion
+from ckptdoctor.facts.blocked_globals import Blocked, Cause, blocked_globals, outermost, plain_forms
 from ckptdoctor.facts.globals import NEEDS_IMPORT
 from ckptdoctor.facts.protocols import pickle_protocol
 from ckptdoctor.rules.kit.blocked import conversion_edits
@@ -41,7 +40,7 @@ def weights_only_edits(checkpoint: Checkpoint, command: str = "") -> list[Edit]:
     anew = _anew(checkpoint, refused)
     if not refused:
         return anew
-    wanted = conversion(checkpoint.tree, outermost(refused))
+    wanted = plain_forms(checkpoint.tree, outermost(refused))
     unseen = [each for each in refused if not (each.places or _is_bytes(each))]
     trouble = [f"{show_path(place.path)} stays refused: {reason}" for place, reason in wanted.stuck]
     trouble += [f"{each.path} is named, but no value of it is shown" for each in unseen]

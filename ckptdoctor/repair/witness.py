@@ -15,10 +15,10 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.errors import CkptDoctorError, DamagedError
-from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.facts.same_bytes import compared, is_readable, is_telling, probe, same
-from ckptdoctor.facts.ties import known_pairs
-from ckptdoctor.facts.twins import is_one
+from ckptdoctor.facts.tied_embeddings import known_pairs
+from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.second_names import is_one
 from ckptdoctor.repair.drafting import in_question
 
 Found = Mapping[str, Tensor]

@@ -12,19 +12,19 @@ hold of the other.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from functools import cache
 from typing import Union
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Role, Tensor, show_path
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts import marks, outline
-from ckptdoctor.facts.cut import ends_of_names
+from ckptdoctor.facts import outline, telltale_words
 from ckptdoctor.facts.names import mentions
-from ckptdoctor.facts.once import once
 from ckptdoctor.facts.protocols import first_value, pickle_protocol
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.facts.sparse_files import is_sparse
+from ckptdoctor.match.cut import ends_of_names
 
 Subject = Union[Container, Checkpoint]
 Condition = Callable[[Subject], bool]
@@ -35,6 +35,7 @@ HARMLESS = frozenset(
     | {f"torch.{name}Storage" for name in ("Float", "Half", "BFloat16", "Double", "Long", "Int", "Byte", "Bool")}
 )
 _USUAL = ("torch zip", "torch legacy", "safetensors")  # formats that torch and safetensors write and read
+_BLOCK = 512  # bytes of st_blocks, whatever the file system
 _DEFAULT_PROTOCOL = 2  # of pickles, in torch.save
 _SAYS_NOTHING: tuple[dict[str, str] | None, ...] = (None, {}, {"format": "pt"})  # of texts that people wrote
 _FLOATS = frozenset({"float32", "float16", "bfloat16", "float64"})
@@ -119,7 +120,7 @@ def file_beside(*names: str) -> Condition:
     return _of_contents(lambda checkpoint: not _names_beside(checkpoint).isdisjoint(names))
 
 
-@once
+@cached_by_identity
 def _names_beside(checkpoint: Checkpoint) -> frozenset[str]:
     return folder_of(checkpoint.path).names
 
@@ -136,6 +137,15 @@ def rank_in_path(checkpoint: Checkpoint) -> bool:
     return "rank" in os.path.abspath(checkpoint.path).lower()
 
 
+def is_sparse(path: str) -> bool:
+    """Whether a local regular file has fewer blocks than bytes: what the file system says, without reading anything."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):  # on another machine, or gone
+        return False
+    return stat.S_ISREG(status.st_mode) and getattr(status, "st_blocks", status.st_size) * _BLOCK < status.st_size
+
+
 @_of_contents
 def possible_holes(checkpoint: Checkpoint) -> bool:
     """The reader noticed something, or the file may have parts that were never written."""
@@ -145,13 +155,13 @@ def possible_holes(checkpoint: Checkpoint) -> bool:
 @cache
 def keys_mention(*words: str) -> Condition:
     """One of these words stands in the keys of the weights."""
-    return _of_contents(once(lambda checkpoint: outline.mention(checkpoint, words)))
+    return _of_contents(cached_by_identity(lambda checkpoint: outline.mention(checkpoint, words)))
 
 
-adapter_keys = keys_mention(*marks.ADAPTERS)
-adapter_file = path_ends(*marks.ADAPTER_FILES)
-quantized_keys = keys_mention(*marks.QUANTIZED)
-observer_keys = keys_mention(*marks.OBSERVERS)
+adapter_keys = keys_mention(*telltale_words.ADAPTERS)
+adapter_file = path_ends(*telltale_words.ADAPTER_FILES)
+quantized_keys = keys_mention(*telltale_words.QUANTIZED)
+observer_keys = keys_mention(*telltale_words.OBSERVERS)
 language_head = keys_mention("lm_head.weight", "embed_out.weight")
 
 
@@ -217,7 +227,7 @@ def flat_parameters(checkpoint: Checkpoint) -> bool:
 @_of_contents
 def numbered_layers(checkpoint: Checkpoint) -> bool:
     """A key may name one of several layers."""
-    return any(mentions(each, marks.LAYER_LISTS) for each in checkpoint.state_dicts)
+    return any(mentions(each, telltale_words.LAYER_LISTS) for each in checkpoint.state_dicts)
 
 
 @_of_contents
@@ -249,25 +259,25 @@ def part_of_tensors(checkpoint: Checkpoint) -> bool:
 
 def dtype_begins(*names: str) -> Condition:
     """There are dtypes whose names begin so."""
-    return _of_contents(lambda checkpoint: any(each.startswith(names) for each in outline.dtypes(checkpoint)))
+    return _of_contents(lambda checkpoint: any(each.startswith(names) for each in outline.all_dtypes(checkpoint)))
 
 
 @_of_contents
 def several_float_dtypes(checkpoint: Checkpoint) -> bool:
     """Weights are in more than one of the usual floating dtypes."""
-    return len(outline.dtypes(checkpoint) & _FLOATS) > 1
+    return len(outline.all_dtypes(checkpoint) & _FLOATS) > 1
 
 
 @_of_contents
 def rare_dtypes(checkpoint: Checkpoint) -> bool:
     """There is a dtype that few programs use."""
-    return not outline.dtypes(checkpoint) <= _COMMON
+    return not outline.all_dtypes(checkpoint) <= _COMMON
 
 
 @_of_contents
 def placeholder_shapes(checkpoint: Checkpoint) -> bool:
     """A tensor has no element, or one where there may have been many."""
-    return any(0 in each or each == (1,) for each in outline.shapes(checkpoint))
+    return any(0 in each or each == (1,) for each in outline.all_shapes(checkpoint))
 
 
 @_of_contents
@@ -285,7 +295,7 @@ def views(checkpoint: Checkpoint) -> bool:
 @_of_contents
 def unusual_strides(checkpoint: Checkpoint) -> bool:
     """A tensor is no plain array in C order."""
-    return not outline.in_order(checkpoint)
+    return not outline.in_c_order(checkpoint)
 
 
 @_of_contents
@@ -301,10 +311,10 @@ def requires_grad(checkpoint: Checkpoint) -> bool:
 
 
 @_of_contents
-@once
+@cached_by_identity
 def generator_states(checkpoint: Checkpoint) -> bool:
     """A tensor may be the state of a random number generator, by its length and its dtype or name."""
-    if not any(len(each) == 1 and each[0] in outline.RNG_STATE_LENGTHS for each in outline.shapes(checkpoint)):
+    if not any(len(each) == 1 and each[0] in outline.RNG_STATE_LENGTHS for each in outline.all_shapes(checkpoint)):
         return False
     sized = [each for each in checkpoint.tensors if len(each.shape) == 1 and each.shape[0] in outline.RNG_STATE_LENGTHS]
     return any(each.dtype.name == "uint8" or _named_for_chance(each) for each in sized)

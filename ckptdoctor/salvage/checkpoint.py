@@ -23,7 +23,6 @@ from ckptdoctor.edits.steps import Step
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.integrity import examine_integrity
-from ckptdoctor.facts.zero_tail import zero_tail
 from ckptdoctor.findings import LostTensor, SalvageReport
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.request import FixRequest, require_local
@@ -32,6 +31,9 @@ if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan
 
 Watch = Callable[[Progress], None]
+
+_LEAST_ZEROS = 64 << 10  # fewer are what many tensors end with
+_CHUNK = 1 << 20
 
 
 @noun
@@ -95,7 +97,7 @@ class _State:
             each.storage.key: "has holes of zero bytes" if each.computed is None else "does not match its checksum"
             for each in integrity.damage
         }
-        self._zeros = zero_tail(source)
+        self._zeros = _zero_tail(source)
 
     def share(self, tensor: Tensor) -> float:
         """The share of its bytes that is there and not known to be wrong: 1 for a tensor that is whole."""
@@ -177,3 +179,18 @@ def _report(plan: Plan, lost: list[Tensor], state: _State) -> SalvageReport:
 def _lost(tensor: Tensor, state: _State) -> LostTensor:
     share = state.share(tensor)
     return LostTensor(tensor.path, tensor.dtype.name, tensor.shape, tensor.nbytes, share, state.damage(tensor))
+
+
+def _zero_tail(source: Source) -> int | None:
+    """Where the zero bytes begin with which a file ends that was given its full size before its contents.
+
+    None where fewer than 64 KiB at its end are zeros.
+    """
+    at = source.size
+    while at > 0:
+        start = max(0, at - _CHUNK)
+        left = source.read(start, at - start).rstrip(b"\0")
+        at = start + len(left)
+        if left:
+            break
+    return at if source.size - at >= _LEAST_ZEROS else None

@@ -11,9 +11,9 @@ from threading import local
 from typing import TypeVar
 
 from ckptdoctor.checkpoint import Source, Tensor
+from ckptdoctor.checkpoint.sharing import view_in_file
 from ckptdoctor.differences import Difference, Numbers, Pair, Single, Values, Verdict
 from ckptdoctor.facts.incomplete import require_own_values
-from ckptdoctor.facts.views import view_of
 from ckptdoctor.formats.compose.strided import segments
 from ckptdoctor.values.diff_bytes import Blocks, ByteRun, ByteTally, Files, Going, batches, leaves, runs, workers
 from ckptdoctor.writing.recipe import Generated
@@ -247,7 +247,7 @@ def _spread(every: Sequence[ByteRun], worker: Worker[Told], a: Source, b: Source
 
 def _views(pair: Pair) -> object:
     """The views that two tied tensors share on both sides; nothing is tied that has no storage of its own."""
-    return view_of(pair.a), view_of(pair.b)
+    return view_in_file(pair.a), view_in_file(pair.b)
 
 
 # ---- finds tensors that have another name and the very same values: by dtype, shape and a hash of the contents

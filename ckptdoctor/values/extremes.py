@@ -12,7 +12,7 @@ from math import isnan, prod
 from typing import TYPE_CHECKING
 
 from ckptdoctor.errors import StoppedError
-from ckptdoctor.facts.looks import Extreme, Extremes
+from ckptdoctor.facts.values import Extreme, Extremes
 from ckptdoctor.values.regions import Picks, Runs
 
 if TYPE_CHECKING:

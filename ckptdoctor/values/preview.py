@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import StoppedError
-from ckptdoctor.facts.looks import Look, Picture, Window
+from ckptdoctor.facts.values import Look, Picture, Window
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.extremes import along, largest, sample
 from ckptdoctor.values.flat_chunks import CHUNK, UnreadError

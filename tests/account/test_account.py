@@ -51,11 +51,11 @@ NOT_SEEN: dict[str, tuple[frozenset[str], str]] = {
 SHARED = {
     "ckptdoctor.edits.renaming": {"renamed_modules"},
     "ckptdoctor.edits.tensors": {"gone_keys", "place_of", "runs", "sources", "with_new"},
-    "ckptdoctor.facts": {"rebuilding"},
-    "ckptdoctor.facts.array_tensors": {"held_values"},
-    "ckptdoctor.facts.header_notes": {"metadata_notes"},
-    "ckptdoctor.facts.old_strings": {"BYTES", "array_values", "of_python_2"},
-    "ckptdoctor.facts.rebuilding": {"FROM_CPU", "MOVERS", "OF_ARRAYS", "OF_EMPTY_ARRAYS", "UTILS"},
+    "ckptdoctor.facts": {"devices"},
+    "ckptdoctor.facts.numpy_values": {"held_values"},
+    "ckptdoctor.facts.notes": {"metadata_notes"},
+    "ckptdoctor.facts.python2_strings": {"BYTES", "array_values", "of_python_2"},
+    "ckptdoctor.facts.devices": {"FROM_CPU", "MOVERS", "OF_ARRAYS", "OF_EMPTY_ARRAYS", "UTILS"},
 }
 # classes and words of data, which do nothing
 DATA = {"ckptdoctor.edits", "ckptdoctor.edits.elements", "ckptdoctor.edits.kinds"}

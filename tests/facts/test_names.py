@@ -115,7 +115,7 @@ def test_module_led_and_module_inside_tell_apart() -> None:
 )
 def test_an_averaged_model_is_told_by_its_counter(contents: dict[str, object], counter: str | None) -> None:
     """The counter counts only where everything else lies in ``module.`` below it."""
-    found = names.averaged(_state_dict(contents))  # type: ignore[arg-type]
+    found = names.average_counter(_state_dict(contents))  # type: ignore[arg-type]
     assert (found.key if found else None) == counter
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from ckptdoctor import formats
-from ckptdoctor.facts.array_tensors import held_values
-from ckptdoctor.facts.numpy_values import NotPlainError
+from ckptdoctor.facts.numpy_values import NotPlainError, held_values
 from ckptdoctor.facts.plain_data import as_plain
 
 _KINDS = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16"]

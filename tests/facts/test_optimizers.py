@@ -14,7 +14,7 @@ from torch import nn
 
 from ckptdoctor.facts import optimizers
 from ckptdoctor.facts.optimizers import SavedOptimizer, Slot
-from ckptdoctor.facts.parameters import Candidate
+from ckptdoctor.facts.weight_sets import Candidate
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns

@@ -54,7 +54,7 @@ def test_plain_tensors_fill_storages_of_their_own() -> None:
     """Each views all of its storage, in order, on the CPU."""
     plain = nouns.checkpoint(PLAIN)
     assert outline.fill_their_storages(plain)
-    assert outline.in_order(plain)
+    assert outline.in_c_order(plain)
     assert outline.on_the_cpu(plain)
     assert not outline.composed(plain)
 

@@ -1,4 +1,4 @@
-"""Several sets of weights: one network more than once, or several networks."""
+"""What a checkpoint is for, what in it can be parameters, and sets of weights."""
 
 from __future__ import annotations
 
@@ -8,10 +8,116 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
-from ckptdoctor.facts.weight_sets import networks, one_copy
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.facts import weight_sets
+from ckptdoctor.facts.weight_sets import Candidate, networks, one_copy
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns
+
+CLASSIFIER = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}
+
+
+def test_weights_are_found_through_dicts_and_lists() -> None:
+    """Every set of weights that plain subscripts reach is a candidate, in file order."""
+    found = weight_sets.weight_sets(nouns.checkpoint({"a": {"b": [1, CLASSIFIER]}, "ema": CLASSIFIER, "optimizer": {}}))
+    assert [each.path for each in found] == [("a", "b", 1), ("ema",)]
+
+
+def test_a_purpose_needs_its_signs() -> None:
+    """An optimizer's, a scheduler's and a generator's file are told apart from everything else."""
+    purposes = [
+        weight_sets.purpose(nouns.checkpoint(each))
+        for each in (
+            {"state": {}, "param_groups": []},
+            {"last_epoch": 1, "base_lrs": [0.1]},
+            T((5056,), "uint8"),
+            {"last_epoch": 1},
+            {"state": CLASSIFIER},
+            CLASSIFIER,
+            None,
+        )
+    ]
+    assert purposes == [
+        "the state of an optimizer",
+        "the state of a learning rate scheduler",
+        "the state of random number generators",
+        *[None] * 4,
+    ]
+
+
+def test_empty_places_count_only_without_weights() -> None:
+    """An empty dict beside weights may be anything."""
+    assert weight_sets.empty_places(nouns.checkpoint({})) == [()]
+    assert weight_sets.empty_places(nouns.checkpoint({"model": {}, "x": {}})) == [("model",)]
+    assert weight_sets.empty_places(nouns.checkpoint({"model": CLASSIFIER, "params": {}})) == []
+    assert weight_sets.empty_places(nouns.checkpoint([])) == []
+
+
+def _candidates(contents: object) -> list[Candidate]:
+    model = weight_sets.only_model(nouns.checkpoint(contents))
+    assert model is not None
+    return weight_sets.candidates(model)
+
+
+def test_the_parameters_of_a_real_model_are_found() -> None:
+    """Convolutions, norms and heads: candidates are exactly what ``parameters()`` gives, in its order."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Sequential(nn.Linear(8, 4), nn.LayerNorm(4)))
+    found = _candidates(nouns.described(model.state_dict()))
+    assert [(each.key, each.shape) for each in found] == [(k, tuple(p.shape)) for k, p in model.named_parameters()]
+
+
+def test_names_of_wrappers_do_not_count() -> None:
+    """Keys are those of the bare model, as optimizers note them."""
+    model = nn.DataParallel(nn.Linear(2, 3))
+    assert [each.key for each in _candidates(nouns.described(model.state_dict()))] == ["weight", "bias"]
+
+
+def test_integers_and_statistics_are_never_trained() -> None:
+    """What has no gradient, and what norm layers count, is no parameter; complex numbers may be one."""
+    assert weight_sets.may_train("fc.weight", BY_NAME["bfloat16"])
+    assert weight_sets.may_train("fc.weight", BY_NAME["complex64"])
+    assert weight_sets.may_train("fc.weight", None)
+    assert not weight_sets.may_train("fc.weight", BY_NAME["int8"])
+    assert not weight_sets.may_train("bn.running_mean", BY_NAME["float32"])
+
+
+def test_optimizers_and_generators_make_no_room() -> None:
+    """Only tensors outside the states of optimizers, schedulers and generators can be parameters, wherever they lie."""
+    optimizer = {"state": {0: {"exp_avg": T((2, 4))}}, "param_groups": [{"params": [0]}]}
+    contents = {"model": {"fc.weight": T((2, 4))}, "loss": {"w": T((2,))}, "optimizer": optimizer, "list": [T((2,))]}
+    assert weight_sets.trainable(nouns.checkpoint({**contents, "rng": T((5056,), "uint8")})) == 3
+
+
+def test_a_file_is_about_its_only_weights() -> None:
+    """An average beside them does not matter; two networks leave the question open."""
+    one, other = {"fc.weight": T((2, 4))}, {"conv.weight": T((4, 3))}
+    for contents, path in (({"model": one, "ema": one}, ("model",)), ({"ema": one}, ("ema",)), (one, ())):
+        found = weight_sets.only_model(nouns.checkpoint(contents))
+        assert found is not None
+        assert found.path == path
+    assert weight_sets.only_model(nouns.checkpoint({"g": one, "d": other})) is None
+    assert weight_sets.only_model(nouns.checkpoint({"epoch": 1})) is None
+
+
+def test_the_order_of_safetensors_tells_nothing() -> None:
+    """Keys sorted by name, or by dtype and then by name, are not taken for the order of a model."""
+    assert not weight_sets.ordered([Candidate("a.bias", (2,), "float32"), Candidate("a.weight", (2, 2), "float32")])
+    assert not weight_sets.ordered([Candidate("b", (2,), "float32"), Candidate("a", (2,), "float16")])
+    assert weight_sets.ordered([Candidate("a.weight", (2, 2), "float32"), Candidate("a.bias", (2,), "float32")])
+    assert not weight_sets.ordered([])
+
+
+def test_tied_weights_count_once(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    """Optimizers hold a tied tensor once, and so do the candidates of its state dict."""
+    from ckptdoctor.formats import open_checkpoint
+
+    model = nn.ModuleDict({"embed": nn.Embedding(5, 3), "out": nn.Linear(3, 5)})
+    model["out"].weight = model["embed"].weight
+    torch.save(model.state_dict(), tmp_path / "tied.pt")
+    [state_dict] = open_checkpoint(str(tmp_path / "tied.pt")).state_dicts
+    assert [each.key for each in weight_sets.candidates(state_dict)] == [name for name, _ in model.named_parameters()]
+
 
 NET = {"conv.weight": T((4, 3, 1, 1)), "bn.weight": T((4,)), "bn.running_mean": T((4,))}
 OTHER = {"fc.weight": T((2, 4)), "fc.bias": T((2,))}

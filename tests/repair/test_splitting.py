@@ -23,7 +23,7 @@ from ckptdoctor.edits import (
     Transpose,
 )
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts import qkv
+from ckptdoctor.match.shapes import qkv
 from tests.repair.applying import repaired
 from tests.repair.arranging import FORMATS, edited, loaded, random, same, written
 from tests.repair.checkpoints import every_way, save, training

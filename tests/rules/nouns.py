@@ -15,8 +15,8 @@ from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.facts.alignment import Comparison, compare
 from ckptdoctor.findings import Finding
+from ckptdoctor.match.comparing import Comparison, compare
 from ckptdoctor.rules.examples import Odict, T
 from ckptdoctor.rules.framework import Rule
 

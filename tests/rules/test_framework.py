@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Container
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.framework import Problem, Rule, rule, subject_for
 from tests.rules import nouns

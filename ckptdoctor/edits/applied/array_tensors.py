@@ -12,7 +12,7 @@ from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View
 from ckptdoctor.edits.steps import Change
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.facts.array_tensors import Held, held_values, tensor_of
+from ckptdoctor.facts.numpy_values import Held, held_values, tensor_of
 
 
 def make_tensors(checkpoint: Checkpoint, edit: MakeTensors) -> Checkpoint:

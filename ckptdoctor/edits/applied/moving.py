@@ -13,7 +13,7 @@ from ckptdoctor.edits import MoveToCpu
 from ckptdoctor.edits.applied.act import Act, Original
 from ckptdoctor.edits.elements import Elements, View
 from ckptdoctor.edits.steps import Change
-from ckptdoctor.facts import devices, rebuilding
+from ckptdoctor.facts import devices
 
 
 def movable(tensor: Tensor, edit: MoveToCpu) -> bool:
@@ -57,7 +57,7 @@ def _changed(tensor: Tensor, edit: MoveToCpu) -> Tensor:
         tensor = derived(tensor, parts=parts)
     if not movable(tensor, edit):
         return tensor
-    rebuild = rebuilding.on_cpu(tensor) if tensor.rebuild in rebuilding.MOVERS else tensor.rebuild
+    rebuild = devices.on_cpu(tensor) if tensor.rebuild in devices.MOVERS else tensor.rebuild
     if tensor.values is not None:
         storage = Storage(_key(tensor), len(tensor.values), tensor.dtype, devices.CPU, None)
         return derived(tensor, storage=storage, device=devices.CPU, rebuild=rebuild, values=None)

@@ -13,7 +13,7 @@ from ckptdoctor.edits.steps import Change
 from ckptdoctor.edits.tensors import TENSOR_EDITS, sources
 from ckptdoctor.facts import names
 from ckptdoctor.facts.optimizers import SavedOptimizer, called_by_name, in_order, saved_optimizers
-from ckptdoctor.facts.parameters import candidates, may_train
+from ckptdoctor.facts.weight_sets import candidates, may_train
 
 KIND = "optimizer-unfit"
 

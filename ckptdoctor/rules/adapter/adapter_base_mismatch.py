@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import StateDict
-from ckptdoctor.facts.adapters_config import config_beside, text_of
-from ckptdoctor.facts.alignment import Comparison
+from ckptdoctor.facts.adapters import adapter_config_beside, text_of
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.adapter.layouts import PEFT, lora_layout
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
@@ -121,7 +121,7 @@ def _do(number: int) -> str:
 
 
 def _advice(comparison: Comparison) -> str:
-    name = text_of(config_beside(comparison.checkpoint), "base_model_name_or_path")
+    name = text_of(adapter_config_beside(comparison.checkpoint), "base_model_name_or_path")
     where = (
         f"adapter_config.json names {name}" if name else "base_model_name_or_path in its adapter_config.json names it"
     )

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.adapters_config import Disagreement, config_beside, disagreements
+from ckptdoctor.facts.adapters import ConfigDisagreement, adapter_config_beside, config_disagreements
 from ckptdoctor.facts.model_config import Config
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
@@ -68,8 +68,8 @@ _LONGEST = 300  # characters of a value that is written out
 @rule("L908", "adapter-rank-config-mismatch", Severity.ERROR, when=file_beside("adapter_config.json"))
 def adapter_rank_config_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Configs of another adapter."""
-    config = config_beside(checkpoint)
-    for each in disagreements(checkpoint, config) if config is not None else ():
+    config = adapter_config_beside(checkpoint)
+    for each in config_disagreements(checkpoint, config) if config is not None else ():
         assert config is not None
         yield Problem(
             message=f"adapter_config.json says {each.field} {_shown(each.said)}, but {_found(each)}",
@@ -82,7 +82,7 @@ def adapter_rank_config_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
         )
 
 
-def _found(each: Disagreement) -> str:
+def _found(each: ConfigDisagreement) -> str:
     first, others = each.modules[0], len(each.modules) - 1
     more = f" (and {wording.count(others, 'other layer')})" if others else ""
     if each.field == "target_modules":
@@ -90,7 +90,7 @@ def _found(each: Disagreement) -> str:
     return f"{first} has rank {each.tensors[0].shape[0]:,}{more}"
 
 
-def _change(config: Config, each: Disagreement) -> str:
+def _change(config: Config, each: ConfigDisagreement) -> str:
     """What to write where, for people."""
     line = config.lines.get(each.field)
     place = f"line {line} of {config.path}" if line is not None else config.path
@@ -104,7 +104,7 @@ def _shown(value: object) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
-def _line(each: Disagreement) -> tuple[str, ...]:
+def _line(each: ConfigDisagreement) -> tuple[str, ...]:
     if each.field != "r" or type(each.said) is not int:
         return ()
     tensor = each.tensors[0]

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts import adapters
 from ckptdoctor.facts.adapters import LEAD, Adapter
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.once import once
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.noun import noun
 
 _DEPTH, _LENGTH = 32, 1024  # tokens of a name that are looked at; longer ones are nobody's
@@ -41,7 +41,7 @@ class OnBase:
     misfits: tuple[Misfit, ...]
 
 
-@once
+@cached_by_identity
 def on_base(comparison: Comparison) -> OnBase | None:
     """The adapter of a comparison; None where there is none, or where the reference is an adapter, too."""
     state_dict = comparison.state_dict

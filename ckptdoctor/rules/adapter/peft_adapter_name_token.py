@@ -34,8 +34,8 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Safety
 from ckptdoctor.facts.adapters import Adapter, adapter_in, is_adapter_file, part_of
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

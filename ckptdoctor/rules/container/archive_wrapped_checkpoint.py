@@ -31,8 +31,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
 from ckptdoctor.edits import Fix, Safety, SetSuffix
-from ckptdoctor.facts.notes import notes_of
-from ckptdoctor.facts.unwrapping import unwrapped_path
+from ckptdoctor.facts.notes import notes_of, unwrapped_path
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

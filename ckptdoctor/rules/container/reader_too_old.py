@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.notes import Noted
-from ckptdoctor.facts.versions import version_notes
+from ckptdoctor.facts.notes import Noted, version_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

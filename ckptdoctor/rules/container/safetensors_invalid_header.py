@@ -22,8 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.header_notes import other_header_notes
-from ckptdoctor.facts.notes import Noted
+from ckptdoctor.facts.notes import Noted, other_header_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -26,9 +26,9 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.edits import Cast, Fix, Safety
 from ckptdoctor.edits.casts import can_be_cast
-from ckptdoctor.facts.parameters import may_train
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import Read, weights_read
+from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

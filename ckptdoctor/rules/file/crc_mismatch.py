@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind, show_path
-from ckptdoctor.facts.aliasing import paths_on
+from ckptdoctor.checkpoint.sharing import paths_on
 from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, notes_of
 from ckptdoctor.findings import Location, Severity

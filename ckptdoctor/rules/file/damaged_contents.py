@@ -27,10 +27,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind
-from ckptdoctor.facts.asides import before_the_break, dangerous
+from ckptdoctor.facts.globals import before_the_break, dangerous
+from ckptdoctor.facts.incomplete import salvage_advice, torn_by_file
 from ckptdoctor.facts.integrity import Integrity
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
-from ckptdoctor.facts.torn import salvage_advice, torn_by_file
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.file import truncated_legacy, truncated_safetensors, truncated_zip

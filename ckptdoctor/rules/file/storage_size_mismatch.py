@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, Storage
-from ckptdoctor.facts.aliasing import paths_on
+from ckptdoctor.checkpoint.sharing import paths_on
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T

@@ -31,11 +31,10 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Extent, FileSource, KeyPath, NoteKind, Storage, show_path
 from ckptdoctor.checkpoint.descriptors import READING
+from ckptdoctor.checkpoint.sharing import paths_on
 from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.facts.aliasing import paths_on
 from ckptdoctor.facts.integrity import HOLE, PAGE, Damage, Integrity, may_have_holes, scanned
 from ckptdoctor.facts.notes import Noted, notes_of
-from ckptdoctor.facts.sparse_files import is_sparse
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -43,7 +42,7 @@ from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.noticed import location
 from ckptdoctor.rules.kit.refusals import HEADER, is_safetensors_name
 from ckptdoctor.rules.messages import CHECK, Message, Way
-from ckptdoctor.rules.when import any_of, noticed, possible_holes
+from ckptdoctor.rules.when import any_of, is_sparse, noticed, possible_holes
 
 TAR = "Cannot use ``weights_only=True`` with files saved in the legacy .tar format."
 

@@ -7,9 +7,9 @@ from math import gcd
 
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.edits import Edit, Fuse, Split, Transpose
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.qkv import Ranges, fuse_order, rows, split_parts
-from ckptdoctor.facts.shapes.fused import Fused
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.fused import Fused
+from ckptdoctor.match.shapes.qkv import Ranges, fuse_order, rows, split_parts
 
 
 def one_after_another(found: Fused, layout: str = "q-k-v") -> dict[str, Ranges]:

@@ -8,8 +8,7 @@ from collections.abc import Mapping as Table
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Tensor, at, children, show_path, walk
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Convert, Drop, Edit, Fix, MakeTensors, Replace, Safety
-from ckptdoctor.facts.blocked_globals import Blocked, Objects, Place
-from ckptdoctor.facts.converting import Conversion
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, Objects, PlainForms
 from ckptdoctor.facts.globals import may_act, torch_shows
 from ckptdoctor.findings import Location
 from ckptdoctor.rules.kit import wording
@@ -18,12 +17,12 @@ from ckptdoctor.rules.kit.refusals import unsupported_global
 MOST_LINES = 3
 
 
-def where(place: Place) -> str:
+def where(place: BlockedPlace) -> str:
     """The place as people read it; the root is the whole checkpoint."""
     return show_path(place.path) if place.path else "the checkpoint itself"
 
 
-def places(found: Sequence[Place]) -> str:
+def places(found: Sequence[BlockedPlace]) -> str:
     """Where the objects stand, abridged: ``args, hparams/path, …``."""
     return wording.abridged([where(place) for place in found])
 
@@ -68,7 +67,7 @@ def plain_fix(checkpoint: Checkpoint, objects: Objects, values: Sequence[object]
     return Fix(title, edits, Safety.SAFE, f"--select {code}")
 
 
-def conversion_edits(checkpoint: Checkpoint, wanted: Conversion) -> list[Edit]:
+def conversion_edits(checkpoint: Checkpoint, wanted: PlainForms) -> list[Edit]:
     """What makes tensors and plain data of objects that torch refuses; only an archive can get new tensors."""
     made: list[Edit] = [MakeTensors(tuple([place.path for place in wanted.tensors]))] if wanted.tensors else []
     archive: list[Edit] = [Convert("torch zip")] if made and checkpoint.format == "torch legacy" else []
@@ -76,7 +75,7 @@ def conversion_edits(checkpoint: Checkpoint, wanted: Conversion) -> list[Edit]:
     return [*archive, *made, *[Replace(path, value) for path, value in gathered(checkpoint.tree, values).items()]]
 
 
-def drop_fix(checkpoint: Checkpoint, objects: Sequence[Place], code: str) -> Fix | None:
+def drop_fix(checkpoint: Checkpoint, objects: Sequence[BlockedPlace], code: str) -> Fix | None:
     """Dropping all of the objects, if each stands under a key of a dict and no tensor goes with it."""
     for place in objects:
         if not place.path or not isinstance(at(checkpoint.tree, place.path[:-1]), Mapping):

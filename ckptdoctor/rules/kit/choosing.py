@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.rivals import Rivals, rivals
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.rivals import Rivals, rivals
 from ckptdoctor.rules.kit import wording
 
 _SHOWN = 4  # parts of which each gets its command

@@ -8,9 +8,9 @@ from itertools import accumulate
 from ckptdoctor.checkpoint import KeyPath, Tensor
 from ckptdoctor.edits import Drop, Edit, Fill, Fuse, Rename, Reshape, Split, Transpose
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.published.matching import Conversion, Piece
-from ckptdoctor.facts.published.table import (
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.published.matching import Conversion, Piece
+from ckptdoctor.match.published.table import (
     DEPTHWISE,
     GATE_BIASES,
     GATES,
@@ -23,7 +23,7 @@ from ckptdoctor.facts.published.table import (
     TURNED,
     TURNED_ROWS,
 )
-from ckptdoctor.facts.qkv import HEAD_SIZES
+from ckptdoctor.match.shapes.qkv import HEAD_SIZES
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.wording import plural
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.moves import Move
 from ckptdoctor.findings import Location
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.moves import Move
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option, choice_of

@@ -9,9 +9,9 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Drop, Edit, Fix, Rename, Safety
 from ckptdoctor.facts import names
-from ckptdoctor.facts.alignment import Comparison, carries
-from ckptdoctor.facts.cures import TOKENS
 from ckptdoctor.findings import Location
+from ckptdoctor.match.comparing import Comparison, carries
+from ckptdoctor.match.wrappers import TOKENS
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 

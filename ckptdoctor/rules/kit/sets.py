@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict, show_path
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.facts.ties import same_bytes
-from ckptdoctor.facts.twins import is_one
-from ckptdoctor.facts.weight_sets import averaged, tensors_of
+from ckptdoctor.facts.tied_embeddings import same_checksums
+from ckptdoctor.facts.weight_sets import is_average, tensors_of
+from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.kit import wording
 
 _NAMED = 5  # sets that a sentence names before it only counts the others
@@ -39,7 +39,7 @@ def one(sets: Sequence[StateDict]) -> bool:
     first, *others = [{each.key: each for each in one.tensors} for one in sets]
     return all(
         other.keys() == first.keys()
-        and all(is_one(first[key], other[key]) or same_bytes(first[key], other[key]) is True for key in first)
+        and all(is_one(first[key], other[key]) or same_checksums(first[key], other[key]) is True for key in first)
         for other in others
     )
 
@@ -56,6 +56,6 @@ def size(nbytes: int) -> str:
 def _one(state_dict: StateDict) -> str:
     tensors = tensors_of(state_dict)
     facts = [wording.count(len(tensors), "key"), size(sum([each.nbytes for each in tensors]))]
-    if averaged(state_dict):
+    if is_average(state_dict):
         facts.append("averaged")
     return f'"{show_path(state_dict.path)}" ({", ".join(facts)})'

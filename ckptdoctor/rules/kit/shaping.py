@@ -7,9 +7,9 @@ from itertools import islice
 
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes.pairs import Pair
 from ckptdoctor.findings import Location
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 

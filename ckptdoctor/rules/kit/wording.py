@@ -7,7 +7,7 @@ from itertools import islice
 
 from ckptdoctor import wording
 from ckptdoctor.checkpoint import KeyPath, show_path
-from ckptdoctor.facts import modules
+from ckptdoctor.facts import key_groups
 from ckptdoctor.wording import and_more as and_more
 from ckptdoctor.wording import and_so_on
 from ckptdoctor.wording import beyond as beyond
@@ -80,11 +80,11 @@ def size_mismatch(key: str, here: Sequence[int], there: Sequence[int]) -> str:
 
 def groups(sizes: Mapping[str, int]) -> str:
     """The modules that keys (with their elements) belong to, for people: ``fc (2 keys, 20,490 parameters)``."""
-    found = modules.grouped(sizes, GROUPS)
+    found = key_groups.grouped_keys(sizes, GROUPS)
     return listed(found, GROUPS, "module", say=_group)
 
 
-def _group(group: modules.Group) -> str:
+def _group(group: key_groups.KeyGroup) -> str:
     keys, parameters = count(len(group.keys), "key"), count(group.parameters, "parameter")
     return f"{group.module or group.keys[0]} ({keys}, {parameters})"
 

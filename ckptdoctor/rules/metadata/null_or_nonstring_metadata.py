@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind
 from ckptdoctor.edits import Fix, Safety, TextMetadata
-from ckptdoctor.facts.header_notes import ENTRY, header_notes, metadata_notes
+from ckptdoctor.facts.notes import ENTRY, header_notes, metadata_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -28,8 +28,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import wrapper_tokens

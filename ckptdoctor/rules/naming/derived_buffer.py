@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.leftovers import leftovers
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.dropping import missing_problem, unexpected_problem

@@ -30,8 +30,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Mapping
-from ckptdoctor.facts.alignment import Comparison, prefix_code
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison, prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.naming.prefixing import prefix_problem

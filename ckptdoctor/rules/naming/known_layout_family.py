@@ -40,9 +40,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.layouts import family_of, layout
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

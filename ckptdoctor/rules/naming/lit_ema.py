@@ -31,10 +31,10 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Safety
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.leftovers import leftovers
-from ckptdoctor.facts.lit_ema import LitEma, whole_or_part
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.leftovers import leftovers
+from ckptdoctor.match.lit_ema import LitEma, whole_or_part
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

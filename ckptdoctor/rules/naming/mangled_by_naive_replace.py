@@ -29,9 +29,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.cut import Cut, ends_of_names
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.cut import Cut, ends_of_names
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

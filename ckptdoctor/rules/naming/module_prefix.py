@@ -32,8 +32,8 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.edits import Safety
 from ckptdoctor.facts import names
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import rename_fix, share, torch_lines, weights
@@ -80,7 +80,7 @@ def module_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     for state_dict in weights(subject, "N401"):
         keys = names.keys_of(state_dict)
         led = names.module_led(keys)
-        if led and names.averaged(state_dict) is None:
+        if led and names.average_counter(state_dict) is None:
             if len(led) == len(keys):
                 yield _leading(state_dict, led, Severity.ERROR)
             elif 2 * len(led) > len(keys):

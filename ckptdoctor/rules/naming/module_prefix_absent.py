@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ckptdoctor.facts.alignment import Comparison, prefix_code
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison, prefix_code
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.naming.prefixing import prefix_problem

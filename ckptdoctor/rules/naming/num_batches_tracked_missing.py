@@ -28,10 +28,10 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Fill, Fix, Safety
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.leftovers import leftovers
-from ckptdoctor.facts.norms import COUNTER, final_versions, inside, module_of, without_counter
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.leftovers import leftovers
+from ckptdoctor.match.norms import COUNTER, final_versions, inside, module_of, without_counter
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

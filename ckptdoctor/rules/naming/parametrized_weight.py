@@ -31,9 +31,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.edits.computing import ORTHOGONAL
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.weight_norms import beside, orthogonals, parametrized
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.parametrized import beside, orthogonals, parametrized
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

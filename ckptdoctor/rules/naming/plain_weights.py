@@ -8,9 +8,9 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import FuseNorm
 from ckptdoctor.edits.norms import DTYPES, WEIGHT, spectral_dims, weight_dims
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.weight_norms import Computable, computable
 from ckptdoctor.findings import Location
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.parametrized import Computable, computable
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option

@@ -6,9 +6,9 @@ import shlex
 
 from ckptdoctor.checkpoint import StateDict, show_part
 from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.prefixes import Prefix
 from ckptdoctor.findings import Location
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.prefixes import Prefix
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import choice_of

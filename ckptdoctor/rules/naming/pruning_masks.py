@@ -32,9 +32,9 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.computing import FLOATS, MASKED, MASKS
 from ckptdoctor.edits.kinds import Compute
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.pruning import Pruned, pruned_for, pruned_in
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.pruning import Pruned, pruned_for, pruned_in
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -34,8 +34,8 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts import names
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -95,7 +95,7 @@ ONLINE = "online_model"
 def swa_ema_prefix(subject: Checkpoint | Comparison) -> Iterator[Problem]:
     """State dicts of AveragedModel and of EMA classes."""
     for state_dict in weights(subject, "N411"):
-        counter = names.averaged(state_dict)
+        counter = names.average_counter(state_dict)
         if counter is not None:
             yield _averaged_model(state_dict, counter)
         else:

@@ -31,10 +31,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.leftovers import leftovers
-from ckptdoctor.facts.norms import RunningStats
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.leftovers import leftovers
+from ckptdoctor.match.norms import RunningStats
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

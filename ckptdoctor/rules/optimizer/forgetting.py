@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from glob import escape
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
+from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts.places import mapping_at
 from ckptdoctor.rules.kit import wording
 
 _PATTERNS = 8  # --drop options on one command line

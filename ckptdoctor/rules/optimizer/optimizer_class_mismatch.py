@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Role, show_path
-from ckptdoctor.facts.training_state import Group, optimizers
+from ckptdoctor.facts.training_state import ParamGroup, optimizer_states
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -75,7 +75,7 @@ HEALTHY = (
 @rule("O753", "optimizer-class-mismatch", Severity.WARNING, when=has(Role.OPTIMIZER))
 def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Optimizers whose options and states contradict each other."""
-    for optimizer in optimizers(checkpoint):
+    for optimizer in optimizer_states(checkpoint):
         words = next(filter(None, map(_contradiction, optimizer.groups)), None)
         if words is not None:
             says, what = words
@@ -91,7 +91,7 @@ def optimizer_class_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
             )
 
 
-def _contradiction(group: Group) -> tuple[str, str] | None:
+def _contradiction(group: ParamGroup) -> tuple[str, str] | None:
     """The error of the first step ("": there is none), and what is wrong; None where nothing is."""
     options = group.options
     kept = {part for state in group.states for part, value in state.items() if value is not None}

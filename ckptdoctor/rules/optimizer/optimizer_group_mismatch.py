@@ -33,11 +33,11 @@ from dataclasses import replace
 
 from ckptdoctor.checkpoint import Checkpoint, Role, show_path
 from ckptdoctor.facts import names
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.optimizer_targets import wanted_remap
 from ckptdoctor.facts.optimizers import SavedOptimizer, saved_optimizers
-from ckptdoctor.facts.parameters import candidates, expected_candidates, only_model, trainable
+from ckptdoctor.facts.weight_sets import candidates, expected_candidates, only_model, trainable
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.optimizer_order import wanted_remap
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -28,8 +28,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.checkpoint.unread import unread_files
-from ckptdoctor.facts.contents import weight_sets
 from ckptdoctor.facts.training_state import LIGHTNING, kept_elsewhere, scalers, top, without_state
+from ckptdoctor.facts.weight_sets import weight_sets
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

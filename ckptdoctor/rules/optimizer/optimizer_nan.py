@@ -28,8 +28,8 @@ from collections.abc import Iterator, Mapping
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, StateDict, show_path
 from ckptdoctor.checkpoint import Mapping as Dict
+from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.places import mapping_at
 from ckptdoctor.facts.training_state import number
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import not_finite

@@ -34,11 +34,11 @@ from itertools import zip_longest
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, show_path
 from ckptdoctor.facts import names
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.optimizer_targets import wanted_remap
 from ckptdoctor.facts.optimizers import SavedOptimizer, Slot, among, by_shape, clashes, in_order, saved_optimizers
-from ckptdoctor.facts.parameters import Candidate, candidates, expected_candidates, only_model, ordered
+from ckptdoctor.facts.weight_sets import Candidate, candidates, expected_candidates, only_model, ordered
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.optimizer_order import wanted_remap
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Part, Role, show_path
-from ckptdoctor.facts.training_state import Optimizer, number, numbers, optimizers, schedulers
+from ckptdoctor.facts.training_state import Optimizer, number, numbers, optimizer_states, schedulers
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -72,9 +72,9 @@ HEALTHY = (
 def scheduler_mismatch(checkpoint: Checkpoint) -> Iterator[Problem]:
     """Schedulers that disagree with the only optimizer."""
     found = schedulers(checkpoint)
-    if len(found) != 1 or len(optimizers(checkpoint)) != 1:
+    if len(found) != 1 or len(optimizer_states(checkpoint)) != 1:
         return
-    [(path, parts)], [optimizer] = found, optimizers(checkpoint)
+    [(path, parts)], [optimizer] = found, optimizer_states(checkpoint)
     if optimizer.groups:
         yield from _number(path, parts, optimizer) or _rates(path, parts, optimizer)
 

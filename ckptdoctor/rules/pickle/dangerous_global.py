@@ -36,9 +36,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import Aside, Checkpoint, Container, Lying
-from ckptdoctor.facts.asides import dangerous, unknown, worth_a_word
 from ckptdoctor.facts.blocked_globals import Cause, blocked_by, of_numpy, outermost
-from ckptdoctor.facts.globals import is_dangerous
+from ckptdoctor.facts.globals import dangerous, is_dangerous, unknown, worth_a_word
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -30,8 +30,16 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Role
 from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, Place, blocked_by, convertible
-from ckptdoctor.facts.converting import Conversion, conversion
+from ckptdoctor.facts.blocked_globals import (
+    Blocked,
+    BlockedPlace,
+    Cause,
+    Objects,
+    PlainForms,
+    blocked_by,
+    convertible,
+    plain_forms,
+)
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -112,7 +120,7 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
             location=refused.first_use(plain.blocked),
             fix=refused.plain_fix(checkpoint, plain, values, title, "P202"),
         )
-    wanted = conversion(checkpoint.tree, rest.places)
+    wanted = plain_forms(checkpoint.tree, rest.places)
     if wanted.tensors or wanted.plain:
         yield _of_arrays(checkpoint, wanted, rest)
     stuck = tuple([place for place, _ in wanted.stuck])
@@ -127,7 +135,7 @@ def numpy_module_drift(checkpoint: Checkpoint) -> Iterator[Problem]:
         )
 
 
-def _of_arrays(checkpoint: Checkpoint, wanted: Conversion, objects: Objects) -> Problem:
+def _of_arrays(checkpoint: Checkpoint, wanted: PlainForms, objects: Objects) -> Problem:
     found = (*wanted.tensors, *[place for place, _ in wanted.plain])
     into = [kind for kind, some in (("tensors", wanted.tensors), ("lists", wanted.plain)) if some]
     if _resumed(checkpoint, found):
@@ -157,7 +165,7 @@ def _of_arrays(checkpoint: Checkpoint, wanted: Conversion, objects: Objects) -> 
     )
 
 
-def _resumed(checkpoint: Checkpoint, found: Sequence[Place]) -> bool:
+def _resumed(checkpoint: Checkpoint, found: Sequence[BlockedPlace]) -> bool:
     """Whether a library that allows them wrote these arrays: random states, in files or folders of its own."""
     own = checkpoint.format in _FOLDERS or _STATES.fullmatch(os.path.basename(checkpoint.path)) is not None
     states = [each.path for each in checkpoint.state_dicts if each.role is Role.RNG]

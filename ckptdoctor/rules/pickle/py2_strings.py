@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.old_strings import undecodable
+from ckptdoctor.facts.python2_strings import undecodable
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

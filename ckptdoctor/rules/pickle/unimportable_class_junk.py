@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, Place, blocked_by, outermost
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, Cause, blocked_by, outermost
 from ckptdoctor.facts.globals import package, to_install
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
@@ -69,7 +69,7 @@ def unimportable_class_junk(checkpoint: Checkpoint) -> Iterator[Problem]:
     )
 
 
-def _message(found: Sequence[Blocked], places: Sequence[Place]) -> str:
+def _message(found: Sequence[Blocked], places: Sequence[BlockedPlace]) -> str:
     what = refused.classes(found)
     if not places:
         return f"the pickle names {what}, which may not exist where it is loaded"

@@ -28,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, Objects, Place, blocked_by, convertible
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, Cause, Objects, blocked_by, convertible
 from ckptdoctor.facts.globals import NEEDS_IMPORT, TYPE_TAGS, is_unknown_internal
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, Obj, T
@@ -163,7 +163,7 @@ def _message(objects: Objects) -> str:
     return f"{number} of {refused.classes(objects.blocked)} ({refused.places(objects.places)})"
 
 
-def _what(place: Place, blocked: Sequence[Blocked]) -> str:
+def _what(place: BlockedPlace, blocked: Sequence[Blocked]) -> str:
     """The class of the object itself: others that it refers to are told by torch's lines."""
     name = next(each.path for each in blocked if place in each.places)
     return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"

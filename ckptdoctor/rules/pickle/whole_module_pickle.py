@@ -33,7 +33,7 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Opaque
 from ckptdoctor.edits import Fix, Flatten, Safety
-from ckptdoctor.facts.blocked_globals import Blocked, Cause, Place, blocked_by
+from ckptdoctor.facts.blocked_globals import Blocked, BlockedPlace, Cause, blocked_by
 from ckptdoctor.facts.globals import is_standard
 from ckptdoctor.facts.whole_modules import (
     ModuleState,
@@ -158,7 +158,7 @@ HEALTHY = (Example("its state dict", Odict({"fc.weight": T((2, 2)), "fc.bias": T
 class _Model:
     """A model in the file with its state dict, or with the reason why that cannot be told."""
 
-    place: Place
+    place: BlockedPlace
     module: Opaque
     state: ModuleState | None
     reason: str = ""
@@ -186,7 +186,7 @@ def _models(checkpoint: Checkpoint) -> Iterator[_Model]:
     """The outermost modules: what was given to torch.save, or stood under a key of its dict."""
     hidden = hidden_storages(checkpoint)
     for path, module, plain in outermost_modules(checkpoint.tree):
-        place = Place(path, module)
+        place = BlockedPlace(path, module)
         if not plain:
             yield _Model(place, module, None, "it belongs to an object that needs its own code as well")
         elif hidden and path:
@@ -195,7 +195,7 @@ def _models(checkpoint: Checkpoint) -> Iterator[_Model]:
             yield _judged(place, module)
 
 
-def _judged(place: Place, module: Opaque) -> _Model:
+def _judged(place: BlockedPlace, module: Opaque) -> _Model:
     try:
         state = module_state(module)
     except UnknownStateError as error:

@@ -24,8 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.facts.notes import Noted, notes_of
-from ckptdoctor.facts.versions import unusual_notes
+from ckptdoctor.facts.notes import Noted, notes_of, unusual_notes
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

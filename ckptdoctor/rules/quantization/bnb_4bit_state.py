@@ -30,9 +30,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization import Layer
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, CONFIG_BESIDE, Message, Way, unknown_key

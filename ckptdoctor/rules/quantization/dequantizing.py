@@ -11,8 +11,8 @@ from ckptdoctor.edits.kinds import Dequantize
 from ckptdoctor.edits.quantization import FOUR, INT8, SCALED, dequantized
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import quantization as facts
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization import Layer, dtype_of
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 

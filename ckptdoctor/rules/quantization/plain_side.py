@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Fix
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.facts.quantization import Layer, quantized_in
-from ckptdoctor.facts.quantization_fit import unfit
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.quantized import unfit
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording

@@ -28,13 +28,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.facts.marks import QUANTIZED
 from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.notes import notes_of
-from ckptdoctor.facts.once import once
 from ckptdoctor.facts.quantization import FLOAT8, dtype_of
 from ckptdoctor.facts.siblings import is_shard
+from ckptdoctor.facts.telltale_words import QUANTIZED
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.examples import Example, T
@@ -199,7 +199,7 @@ class _Layer:
     needed: tuple[str, ...]
 
 
-@once
+@cached_by_identity
 def _incomplete(state_dict: StateDict) -> tuple[_Incomplete, ...]:
     """The quantised layers of which a member is missing."""
     if not mentions(state_dict, QUANTIZED):

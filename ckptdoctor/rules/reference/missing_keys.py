@@ -25,10 +25,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import prod
 
-from ckptdoctor.facts import modules
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.leftovers import explained
+from ckptdoctor.facts import key_groups
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -130,6 +130,6 @@ def _kin(comparison: Comparison, missing: list[str]) -> str:
     cured, wanted = comparison.cured, comparison.reference.tensors
     known = explained(comparison).unexpected
     candidates = {key: cured.here[key].shape for key in cured.unexpected if key not in known}
-    pairs = [(key, modules.nearest(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
+    pairs = [(key, key_groups.nearest_key(key, wanted[key].shape, candidates)) for key in missing[:_NEAREST]]
     found = [f"{near} {wording.shape(wanted[key].shape)} for {key}" for key, near in pairs if near is not None]
     return f"The nearest keys here of the same shape: {', '.join(found)}." if found else ""

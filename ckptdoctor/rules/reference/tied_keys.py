@@ -33,10 +33,10 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.leftovers import leftovers
-from ckptdoctor.facts.twins import is_one
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.leftovers import leftovers
+from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.shaping import likewise, mismatch

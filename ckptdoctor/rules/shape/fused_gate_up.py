@@ -28,11 +28,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ckptdoctor.edits import Edit, Fix, Fuse, Safety, Split
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes.fused import Fused
-from ckptdoctor.facts.shapes.gates import spelled
-from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.fused import Fused
+from ckptdoctor.match.shapes.gates import spelled
+from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -31,10 +31,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ckptdoctor.edits import Fix, Safety
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes.fused import Fused
-from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.fused import Fused
+from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes.fused import Fused
 from ckptdoctor.findings import Location
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.shaping import places

@@ -30,11 +30,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ckptdoctor.edits import Edit, Fix, Fuse, Reshape, Safety, Split, Transpose
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes.experts import Experts
-from ckptdoctor.facts.shapes.sorting import shapes
-from ckptdoctor.facts.shapes.stacking import Stack, stacks
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.experts import Experts
+from ckptdoctor.match.shapes.sorting import shapes
+from ckptdoctor.match.shapes.stacking import Stack, stacks
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -26,8 +26,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.facts.shapes.placeholders import Placeholders, placeholders
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.shapes.placeholders import Placeholders, placeholders
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

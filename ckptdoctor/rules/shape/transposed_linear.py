@@ -29,11 +29,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.edits import Fix, Safety, Transpose
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes.pairs import Pair
-from ckptdoctor.facts.shapes.sorting import shapes
-from ckptdoctor.facts.shapes.transposed import Family
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.pairs import Pair
+from ckptdoctor.match.shapes.sorting import shapes
+from ckptdoctor.match.shapes.transposed import Family
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -26,11 +26,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.edits import Fix, Reshape, Safety
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes import units
-from ckptdoctor.facts.shapes.pairs import Pair
-from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes import units
+from ckptdoctor.match.shapes.pairs import Pair
+from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -28,11 +28,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.shapes.pairs import Pair
-from ckptdoctor.facts.shapes.size import Sized, WrongSize
-from ckptdoctor.facts.shapes.sorting import shapes
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.pairs import Pair
+from ckptdoctor.match.shapes.size import Sized, WrongSize
+from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

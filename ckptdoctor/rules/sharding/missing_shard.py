@@ -31,9 +31,9 @@ from functools import partial
 from shlex import quote
 
 from ckptdoctor.checkpoint import Checkpoint, Container, Note, NoteKind
-from ckptdoctor.facts.asides import dangerous
+from ckptdoctor.facts.globals import dangerous
+from ckptdoctor.facts.incomplete import is_salvaged_whole, salvage_advice
 from ckptdoctor.facts.notes import Noted, format_of, notes_of
-from ckptdoctor.facts.torn import is_salvaged_whole, salvage_advice
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example
 from ckptdoctor.rules.file.git_lfs_pointer import POINTER

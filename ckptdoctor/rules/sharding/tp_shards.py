@@ -25,9 +25,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.rank_files import slice_of, slices
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.rank_files import slice_of, slices
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -23,9 +23,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, StateDict, Tensor
+from ckptdoctor.checkpoint.sharing import storage_use
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.edits import Fix, MakeContiguous, Safety
-from ckptdoctor.facts.aliasing import storage_use
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -27,8 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Role, StateDict
+from ckptdoctor.checkpoint.sharing import Shared, shared
 from ckptdoctor.edits import Fix, MakeContiguous, Safety
-from ckptdoctor.facts.aliasing import Shared, shared
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -24,8 +24,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint.sharing import bloated
 from ckptdoctor.edits import Compact, Fix, Safety
-from ckptdoctor.facts.aliasing import bloated
 from ckptdoctor.findings import Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

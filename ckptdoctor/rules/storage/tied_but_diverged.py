@@ -25,7 +25,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.integrity import Integrity
-from ckptdoctor.facts.ties import pairs, says_tied
+from ckptdoctor.facts.tied_embeddings import says_tied, tied_pairs
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -58,7 +58,7 @@ HEALTHY = (
 def tied_but_diverged(subject: Checkpoint | Integrity) -> Iterator[Problem]:
     """Heads that are not what their config says."""
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
-    for pair in subject.twins if isinstance(subject, Integrity) else pairs(subject):
+    for pair in subject.twins if isinstance(subject, Integrity) else tied_pairs(subject):
         if pair.same is False and says_tied(checkpoint):
             yield Problem(
                 message=f'"{pair.head.key}" and "{pair.embedding.key}"{wording.of_place(pair.head.path[:-1])} differ, '

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.facts.ties import Orphan, orphans
+from ckptdoctor.facts.tied_embeddings import Orphan, orphans
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -33,7 +33,7 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.facts.integrity import Integrity
-from ckptdoctor.facts.ties import Pair, pairs, says_tied
+from ckptdoctor.facts.tied_embeddings import TiedPair, says_tied, tied_pairs
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -68,12 +68,12 @@ def tied_redundant(subject: Checkpoint | Integrity) -> Iterator[Problem]:
     """Heads with the bytes of their embedding."""
     checkpoint = subject.checkpoint if isinstance(subject, Integrity) else subject
     same = "the same bytes" if isinstance(subject, Integrity) else "equal checksums"
-    for pair in subject.twins if isinstance(subject, Integrity) else pairs(subject):
+    for pair in subject.twins if isinstance(subject, Integrity) else tied_pairs(subject):
         if pair.same and says_tied(checkpoint) is not False:
             yield _problem(checkpoint, pair, same)
 
 
-def _problem(checkpoint: Checkpoint, pair: Pair, same: str) -> Problem:
+def _problem(checkpoint: Checkpoint, pair: TiedPair, same: str) -> Problem:
     head, embedding = pair.head, pair.embedding
     return Problem(
         message=f'"{head.key}" and "{embedding.key}"{wording.of_place(head.path[:-1])} have {same}: '
@@ -87,7 +87,7 @@ def _problem(checkpoint: Checkpoint, pair: Pair, same: str) -> Problem:
     )
 
 
-def _fix(pair: Pair) -> Fix:
+def _fix(pair: TiedPair) -> Fix:
     title = f"make {pair.head.key} a second view of {pair.embedding.key}"
     edits = (Drop((pair.head.path,)), Tie(pair.embedding.path, pair.head.key))
     return Fix(title, edits, Safety.UNSAFE, "--select A703")

@@ -26,9 +26,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Sequence, Tensor
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.parameters import expected_candidates
+from ckptdoctor.facts.weight_sets import expected_candidates
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

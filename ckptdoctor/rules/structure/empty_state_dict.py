@@ -26,8 +26,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, NoteKind, StateDict, show_path
 from ckptdoctor.facts.adapters import is_adapter_file
-from ckptdoctor.facts.contents import empty_places, without_elements
 from ckptdoctor.facts.notes import notes_of
+from ckptdoctor.facts.weight_sets import empty_places, without_elements
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -28,9 +28,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.weight_sets import Network, averaged, networks, one_copy
+from ckptdoctor.facts.weight_sets import Network, is_average, networks, one_copy
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import sets, wording
@@ -77,7 +77,7 @@ def _problem(checkpoint: Checkpoint, network: Network, wanted: Reference | None)
             "--root chooses which one is compared and kept:"
             if wanted is not None
             else "An average is mostly the one to evaluate and to publish. fix keeps the one that --root names:"
-            if any(map(averaged, network.sets))
+            if any(map(is_average, network.sets))
             else "fix keeps the one that --root names, and nothing else:"
         ),
         keys=tuple([each.path for each in network.sets]),

@@ -34,10 +34,9 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, StateDict, show_
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Fix, Safety, TakeRoot
 from ckptdoctor.facts import names
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.contents import weight_sets
-from ckptdoctor.facts.weight_sets import networks
+from ckptdoctor.facts.weight_sets import networks, weight_sets
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import sets, wording

@@ -31,10 +31,10 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint, Mapping, Node, Opaque
 from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Drop, Fix, Safety
-from ckptdoctor.facts import modules
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.quantization_torch import unfit_of
+from ckptdoctor.facts import key_groups
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.quantization_torch import unfit_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -132,7 +132,7 @@ def _fix(comparison: Comparison, found: list[Leaf]) -> Fix | None:
     state_dict = comparison.state_dict
     others = [key for key in state_dict.others if key not in gone] if state_dict is not None else []
     staying = [*(tensor.key for tensor in comparison.cured.here.values()), *others]
-    patterns = modules.patterns([each.key for each in found], staying)
+    patterns = key_groups.key_patterns([each.key for each in found], staying)
     if len(patterns) > _PATTERNS:
         return None
     option = " ".join([f"--drop {shlex.quote(pattern)}" for pattern in patterns])

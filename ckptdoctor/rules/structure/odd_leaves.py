@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Opaque, Part, StateDict, Tensor
-from ckptdoctor.facts.contents import MODEL_KEYS, weight_sets
+from ckptdoctor.checkpoint.tree import mapping_at
 from ckptdoctor.facts.globals import modern
-from ckptdoctor.facts.places import mapping_at
-from ckptdoctor.facts.weight_sets import is_network
+from ckptdoctor.facts.weight_sets import MODEL_KEYS, is_network, weight_sets
 from ckptdoctor.noun import noun
 
 _LOOKED_AT = 32  # sets of weights of one file

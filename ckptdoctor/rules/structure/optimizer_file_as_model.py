@@ -26,9 +26,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Mapping, show_part
-from ckptdoctor.facts.alignment import Comparison
-from ckptdoctor.facts.contents import purpose
+from ckptdoctor.facts.weight_sets import purpose
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -28,8 +28,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Mapping
 from ckptdoctor.edits import Fix, Flatten, Safety
-from ckptdoctor.facts.alignment import Comparison
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

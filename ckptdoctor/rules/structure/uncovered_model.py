@@ -27,11 +27,11 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters import foreign
-from ckptdoctor.facts.alignment import Comparison, describe
-from ckptdoctor.facts.contents import empty_places, purpose, without_elements
-from ckptdoctor.facts.rank_files import slice_of
-from ckptdoctor.facts.shapes.sorting import sweeping
+from ckptdoctor.facts.weight_sets import empty_places, purpose, without_elements
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.comparing import Comparison, describe
+from ckptdoctor.match.rank_files import slice_of
+from ckptdoctor.match.shapes.sorting import sweeping
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -24,9 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ckptdoctor.facts.parameters import may_train
-from ckptdoctor.facts.same_as_base import SameAsBase
+from ckptdoctor.facts.weight_sets import may_train
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.match.same_as_base import SameAsBase
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -12,7 +12,7 @@ import torch
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.targets import read_reference
-from ckptdoctor.facts.adapters import Part, part_of
+from ckptdoctor.facts.adapters import AdapterPart, part_of
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest, substitution
@@ -47,7 +47,7 @@ def _whole(config: Any, folder: Path) -> tuple[Path, dict[str, torch.Tensor]]:
     return folder / "whole.pt", base
 
 
-def parts_of(path: Path) -> list[Part]:
+def parts_of(path: Path) -> list[AdapterPart]:
     """The parts of the adapter in a file."""
     return [part for key in torch.load(path, weights_only=True) if (part := part_of(key)) is not None]
 

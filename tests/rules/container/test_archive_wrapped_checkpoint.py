@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ckptdoctor.checkpoint import Container, Note, NoteKind
-from ckptdoctor.facts.unwrapping import unwrapped_path
+from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.findings import Severity
 from tests.rules.examined import found, safetensors_error, torch_error
 

@@ -110,7 +110,7 @@ def test_near_misses_are_left_alone(key: str, tensor: T) -> None:
 
 def test_a_reference_that_tells_no_dtypes_is_believed() -> None:
     """The text of torch's error tells no dtypes; the name and the shape have to do."""
-    from ckptdoctor.facts.derived import is_derived
+    from ckptdoctor.match.buffers import is_derived
 
     assert is_derived("embeddings.position_ids", (1, 8), None)
     assert not is_derived("embeddings.position_ids", (8, 4), None)

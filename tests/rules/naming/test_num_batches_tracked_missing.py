@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Fill, Safety
-from ckptdoctor.facts.alignment import compare
 from ckptdoctor.findings import Finding
+from ckptdoctor.match.comparing import compare
 from ckptdoctor.rules.examples import Odict, T
 from ckptdoctor.rules.naming.num_batches_tracked_missing import num_batches_tracked_missing
 from ckptdoctor.rules.reference.missing_keys import missing_keys

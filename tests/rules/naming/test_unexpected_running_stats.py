@@ -9,8 +9,8 @@ import torch
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.edits.applied.apply_edits import apply
-from ckptdoctor.facts.alignment import compare
 from ckptdoctor.findings import Finding
+from ckptdoctor.match.comparing import compare
 from ckptdoctor.rules.examples import Odict, T
 from ckptdoctor.rules.naming.unexpected_running_stats import unexpected_running_stats
 from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys

@@ -7,8 +7,8 @@ import torch
 
 from ckptdoctor.checkpoint import Mapping
 from ckptdoctor.edits import Drop, Safety
-from ckptdoctor.facts.alignment import compare
 from ckptdoctor.findings import Severity
+from ckptdoctor.match.comparing import compare
 from ckptdoctor.rules.examples import Odict, T
 from ckptdoctor.rules.naming.num_batches_tracked_missing import num_batches_tracked_missing
 from ckptdoctor.rules.reference.dtype_mismatch import dtype_mismatch

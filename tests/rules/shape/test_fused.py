@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.facts.qkv import LAYOUTS
+from ckptdoctor.match.shapes.qkv import LAYOUTS
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.reference.missing_keys import missing_keys
 from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys
 from ckptdoctor.rules.shape.fused_gate_up import fused_gate_up
 from ckptdoctor.rules.shape.fused_qkv import fused_qkv
 from ckptdoctor.rules.shape.moe_stacked_experts import moe_stacked_experts
-from tests.facts.architectures import Contents, llama, mixtral
-from tests.facts.test_shapes import foreign
+from tests.match.architectures import Contents, llama, mixtral
+from tests.match.test_shapes import foreign
 from tests.rules import nouns
 
 

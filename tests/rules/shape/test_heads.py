@@ -9,7 +9,7 @@ from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.reference.shape_mismatch import shape_mismatch
 from ckptdoctor.rules.shape.head_size_mismatch import head_size_mismatch
 from ckptdoctor.rules.shape.vocab_resize import vocab_resize
-from tests.facts.architectures import Contents, bert, llama, resnet50
+from tests.match.architectures import Contents, bert, llama, resnet50
 from tests.rules import nouns
 
 

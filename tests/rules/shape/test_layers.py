@@ -9,7 +9,7 @@ from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.shape.conv_rank_mismatch import conv_rank_mismatch
 from ckptdoctor.rules.shape.input_channel_mismatch import input_channel_mismatch
 from ckptdoctor.rules.shape.position_embedding_resize import position_embedding_resize
-from tests.facts.architectures import Contents, bert, gpt2, resnet18, swin, vit
+from tests.match.architectures import Contents, bert, gpt2, resnet18, swin, vit
 from tests.rules import nouns
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ckptdoctor.facts.alignment import compare
+from ckptdoctor.match.comparing import compare
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.shape.placeholder_shape import placeholder_shape
 from ckptdoctor.rules.shape.tp_shard_shape import tp_shard_shape
 from ckptdoctor.rules.shape.wrong_model_size import wrong_model_size
-from tests.facts.architectures import SIZES, Contents, bert, llama, llama_rank, resnet18, resnet34, vit
+from tests.match.architectures import SIZES, Contents, bert, llama, llama_rank, resnet18, resnet34, vit
 from tests.rules import nouns
 
 

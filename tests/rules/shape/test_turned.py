@@ -18,7 +18,7 @@ from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.shape.transposed_linear import transposed_linear
 from ckptdoctor.rules.shape.unit_dim_mismatch import unit_dim_mismatch
 from ckptdoctor.target.like import from_checkpoint
-from tests.facts.architectures import Contents, gpt2
+from tests.match.architectures import Contents, gpt2
 from tests.rules import nouns
 
 

@@ -1,0 +1,129 @@
+"""Which tensors share bytes, and how many bytes of each storage no tensor looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Storage, Tensor
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.checkpoint.tensor import byte_span
+from ckptdoctor.noun import noun
+
+
+@noun
+class Shared:
+    """Tensors that share elements of one storage. ``tied``: all with the same view, so that they are one tensor."""
+
+    tensors: tuple[Tensor, ...]
+    tied: bool
+
+
+@noun
+class StorageUse:
+    """A storage, the tensors that view it, and the bytes from the first to the last element of each view, united."""
+
+    storage: Storage
+    tensors: tuple[Tensor, ...]
+    viewed: int
+
+    @property
+    def wasted(self) -> int:
+        """Bytes of the storage that no tensor can reach."""
+        return max(0, self.storage.nbytes - self.viewed)
+
+
+def leaves(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """The tensors that have bytes of their own: a quantized or sparse tensor or a subclass gives its parts."""
+    for tensor in tensors:
+        if tensor.storage is not None:
+            yield tensor
+        if tensor.parts:
+            yield from leaves(tensor.parts)
+
+
+def view_in_file(tensor: Tensor) -> Hashable:
+    """What tied tensors have in common, and no others. Nothing is tied that has no storage of its own."""
+    storage = tensor.storage
+    if storage is None or storage.extent is None or tensor.parts or tensor.chunks:
+        return tensor.path
+    return storage.extent, tensor.form, tensor.details
+
+
+def shared(tensors: Iterable[Tensor]) -> list[Shared]:
+    """Groups of tensors that share elements, each with the same storage; neighbours in one storage are no group.
+
+    Views interleaved in one span count as sharing.
+    """
+    _, several = _by_storage(tensors)
+    return [Shared(tuple(run), _same_view(run)) for group in several.values() for run in _overlapping(group)]
+
+
+def storage_use(tensors: Iterable[Tensor]) -> Iterator[StorageUse]:
+    """How much of each storage the tensors view, in order of first use."""
+    firsts, several = _by_storage(tensors)
+    for key, first in firsts.items():
+        if first.storage is not None:
+            group = several.get(key, [first])
+            yield StorageUse(first.storage, tuple(group), _united([byte_span(each) for each in group]))
+
+
+def bloated(tensors: Iterable[Tensor]) -> tuple[list[StorageUse], int]:
+    """The storages with bytes that no tensor views, and the bytes of all storages together."""
+    firsts, several = _by_storage(tensors)
+    suspects = []
+    total = 0
+    for key, first in firsts.items():
+        if first.storage is not None:
+            total += first.storage.nbytes
+            start, stop = byte_span(first)
+            if stop - start < first.storage.nbytes:
+                suspects += several.get(key, [first])
+    return [use for use in storage_use(suspects) if use.wasted], total
+
+
+def paths_on(checkpoint: Checkpoint, storages: Iterable[Storage]) -> tuple[KeyPath, ...]:
+    """The key paths of the tensors that view one of these storages, in file order, each once."""
+    wanted = {storage.key for storage in storages}
+    views = [each for each in leaves(checkpoint.tensors) if each.storage is not None and each.storage.key in wanted]
+    return tuple(dict.fromkeys([each.path for each in views]))
+
+
+@cached_by_identity
+def _by_storage(tensors: Iterable[Tensor]) -> tuple[dict[str, Tensor], dict[str, list[Tensor]]]:
+    """The first tensor on each storage (by key), and all of them where there are several: seldom."""
+    firsts: dict[str, Tensor] = {}
+    several: dict[str, list[Tensor]] = {}
+    for tensor in leaves(tensors):
+        if tensor.storage is not None:
+            key = tensor.storage.key
+            first = firsts.setdefault(key, tensor)
+            if first is not tensor:
+                several.setdefault(key, [first]).append(tensor)
+    return firsts, several
+
+
+def _overlapping(tensors: list[Tensor]) -> list[list[Tensor]]:
+    """Runs of tensors whose spans meet; tensors without elements share nothing."""
+    spans = sorted([(*byte_span(tensor), index) for index, tensor in enumerate(tensors) if tensor.numel])
+    runs: list[list[int]] = []
+    reach = -1
+    for start, stop, index in spans:
+        if start < reach:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+        reach = max(reach, stop)
+    return [[tensors[index] for index in sorted(run)] for run in runs if len(run) > 1]
+
+
+def _same_view(tensors: list[Tensor]) -> bool:
+    return len({each.view_id for each in tensors}) == 1
+
+
+def _united(spans: list[tuple[int, int]]) -> int:
+    """The length of the union of these ranges."""
+    total = reach = 0
+    for start, stop in sorted(spans):
+        total += max(0, stop - max(start, reach))
+        reach = max(reach, stop)
+    return total

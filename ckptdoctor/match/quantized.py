@@ -1,0 +1,86 @@
+"""Quantised layers on one side of a comparison, where the other side has the plain weights."""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.facts.quantization import BY_RULE, Layer, Quantized, dtype_of, quantized
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.explained import Explained
+from ckptdoctor.noun import noun
+
+_PLAIN = ("", "float64", "float32", "float16", "bfloat16")
+
+
+@noun(eq=False)
+class Unfit:
+    """Layers that are quantised ``here`` and plain in the target, or ``there`` in the target and plain here.
+
+    Names are those after all cures. ``others`` are scales of activations and caches here, without a layer of their own.
+    """
+
+    here: tuple[Layer, ...] = ()
+    there: tuple[Layer, ...] = ()
+    others: tuple[str, ...] = ()
+
+    @property
+    def explained(self) -> Explained:
+        """The keys that need no other word; narrowed to what is wrong by whoever asks."""
+        return Explained(
+            missing=frozenset(
+                [*(layer.key for layer in self.here), *(key for layer in self.there for key in layer.keys)]
+            ),
+            unexpected=frozenset(
+                [*(key for layer in self.here for key in layer.keys), *self.others, *(each.key for each in self.there)]
+            ),
+            mismatched=frozenset([layer.key for layer in (*self.here, *self.there)]),
+        )
+
+
+@cached_by_identity
+def unfit(comparison: Comparison) -> Unfit:
+    """The layers of which only one side is quantised."""
+    cured, wanted = comparison.cured, comparison.reference.tensors
+    loose, missing = set(cured.unexpected), set(cured.missing)
+    if not loose and not missing:
+        return Unfit()
+    ours, theirs = quantized(cured.here), quantized(wanted)
+    here = tuple(
+        [
+            layer
+            for layer in ours.layers
+            if layer.key in wanted
+            and dtype_of(wanted[layer.key]) in _PLAIN
+            and layer.shape in (None, wanted[layer.key].shape)
+            and not loose.isdisjoint(layer.keys)
+        ]
+    )
+    there = tuple(
+        [
+            layer
+            for layer in theirs.layers
+            if layer.key in cured.here
+            and dtype_of(cured.here[layer.key]) in _PLAIN
+            and layer.shape in (None, cured.here[layer.key].shape)
+            and not missing.isdisjoint(layer.keys)
+        ]
+    )
+    return Unfit(here, there, _others(ours, here, loose))
+
+
+def _others(found: Quantized, here: tuple[Layer, ...], loose: set[str]) -> tuple[str, ...]:
+    """Scales that mean nothing without the weights that need scales."""
+    scaled = any(layer.scheme in BY_RULE["Q956"] for layer in here)
+    return tuple([key for key in found.others if key in loose]) if scaled else ()
+
+
+def explained(comparison: Comparison) -> Explained:
+    """The keys that rules about quantised layers explain, of those that are missing, unexpected or of another shape."""
+    found, cured = unfit(comparison), comparison.cured
+    if not found.here and not found.there:
+        return Explained()
+    known = found.explained
+    return Explained(
+        known.missing.intersection(cured.missing),
+        known.unexpected.intersection(cured.unexpected),
+        known.mismatched.intersection(cured.mismatched),
+    )

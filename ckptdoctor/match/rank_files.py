@@ -1,0 +1,124 @@
+"""Files that are one rank's part of a checkpoint, by their names and those of the files beside them."""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ckptdoctor.facts.siblings import folder_of
+from ckptdoctor.noun import noun
+
+if TYPE_CHECKING:
+    from ckptdoctor.match.comparing import Comparison
+
+# slices of tensor parallelism: Llama's, and others'
+_SLICES = re.compile(r"(consolidated[._]|model_part-)(\d{1,3})(\.(?:pth|pt|bin|safetensors))")
+# what one process saved: rank_3.pt, model_rank3.pt, model.rank-03-of-08.pt
+_RANKS = re.compile(
+    r"(.*?rank[_-]?)(\d{1,5})((?:[_-]of[_-]\d{1,5})?(?:[_.-][a-z][\w.-]*)?\.(?:pth?|ckpt|bin|safetensors))", re.I
+)
+# folders of what each process saved: rank_3/model.pt, mp_rank_00/model_optim_rng.pt
+_FOLDERS = re.compile(r"(.*?rank[_-]?)(\d{1,5})", re.I)
+_ONLY_RANDOM = re.compile(r"(?:rng|random)", re.IGNORECASE)
+_FEWEST = 3  # tensors that are split: fewer may be anything
+_MOST = 20_000  # names that are looked at in one folder
+_COUNTED = re.compile(r"rank[_-]?\d+[_-]of[_-]\d", re.IGNORECASE)
+_RANDOM = re.compile(r"rng|random", re.IGNORECASE)
+
+
+@noun
+class RankFiles:
+    """The rank in a file's name, and those of the files that are called alike, its own included.
+
+    ``apart`` says that the rank is in the name of its folder, and that the others lie in folders beside that.
+    """
+
+    rank: int
+    ranks: tuple[int, ...]
+    apart: bool = False
+
+
+@noun
+class Slice:
+    """One of ``count`` parts of a model that was split for tensor parallelism: ``key`` is split along ``axis``."""
+
+    count: int
+    key: str
+    axis: int
+    split: int
+
+
+def slice_of(comparison: Comparison) -> Slice | None:
+    """The part of the reference that the compared state dict is, where the shapes say so: every name is there, most
+    matrices are shorter along one side, all by the same number, and nothing else is of another shape.
+    """
+    cured = comparison.cured
+    wanted = comparison.reference.tensors
+    if cured.missing or cured.unexpected or not cured.mismatched:
+        return None
+    found: list[tuple[str, int, int]] = []  # key, axis, how many times as long
+    for key in cured.mismatched:
+        here, there = cured.here[key].shape, wanted[key].shape
+        if len(here) != len(there):
+            return None
+        longer = [
+            (axis, size, whole) for axis, (size, whole) in enumerate(zip(here, there, strict=True)) if size != whole
+        ]
+        axis, size, whole = longer[0]
+        if len(longer) != 1 or not size or whole % size or whole // size < 2:
+            return None
+        found.append((key, axis, whole // size))
+    counts = {times for _, _, times in found}
+    matrices = [key for key, expected in wanted.items() if len(expected.shape) > 1]
+    if len(counts) != 1 or len(found) < _FEWEST or 2 * len(set(matrices) & set(cured.mismatched)) <= len(matrices):
+        return None
+    # along one side alone it may be a narrower model, or another vocabulary
+    if len({axis for _, axis, _ in found}) < 2:
+        return None
+    return Slice(counts.pop(), found[0][0], found[0][1], len(found))
+
+
+def slices(path: str) -> RankFiles | None:
+    """The slices of tensor parallelism that the file is one of; None: it is called otherwise, or alone."""
+    return _alike(path, _SLICES)
+
+
+def ranks(path: str) -> RankFiles | None:
+    """The files of other ranks beside that of one; None: it is called otherwise, or alone."""
+    random = _RANDOM.search(path.replace("\\", "/").rpartition("/")[2])
+    beside = None if random else _alike(path, _RANKS)
+    # adapters of several ranks are called so too, but never 0: processes are counted from there
+    if beside is not None and (0 in beside.ranks or _COUNTED.search(folder_of(path).name)):
+        return beside
+    return _in_folders(path)
+
+
+def _in_folders(path: str) -> RankFiles | None:
+    """The file of one rank in a folder of its own, where the folders of other ranks have one of the same name."""
+    folder = folder_of(path)
+    if not folder.name or _ONLY_RANDOM.match(folder.name):
+        return None
+    above, own = os.path.split(os.path.abspath(folder.path))
+    match = _FOLDERS.fullmatch(own)
+    if match is None:
+        return None
+    try:
+        with os.scandir(above) as entries:
+            names = [entry.name for entry in islice(entries, _MOST) if entry.is_dir(follow_symlinks=False)]
+    except OSError:  # not ours to list
+        return None
+    found = [other for name in names if (other := _FOLDERS.fullmatch(name)) is not None and other[1] == match[1]]
+    there = {int(other[2]) for other in found if os.path.isfile(os.path.join(above, other[0], folder.name))}
+    return RankFiles(int(match[2]), tuple(sorted(there)), apart=True) if len(there) > 1 and 0 in there else None
+
+
+def _alike(path: str, pattern: re.Pattern[str]) -> RankFiles | None:
+    folder = folder_of(path)
+    own = pattern.fullmatch(folder.name)
+    if own is None or folder.name not in folder.names:
+        return None
+    matches = [match for name in folder.names if (match := pattern.fullmatch(name)) is not None]
+    alike = sorted({int(match[2]) for match in matches if (match[1], match[3]) == (own[1], own[3])})
+    return RankFiles(int(own[2]), tuple(alike)) if len(alike) > 1 else None

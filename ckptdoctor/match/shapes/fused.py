@@ -1,0 +1,100 @@
+"""S507 and S508: projections that one side holds in one tensor, and the other apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.shapes.pairs import Shape, is_index
+from ckptdoctor.match.shapes.projections import Kind
+from ckptdoctor.noun import noun
+
+
+@noun
+class Fused:
+    """One tensor and its parts: shapes that add up along ``axis``. ``here`` says that the checkpoint has the one."""
+
+    key: str
+    shape: Shape
+    parts: tuple[str, ...]
+    part_shapes: tuple[Shape, ...]
+    axis: int
+    here: bool
+
+
+@noun
+class _Name:
+    """A key as the place of its layer, the layer's name, and the tensor's: ``weight`` of ``q_proj`` in ``layers.0``."""
+
+    place: str
+    layer: str
+    leaf: str
+
+
+def fused(comparison: Comparison, kind: Kind) -> tuple[Fused, ...]:
+    """Every tensor of this kind whose parts lie at the same place on the other side, with shapes that add up."""
+    here = {key: comparison.cured.here[key].shape for key in comparison.cured.unexpected}
+    there = {key: comparison.reference.tensors[key].shape for key in comparison.cured.missing}
+    return (*_matched(kind, here, there, here=True), *_matched(kind, there, here, here=False))
+
+
+def _matched(kind: Kind, ones: dict[str, Shape], apart: dict[str, Shape], *, here: bool) -> Iterable[Fused]:
+    whole = {key: name for key in ones if (name := _name(key)).layer in kind.fused}
+    if not whole:
+        return
+    wanted = {part for names in kind.parts for part in names}
+    pieces: dict[tuple[str, str], dict[str, str]] = {}
+    for key in apart:
+        name = _name(key)
+        if name.layer in wanted:
+            pieces.setdefault((name.place, name.leaf), {})[name.layer] = key
+    near = _by_block(pieces)
+    for key, name in whole.items():
+        found = pieces.get((name.place, name.leaf)) or near.get((_block(name.place), name.leaf))
+        if found is not None and (match := _added_up(kind, key, ones[key], found, apart, here=here)) is not None:
+            yield match
+
+
+def _added_up(
+    kind: Kind, key: str, shape: Shape, found: dict[str, str], shapes: dict[str, Shape], *, here: bool
+) -> Fused | None:
+    """The parts whose shapes add up to the fused one's; none where others beside them would be as good."""
+    whole = [set(names) for names in kind.parts if found.keys() >= set(names)]
+    if any(not one & other for one in whole for other in whole):
+        return None
+    for names in kind.parts:
+        parts = tuple([found[name] for name in names if name in found])
+        if len(parts) != len(names) or len(shape) not in (1, 2):
+            continue
+        sides = tuple([shapes[part] for part in parts])
+        if any(len(side) != len(shape) for side in sides) or sides[-1] != sides[-2]:
+            continue
+        rows = (sum([side[0] for side in sides]), *sides[0][1:])
+        if len({side[1:] for side in sides}) == 1 and shape in (rows, rows[::-1]):
+            return Fused(key, shape, parts, sides, 0 if shape == rows else 1, here)
+    return None
+
+
+def _by_block(pieces: dict[tuple[str, str], dict[str, str]]) -> dict[tuple[str, str], dict[str, str]]:
+    """The parts by the block that they lie in, where it has them only once: self-attention, no cross-attention."""
+    found: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for (place, leaf), each in pieces.items():
+        found.setdefault((_block(place), leaf), []).append(each)
+    return {where: each[0] for where, each in found.items() if where[0] and len(each) == 1}
+
+
+def _block(place: str) -> str:
+    """The place up to its last index; nothing where it has none."""
+    tokens = place.split(".")
+    while tokens and not is_index(tokens[-1]):
+        tokens.pop()
+    return ".".join(tokens)
+
+
+def _name(key: str) -> _Name:
+    path, _, leaf = key.rpartition(".")
+    for end in ("weight", "bias"):
+        if leaf.endswith(f"_{end}"):  # nn.MultiheadAttention: in_proj_weight, q_proj_weight
+            return _Name(path, leaf[: -len(end) - 1], end)
+    place, _, layer = path.rpartition(".")
+    return _Name(place, layer, leaf)

@@ -1,0 +1,80 @@
+"""Keys that both sides have, each with the two shapes that it has; and keys taken apart into tokens and blocks."""
+
+from __future__ import annotations
+
+import itertools
+
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.noun import noun
+
+Shape = tuple[int, ...]
+_DIGITS = 6  # a token of more digits is no index of a block
+
+
+@noun
+class Pair:
+    """One key (under its name after all cures) with its shape in the checkpoint and in the reference."""
+
+    key: str
+    here: Shape
+    there: Shape
+
+    @property
+    def module(self) -> str:
+        """The key without its last token: ``fc`` of ``fc.weight``; nothing at the top."""
+        return self.key.rpartition(".")[0]
+
+    @property
+    def leaf(self) -> str:
+        """The last token of the key: ``weight``."""
+        return self.key.rpartition(".")[2]
+
+    @property
+    def reversed(self) -> bool:
+        """Whether one matrix is as large as the other one transposed."""
+        return len(self.here) == 2 and self.here == self.there[::-1]
+
+    @property
+    def change(self) -> tuple[int, int, int] | None:
+        """The one dimension that differs with its two sizes; None where more than one does, or the ranks differ."""
+        if len(self.here) != len(self.there):
+            return None
+        differing = [(dim, a, b) for dim, (a, b) in enumerate(zip(self.here, self.there, strict=True)) if a != b]
+        return differing[0] if len(differing) == 1 else None
+
+
+def pairs_of(comparison: Comparison) -> list[Pair]:
+    """The keys of different shapes, in the reference's order."""
+    here, there = comparison.cured.here, comparison.reference.tensors
+    return [Pair(key, here[key].shape, there[key].shape) for key in comparison.cured.mismatched]
+
+
+def is_index(token: str) -> bool:
+    """Whether a token counts something: ``0`` … ``999999``."""
+    return token.isascii() and token.isdigit() and len(token) <= _DIGITS
+
+
+def block(key: str) -> tuple[str, int, str] | None:
+    """A key as (list of blocks, index, name in the block), cut at its first index: ("encoder.layer", 3, "fc.bias")."""
+    start = 0
+    while True:
+        end = key.find(".", start)
+        if end < 0:
+            return None
+        if is_index(key[start:end]):
+            return key[: max(start - 1, 0)], int(key[start:end]), key[end + 1 :]
+        start = end + 1
+
+
+def words(key: str) -> list[str]:
+    """The words of a key in lower case: ``model.embed_tokens.weight`` has model, embed, tokens and weight."""
+    return key.lower().replace("_", ".").split(".")
+
+
+def model_order(comparison: Comparison) -> list[str]:
+    """The keys in the order of the model's layers, as the file has them, or else the reference; none where neither
+    does: safetensors sorts them by name."""
+    for keys in (list(comparison.cured.here), list(comparison.reference.tensors)):
+        if any(one > other for one, other in itertools.pairwise(keys)):
+            return keys
+    return []

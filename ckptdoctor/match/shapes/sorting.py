@@ -1,0 +1,263 @@
+"""Decides once for each comparison which rule speaks of which key: one cause for each."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from itertools import chain
+
+from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
+from ckptdoctor.match import quantization_explained
+from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.explained import Explained
+from ckptdoctor.match.shapes import units
+from ckptdoctor.match.shapes.experts import Experts, experts
+from ckptdoctor.match.shapes.fused import Fused, fused
+from ckptdoctor.match.shapes.heads import Head, Vocabulary, heads, vocabulary
+from ckptdoctor.match.shapes.kinds import is_first, is_vocabulary
+from ckptdoctor.match.shapes.pairs import Pair, block, model_order, pairs_of
+from ckptdoctor.match.shapes.placeholders import placeholders
+from ckptdoctor.match.shapes.positions import Positions, positions
+from ckptdoctor.match.shapes.projections import GATE_UP, QKV
+from ckptdoctor.match.shapes.size import WrongSize, wrong_size
+from ckptdoctor.match.shapes.transposed import Family, transposed
+from ckptdoctor.noun import noun
+
+
+@noun
+class Shapes:
+    """What the shapes of a comparison say. A key of another shape is in one of these at most.
+
+    Where ``size`` or ``shards`` is set, it speaks for all of them.
+    """
+
+    placeholders: tuple[Pair, ...] = ()
+    shards: Sharded | None = None
+    size: WrongSize | None = None
+    transposed: tuple[Family, ...] = ()
+    units: tuple[Pair, ...] = ()
+    vocabulary: Vocabulary | None = None
+    heads: tuple[Head, ...] = ()
+    positions: tuple[Positions, ...] = ()
+    channels: Pair | None = None
+    inflated: tuple[Pair, ...] = ()
+    qkv: tuple[Fused, ...] = ()
+    gates: tuple[Fused, ...] = ()
+    experts: tuple[Experts, ...] = ()
+
+
+@cached_by_identity
+def shapes(comparison: Comparison) -> Shapes:
+    """What the shapes of a comparison say: each pair to the first rule that explains it, the most sweeping first."""
+    pairs = _without(pairs_of(comparison), set(quantization_explained.explained(comparison).mismatched))
+    empty = _placeholders(comparison, pairs)
+    pairs = _without(pairs, {pair.key for pair in empty})
+    apart = fused(comparison, QKV), fused(comparison, GATE_UP), experts(comparison)
+    shards = sharded(comparison, pairs)
+    size = wrong_size(comparison, pairs) if shards is None and not empty else None
+    if shards is not None or size is not None:
+        return Shapes(empty, shards, size, qkv=apart[0], gates=apart[1], experts=apart[2])
+    families = transposed(comparison, pairs)
+    pairs = _without(pairs, {key for family in families for key in family.reversed})
+    same = tuple([pair for pair in pairs if units.alike(pair)])
+    found = Shapes(empty, None, None, families, same, qkv=apart[0], gates=apart[1], experts=apart[2])
+    return _narrow(comparison, _without(pairs, {pair.key for pair in same}), found)
+
+
+def explained(comparison: Comparison) -> Explained:
+    """The keys of which the rules about shapes speak, and those about quantised weights."""
+    found = shapes(comparison)
+    apart = (*found.qkv, *found.gates)
+    missing = {key for each in apart for key in (each.parts if each.here else (each.key,))}
+    unexpected = {key for each in apart for key in ((each.key,) if each.here else each.parts)}
+    for layer in found.experts:
+        missing.update(layer.apart if layer.here else layer.stacked)
+        unexpected.update(layer.stacked if layer.here else layer.apart)
+    mismatched = {pair.key for pair in _pairs(found)}
+    if found.shards is not None:
+        mismatched.update((*found.shards.rows, *found.shards.columns))
+    if found.size is not None:
+        missing.update(found.size.missing)
+        unexpected.update(found.size.unexpected)
+        mismatched.update(found.size.mismatched)
+    for family in found.transposed:
+        mismatched.update(family.reversed)
+    found_here = Explained(frozenset(missing), frozenset(unexpected), frozenset(mismatched))
+    return found_here | quantization_explained.explained(comparison)
+
+
+def sweeping(comparison: Comparison) -> bool:
+    """Whether the shapes say why so little fits: one cause for all of the model, or nothing left unexplained."""
+    found, cured = shapes(comparison), comparison.cured
+    if found.size is not None or found.shards is not None or found.placeholders or comparison.conversion is not None:
+        return True
+    known = explained(comparison)
+    return all(
+        known_keys.issuperset(keys)
+        for known_keys, keys in (
+            (known.missing, cured.missing),
+            (known.unexpected, cured.unexpected),
+            (known.mismatched, cured.mismatched),
+        )
+    )
+
+
+def _pairs(found: Shapes) -> list[Pair]:
+    """The pairs that the narrow rules speak of."""
+    single = (found.channels,) if found.channels is not None else ()
+    table = found.vocabulary.pairs if found.vocabulary is not None else ()
+    heads = chain.from_iterable([head.pairs for head in found.heads])
+    tables = chain.from_iterable([each.pairs for each in found.positions])
+    return [*found.placeholders, *found.units, *table, *heads, *tables, *single, *found.inflated]
+
+
+def _narrow(comparison: Comparison, pairs: list[Pair], found: Shapes) -> Shapes:
+    """Single layers. Where the model is another one altogether, that its head has other sizes says nothing."""
+    if comparison.uncovered:
+        return found
+    table = vocabulary(pairs)
+    pairs = _without(pairs, {pair.key for pair in table.pairs} if table is not None else set())
+    places = positions(pairs)
+    pairs = _without(pairs, {pair.key for each in places for pair in each.pairs})
+    first, flat = input_channels(comparison, pairs), inflated(pairs)
+    pairs = _without(pairs, {pair.key for pair in (*flat, *([first] if first is not None else []))})
+    return Shapes(
+        found.placeholders,
+        transposed=found.transposed,
+        units=found.units,
+        vocabulary=table,
+        heads=heads(comparison, pairs),
+        positions=places,
+        channels=first,
+        inflated=flat,
+        qkv=found.qkv,
+        gates=found.gates,
+        experts=found.experts,
+    )
+
+
+def _placeholders(comparison: Comparison, pairs: list[Pair]) -> tuple[Pair, ...]:
+    found = placeholders(comparison.state_dict) if comparison.state_dict is not None else None
+    if found is None:
+        return ()
+    gone = set(map(id, found.empty))
+    return tuple([pair for pair in pairs if id(comparison.cured.here[pair.key]) in gone])
+
+
+def _without(pairs: list[Pair], taken: set[str]) -> list[Pair]:
+    return [pair for pair in pairs if pair.key not in taken]
+
+
+# ---- S504 and S513: the first convolution takes other channels; convolutions of other dimensions
+
+
+_RANKS = (3, 4, 5)  # Conv1d, Conv2d, Conv3d
+
+
+def input_channels(comparison: Comparison, pairs: list[Pair]) -> Pair | None:
+    """The only convolution whose inputs alone differ, where it is the model's first and nothing else has its sizes."""
+    found = [
+        pair for pair in pairs if len(pair.here) in _RANKS and (change := pair.change) is not None and change[0] == 1
+    ]
+    if len(found) != 1:
+        return None
+    [pair] = found
+    change = pair.change
+    assert change is not None
+    sides = {
+        side
+        for other in pairs
+        if other is not pair and len(other.here) == len(other.there)
+        for side in zip(other.here, other.there, strict=True)
+    }
+    if change[1:] in sides:  # a layer before it gives as many
+        return None
+    return pair if is_first(pair.key) or _first(comparison) == pair.key else None
+
+
+def inflated(pairs: list[Pair]) -> tuple[Pair, ...]:
+    """Convolutions with the same channels and the same kernel, but for one more side of it, or one fewer."""
+    return tuple([pair for pair in pairs if _inflates(pair.here, pair.there) or _inflates(pair.there, pair.here)])
+
+
+def _inflates(flat: tuple[int, ...], deep: tuple[int, ...]) -> bool:
+    if len(flat) not in _RANKS or len(deep) != len(flat) + 1:
+        return False
+    return flat[:2] == deep[:2] and flat[2:] in (deep[3:], deep[2:-1])
+
+
+def _first(comparison: Comparison) -> str | None:
+    """The first convolution in the model's own order."""
+    there = comparison.reference.tensors
+    return next((key for key in model_order(comparison) if key in there and len(there[key].shape) in _RANKS), None)
+
+
+# ---- S512: the checkpoint is one rank's part of a model that was split by tensor parallelism
+
+
+_MOST = 64  # ranks that one layer is split over
+_MATRICES = 4  # fewer may be split by chance
+_PADDING = 128  # Megatron's make-vocab-size-divisible-by: rows per rank are a multiple of it
+# what the files of single ranks are called: Llama's, Megatron's and DeepSpeed's, others'
+_RANK = re.compile(r"consolidated[._]\d+|mp_rank_\d+|tp_rank_?\d+|model_part-\d+|tp\d+_", re.IGNORECASE)
+
+
+@noun
+class Sharded:
+    """Tensors of which the file has one of ``ranks`` parts, by the side (0: rows, 1: columns) that was split."""
+
+    ranks: int
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    named: bool  # the file is called like a rank's
+
+
+def sharded(comparison: Comparison, pairs: list[Pair]) -> Sharded | None:
+    """Which tensors were split, where nearly all matrices were, by one number; None for a model that is just smaller.
+
+    What layers split for tensor parallelism leave whole (norms, and biases of layers that were split by columns) must
+    fit; a smaller model would have smaller norms, or leave its embedding alone.
+    """
+    ranks = _ranks(pairs)
+    if ranks is None:
+        return None
+    split = {pair.key: dim for pair in pairs if (dim := _split(pair, ranks)) is not None}
+    if len(split) != len(pairs):
+        return None
+    cured, there = comparison.cured, comparison.reference.tensors
+    named = _RANK.search(comparison.checkpoint.path.replace("\\", "/").rpartition("/")[2]) is not None
+    matrices = [pair.key for pair in pairs if len(pair.here) == 2]
+    whole = [key for key in cured.fits if len(there[key].shape) == 2]
+    wide = {size for pair in pairs if len(pair.here) == 2 for size in pair.there}
+    norms = any(len(there[key].shape) == 1 and there[key].shape[0] in wide for key in cured.fits)
+    enough = len(matrices) >= (1 if named else 4) * len(whole) and len(matrices) >= _MATRICES
+    both = {split[key] for key in matrices} == {0, 1}
+    in_blocks = any(block(key) is not None for key in matrices)
+    table_left = not named and any(is_vocabulary(key) and there[key].shape[0] > _PADDING for key in whole)
+    if not (enough and both and in_blocks and norms) or table_left:
+        return None
+    rows, columns = ([key for key, dim in split.items() if dim == side] for side in (0, 1))
+    return Sharded(ranks, tuple(rows), tuple(columns), named)
+
+
+def _ranks(pairs: list[Pair]) -> int | None:
+    """The number by which most sides were divided."""
+    found: Counter[int] = Counter()
+    for pair in pairs:
+        change = pair.change
+        if change is not None and change[1] > 0 and change[2] % change[1] == 0:
+            found[change[2] // change[1]] += 1
+    ranks = found.most_common(1)[0][0] if found else 0
+    return ranks if 2 <= ranks <= _MOST else None
+
+
+def _split(pair: Pair, ranks: int) -> int | None:
+    """The side of a matrix or vector that was divided by so many, padded before where it counts tokens."""
+    change = pair.change
+    if change is None or len(pair.here) > 2:
+        return None
+    dim, ours, theirs = change
+    if ours * ranks == theirs:
+        return dim
+    padded = dim == 0 and (is_vocabulary(pair.key) or "head" in pair.key or "output" in pair.key)
+    return dim if padded and 0 < ours * ranks - theirs < ranks * _PADDING else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ckptdoctor.checkpoint import Note, NoteKind
 from ckptdoctor.facts.notes import Noted, notes_of
 
-# the reader's words for a version record that is there (torch_zip.read)
+# the reader's words for a version record that is there (formats.torch.zip.read)
 _KNOWN_WORDS = "version record that torch does not know"
 
 

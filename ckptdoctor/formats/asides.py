@@ -19,9 +19,9 @@ from ckptdoctor.formats.plain_pickle.stream import follow_stream
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.pickled import begins
 from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar, walk
-from ckptdoctor.formats.torch_zip import structs
-from ckptdoctor.formats.torch_zip.record import Record, shown
-from ckptdoctor.formats.torch_zip.walking import Walk, local_at, step
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.record import Record, shown
+from ckptdoctor.formats.torch.zip.walking import Walk, local_at, step
 from ckptdoctor.formats.window import Memory, Window
 from ckptdoctor.pickles.graph import GlobalUse
 
@@ -196,8 +196,8 @@ class Search:
 
     def _tables(self, source: Source, where: str) -> None:
         """The two members of torch's own archives in which pickles alternate with numbers."""
-        from ckptdoctor.formats.torch_tar.members import members_of
-        from ckptdoctor.formats.torch_tar.tables import STORAGES, TENSORS, Cursor, Tables
+        from ckptdoctor.formats.torch.tar.members import members_of
+        from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Tables
 
         members, tables = members_of(source), Tables(source)
         for name in (STORAGES, TENSORS):

@@ -23,7 +23,7 @@ from ckptdoctor.edits.elements import (
 from ckptdoctor.formats.norms import normed
 from ckptdoctor.formats.quantization import dequantized
 from ckptdoctor.formats.sparse import scattered
-from ckptdoctor.formats.torch_objects.gather import BLOCK, gather
+from ckptdoctor.formats.torch.read.gather import BLOCK, gather
 
 _READ = 4 << 20  # bytes that are cast from one reading
 

@@ -18,13 +18,13 @@ if TYPE_CHECKING:  # writing is not needed to read
 # out comes first, and the others (which bring the pickle machine) are not even imported for its files
 BUILT_IN = (
     "ckptdoctor.formats.safetensors",
-    "ckptdoctor.formats.torch_zip",
-    "ckptdoctor.formats.torch_legacy",
+    "ckptdoctor.formats.torch.zip",
+    "ckptdoctor.formats.torch.legacy",
     "ckptdoctor.formats.numpy_files.archive",
     "ckptdoctor.formats.numpy_files.array",
-    "ckptdoctor.formats.torch_tar",
-    "ckptdoctor.formats.torchscript",
-    "ckptdoctor.formats.exported",
+    "ckptdoctor.formats.torch.tar",
+    "ckptdoctor.formats.torch.script",
+    "ckptdoctor.formats.torch.exported",
     "ckptdoctor.formats.plain_pickle",
 )
 

@@ -11,10 +11,10 @@ from dataclasses import field
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.errors import DamagedError, HostileError
-from ckptdoctor.formats.torch_objects.shapes import LISTS, Kind, shape_of
-from ckptdoctor.formats.torch_objects.steps import filling
-from ckptdoctor.formats.torch_objects.storages import MAX_COUNT
-from ckptdoctor.formats.torch_objects.values import bare, dtype, integer, items, text
+from ckptdoctor.formats.torch.read.shapes import LISTS, Kind, shape_of
+from ckptdoctor.formats.torch.read.steps import filling
+from ckptdoctor.formats.torch.read.storages import MAX_COUNT
+from ckptdoctor.formats.torch.read.values import bare, dtype, integer, items, text
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.graph import Made, Tuple, Value

@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import KeyPath, Mapping, Node, NoteKind, Part, Sequen
 from ckptdoctor.formats.directories.gathering import Gathering
 from ckptdoctor.formats.directories.metadata import Entry
 
-# what lies at the end of a path may be deep again: see formats.torch_objects.tree
+# what lies at the end of a path may be deep again: see formats.torch.read.tree
 _DEEPEST = 64
 
 

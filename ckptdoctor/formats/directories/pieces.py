@@ -12,13 +12,13 @@ from ckptdoctor.formats.directories.coverage import uncovered
 from ckptdoctor.formats.directories.gathering import Gathering
 from ckptdoctor.formats.directories.grafting import Graft
 from ckptdoctor.formats.directories.metadata import Entry, Item, Metadata, Sizes
-from ckptdoctor.formats.torch_objects import interpret
-from ckptdoctor.formats.torch_objects.storages import MAX_COUNT
-from ckptdoctor.formats.torch_zip import structs
-from ckptdoctor.formats.torch_zip.directory import read_directory
-from ckptdoctor.formats.torch_zip.read import decode_member, pickle_bytes, pickle_record, read_word
-from ckptdoctor.formats.torch_zip.record import Record
-from ckptdoctor.formats.torch_zip.storages import ZipStorages
+from ckptdoctor.formats.torch.read import interpret
+from ckptdoctor.formats.torch.read.storages import MAX_COUNT
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.directory import read_directory
+from ckptdoctor.formats.torch.zip.read import decode_member, pickle_bytes, pickle_record, read_word
+from ckptdoctor.formats.torch.zip.record import Record
+from ckptdoctor.formats.torch.zip.storages import ZipStorages
 from ckptdoctor.formats.window import Window
 from ckptdoctor.wording import plural
 

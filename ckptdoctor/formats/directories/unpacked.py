@@ -21,9 +21,9 @@ from ckptdoctor.formats.asides import behind, of_texts
 from ckptdoctor.formats.directories.companions import beside
 from ckptdoctor.formats.directories.gathering import folder_of, known, unread
 from ckptdoctor.formats.directories.refusing import refusal
-from ckptdoctor.formats.torch_objects import interpret
-from ckptdoctor.formats.torch_objects.contents import ZIP_ID
-from ckptdoctor.formats.torch_zip.data import BIG_ENDIAN, MAX_PICKLE_BYTES, MAX_WORD_BYTES
+from ckptdoctor.formats.torch.read import interpret
+from ckptdoctor.formats.torch.read.contents import ZIP_ID
+from ckptdoctor.formats.torch.zip.data import BIG_ENDIAN, MAX_PICKLE_BYTES, MAX_WORD_BYTES
 from ckptdoctor.formats.window import Memory
 from ckptdoctor.pickles import Pickle, decode
 from ckptdoctor.pickles.inner import texts_of

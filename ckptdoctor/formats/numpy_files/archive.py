@@ -26,8 +26,8 @@ from ckptdoctor.formats.archives import Archive, archive_of, is_whole, required,
 from ckptdoctor.formats.numpy_files.header import PREFIX, Header, header_size, parse
 from ckptdoctor.formats.numpy_files.pickled import MOST_PICKLED, named_in_record
 from ckptdoctor.formats.numpy_files.values import BIG_ENDIAN, OTHER_ORDER, left_out, opaque, reason, tensor
-from ckptdoctor.formats.torch_zip import structs
-from ckptdoctor.formats.torch_zip.record import Record, shown
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.record import Record, shown
 from ckptdoctor.formats.unrepairable import refused
 from ckptdoctor.wording import plural
 

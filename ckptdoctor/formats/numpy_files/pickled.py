@@ -6,7 +6,7 @@ from ckptdoctor.checkpoint import Aside, GlobalName, Source
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.archives import Archive
 from ckptdoctor.formats.numpy_files.header import STRUCTURE, Header
-from ckptdoctor.formats.torch_zip.record import shown
+from ckptdoctor.formats.torch.zip.record import shown
 
 # bytes of pickles that are unpacked of one archive
 MOST_PICKLED = 64 << 20

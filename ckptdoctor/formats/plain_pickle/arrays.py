@@ -9,10 +9,10 @@ from __future__ import annotations
 from ckptdoctor.formats.plain_pickle.elements import Kind, kind_of
 from ckptdoctor.formats.plain_pickle.held import Held
 from ckptdoctor.formats.plain_pickle.stream import Payload
-from ckptdoctor.formats.torch_objects.objects import plain_value
-from ckptdoctor.formats.torch_objects.steps import filling
-from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, integer, items, text
-from ckptdoctor.formats.torch_objects.views import MAX_DIMENSIONS
+from ckptdoctor.formats.torch.read.objects import plain_value
+from ckptdoctor.formats.torch.read.steps import filling
+from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name, integer, items, text
+from ckptdoctor.formats.torch.read.views import MAX_DIMENSIONS
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles.graph import Made, Text, Value
 

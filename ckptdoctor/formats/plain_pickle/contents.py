@@ -29,13 +29,13 @@ from ckptdoctor.formats.plain_pickle.arrays import Array, array_of
 from ckptdoctor.formats.plain_pickle.held import Held
 from ckptdoctor.formats.plain_pickle.storages import LOADER, Nested, NestedStorages
 from ckptdoctor.formats.plain_pickle.stream import Stream, read_stream
-from ckptdoctor.formats.torch_objects.contents import ZIP_ID
-from ckptdoctor.formats.torch_objects.interpret import changed_elsewhere, read_unseen
-from ckptdoctor.formats.torch_objects.storages import Known, Registry
-from ckptdoctor.formats.torch_objects.sweep import nodes
-from ckptdoctor.formats.torch_objects.tensors import INNER_READS, TensorReader
-from ckptdoctor.formats.torch_objects.tree import TreeBuilder, _Frame
-from ckptdoctor.formats.torch_objects.values import CALLS, full_name
+from ckptdoctor.formats.torch.read.contents import ZIP_ID
+from ckptdoctor.formats.torch.read.interpret import changed_elsewhere, read_unseen
+from ckptdoctor.formats.torch.read.storages import Known, Registry
+from ckptdoctor.formats.torch.read.sweep import nodes
+from ckptdoctor.formats.torch.read.tensors import INNER_READS, TensorReader
+from ckptdoctor.formats.torch.read.tree import TreeBuilder, _Frame
+from ckptdoctor.formats.torch.read.values import CALLS, full_name
 from ckptdoctor.pickles.graph import GlobalUse, Made, PersistentId, Value
 from ckptdoctor.wording import plural
 

@@ -10,8 +10,8 @@ import re
 from typing import NamedTuple
 
 from ckptdoctor.formats.numpy_files.elements import Element, element
-from ckptdoctor.formats.torch_objects.steps import filling
-from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name, integer, items, text
+from ckptdoctor.formats.torch.read.steps import filling
+from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name, integer, items, text
 from ckptdoctor.pickles.graph import Made, Value
 
 _CODE = re.compile(r"[<>|=]?[a-zA-Z?]([0-9]{0,9})")

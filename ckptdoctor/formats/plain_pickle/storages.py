@@ -11,10 +11,10 @@ from ckptdoctor.checkpoint import Extent, Note, NoteKind, Source
 from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.plain_pickle.arrays import bytes_of
 from ckptdoctor.formats.plain_pickle.held import Held
-from ckptdoctor.formats.torch_legacy.storages import LegacyStorages
-from ckptdoctor.formats.torch_legacy.stream import Stream, is_legacy, read_stream
-from ckptdoctor.formats.torch_objects.storages import Known, claim_of
-from ckptdoctor.formats.torch_objects.values import CALLS, bare, call, full_name
+from ckptdoctor.formats.torch.legacy.storages import LegacyStorages
+from ckptdoctor.formats.torch.legacy.stream import Stream, is_legacy, read_stream
+from ckptdoctor.formats.torch.read.storages import Known, claim_of
+from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name
 from ckptdoctor.formats.window import Memory, Window
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import decode

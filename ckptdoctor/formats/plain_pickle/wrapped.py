@@ -9,9 +9,9 @@ from math import prod
 
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.plain_pickle.elements import Kind, kind_of
-from ckptdoctor.formats.torch_objects.arguments import plain_dict
-from ckptdoctor.formats.torch_objects.steps import filling
-from ckptdoctor.formats.torch_objects.values import CALLS, full_name, integer, items, text
+from ckptdoctor.formats.torch.read.arguments import plain_dict
+from ckptdoctor.formats.torch.read.steps import filling
+from ckptdoctor.formats.torch.read.values import CALLS, full_name, integer, items, text
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles.graph import Made, Value
 

@@ -11,9 +11,9 @@ from ckptdoctor.errors import CkptDoctorError, TruncatedError
 from ckptdoctor.formats.safetensors.header import read_header
 from ckptdoctor.formats.safetensors.reader import remember
 from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
-from ckptdoctor.formats.torch_legacy.read import believe, read
-from ckptdoctor.formats.torch_legacy.storages import COUNT_BYTES, LegacyStorages
-from ckptdoctor.formats.torch_legacy.stream import is_legacy, read_stream
+from ckptdoctor.formats.torch.legacy.read import believe, read
+from ckptdoctor.formats.torch.legacy.storages import COUNT_BYTES, LegacyStorages
+from ckptdoctor.formats.torch.legacy.stream import is_legacy, read_stream
 from ckptdoctor.formats.wrapped.passage import Passage
 from ckptdoctor.formats.wrapped.streams import decompressed
 from ckptdoctor.formats.wrapped.unpacking import within_bounds

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ckptdoctor.checkpoint import Container, Source
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.recognise.members import is_junk, may_be_weights
-from ckptdoctor.formats.torch_zip.record import Record, shown
+from ckptdoctor.formats.torch.zip.record import Record, shown
 from ckptdoctor.formats.wrapped.streams import STREAMS, decompressed
 from ckptdoctor.formats.wrapped.thin import Thin
 from ckptdoctor.noun import noun
@@ -56,7 +56,7 @@ def chosen(candidates: Sequence[Inside], name: str | None) -> Inside | None:
 
 def _zipped(source: Source, container: Container) -> Iterator[Inside]:
     from ckptdoctor.formats.archives import archive_of
-    from ckptdoctor.formats.torch_zip.structs import ENCRYPTED, STRONG_ENCRYPTION
+    from ckptdoctor.formats.torch.zip.structs import ENCRYPTED, STRONG_ENCRYPTION
 
     archive = archive_of(source, container.head)
     for record in archive.found.values() if archive is not None else ():
@@ -70,7 +70,7 @@ def _record(source: Source, record: Record) -> Iterator[bytes]:
     """The bytes of a record, held against its checksum at the end. Raises DamagedError."""
     import zlib
 
-    from ckptdoctor.formats.torch_zip.data import check_readable, chunks
+    from ckptdoctor.formats.torch.zip.data import check_readable, chunks
 
     check_readable(record)
     checksum = 0

@@ -26,7 +26,7 @@ from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine import file as diagnose
 from ckptdoctor.formats.wrapped import scratch, thin, unpacking, writer
 from tests.formats.plain_pickle.joblib_writer import joblib_bytes
-from tests.formats.torch_tar.support import tar_bytes
+from tests.formats.torch.tar.support import tar_bytes
 from tests.formats.wrapped.test_front import clean, unpacked
 from tests.formats.wrapped.test_passage import told
 from tests.planted import Call

@@ -28,7 +28,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
-from tests.formats.plain_pickle.joblib_writer import joblib_bytes
+from tests.formats.arrays.pickled.joblib_writer import joblib_bytes
 from tests.formats.torch.tar.support import members_of, packed
 
 Mend = Callable[[bytes], bytes]

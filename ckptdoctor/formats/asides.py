@@ -14,8 +14,8 @@ from contextlib import suppress
 
 from ckptdoctor.checkpoint import Aside, FileSource, GlobalName, Lying, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
-from ckptdoctor.formats.plain_pickle.held import Data, Mapped, data_of
-from ckptdoctor.formats.plain_pickle.stream import follow_stream
+from ckptdoctor.formats.arrays.pickled.held import Data, Mapped, data_of
+from ckptdoctor.formats.arrays.pickled.stream import follow_stream
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.pickled import begins
 from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar, walk
@@ -174,7 +174,7 @@ class Search:
 
     def _array(self, source: Source, where: str, depth: int) -> None:
         """An array of NumPy: one of objects is a pickle behind its header."""
-        from ckptdoctor.formats.numpy_files.header import PREFIX, header_size, parse
+        from ckptdoctor.formats.arrays.npy_header import PREFIX, header_size, parse
 
         size = header_size(source.read(0, min(PREFIX, source.size)))
         header = parse(source.read(0, min(size, source.size)))
@@ -232,7 +232,7 @@ class Search:
 
     def _compressed(self, source: Source, head: bytes, where: str, depth: int) -> None:
         """The beginning of what is in a compressed file, as far as it can be unpacked."""
-        from ckptdoctor.formats.wrapped.streams import STREAMS, decompressed
+        from ckptdoctor.formats.packed.streams import STREAMS, decompressed
 
         found = None if head.startswith(_ZSTD) else recognise_compressed(head)
         kind = "zstd file" if head.startswith(_ZSTD) else found.name if found is not None else ""

@@ -28,8 +28,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save_file
 
-from tests.formats.plain_pickle.joblib_writer import joblib_bytes
-from tests.formats.torch_tar.support import members_of, packed
+from tests.formats.arrays.pickled.joblib_writer import joblib_bytes
+from tests.formats.torch.tar.support import members_of, packed
 
 Mend = Callable[[bytes], bytes]
 Maker = Callable[[Path, Mend], Path]

@@ -194,7 +194,7 @@ def test_a_page_of_a_message_shows_where_it_was_seen():
 
 def test_every_format_is_documented():
     """What reports call each format is on the page of formats."""
-    names = {module.NAME for module in (*registry.built_in(), *registry.folders())}
+    names = {module.NAME for module in (*registry.built_in(), *registry.folder_formats())}
     assert {name for name in names if f"| {name} |" not in PAGES["docs/formats.md"]} == set()
 
 

@@ -42,7 +42,7 @@ def formats() -> str:
     """What reports call the formats, and what each of them is: the first sentence of its module."""
     rows = [
         f"| {module.NAME} | {' '.join((inspect.getdoc(module) or '').split(chr(10))[0].split()).replace('``', '`')} |"
-        for module in (*registry.built_in(), *registry.folders())
+        for module in (*registry.built_in(), *registry.folder_formats())
     ]
     return "\n".join(["| in reports | what it is |", "|---|---|", *rows])
 

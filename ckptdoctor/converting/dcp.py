@@ -24,7 +24,7 @@ from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.formats.compose import dcp
 from ckptdoctor.formats.compose.dcp_flat import Flat, Steps
 from ckptdoctor.formats.compose.sidecar import sidecar
-from ckptdoctor.formats.directories.overlay import Overlay
+from ckptdoctor.formats.folders.overlay import Overlay
 from ckptdoctor.noun import noun
 from ckptdoctor.prove.reopened import read_back, require_right, require_same
 from ckptdoctor.wording import and_more

@@ -33,7 +33,7 @@ from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
 from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.formats.compose.strided import refusal
-from ckptdoctor.formats.directories.names import shard_sets
+from ckptdoctor.formats.folders.names import shard_sets
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more
 

@@ -28,8 +28,8 @@ from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
     from ckptdoctor.examine.overheard import Overheard
-    from ckptdoctor.formats.wrapped.front import Front
-    from ckptdoctor.formats.wrapped.thin import Thin
+    from ckptdoctor.formats.packed.front import Front
+    from ckptdoctor.formats.packed.thin import Thin
 
 _REASONS = 5  # different reasons that a report names for values that were not looked at
 _ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are finite

@@ -167,8 +167,8 @@ class _Examination:
     def _pass_by(self, source: Source, container: Container) -> Generator[Event, None, tuple[Source, Container]]:
         """Read what is unpacked as it is read, before anything is said of it: how it ends shows last."""
         from ckptdoctor.examine.deep import passed_by
-        from ckptdoctor.formats.wrapped.front import Front
-        from ckptdoctor.formats.wrapped.thin import Thin
+        from ckptdoctor.formats.packed.front import Front
+        from ckptdoctor.formats.packed.thin import Thin
 
         if not isinstance(source, (Front, Thin)):
             return source, container

@@ -12,7 +12,7 @@ from ckptdoctor.checkpoint import FileSource, process
 from ckptdoctor.checkpoint.addresses import is_address
 from ckptdoctor.errors import UnreadableError, UsageError
 from ckptdoctor.findings import Leftover
-from ckptdoctor.formats.wrapped import split_member
+from ckptdoctor.formats.packed import split_member
 from ckptdoctor.wording import system_says
 
 STANDARD_INPUT = "-"

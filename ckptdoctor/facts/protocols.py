@@ -38,7 +38,7 @@ def with_default_protocol(container: Container) -> Container:
 
 
 def can_be_named(module: str, name: str) -> bool:
-    """Whether a class or function has a plain name in protocol 2 (``formats.torch_objects.names`` writes it)."""
+    """Whether a class or function has a plain name in protocol 2 (``formats.torch.patch.repickle`` writes it)."""
     return "." not in name and f"{module}{name}".isascii() and f"{module}{name}".isprintable()
 
 

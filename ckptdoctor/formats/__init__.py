@@ -24,13 +24,13 @@ from ckptdoctor.errors import (
     TruncatedError,
     UnreadableError,
 )
-from ckptdoctor.formats.registry import built_in, folders, format_named, plugged_in
+from ckptdoctor.formats.registry import built_in, folder_formats, format_named, plugged_in
 from ckptdoctor.wording import listed, plural
 
 if TYPE_CHECKING:  # writing is not needed to read
     from ckptdoctor.edits.applied.wanted import Wanted
-    from ckptdoctor.formats.wrapped.front import Front
-    from ckptdoctor.formats.wrapped.thin import Thin
+    from ckptdoctor.formats.packed.front import Front
+    from ckptdoctor.formats.packed.thin import Thin
     from ckptdoctor.writing.recipe import Recipe
 
 __all__ = [
@@ -48,7 +48,7 @@ __all__ = [
 # how much of the beginning of a file is looked at to recognise it
 HEAD_BYTES = 4096
 
-# what is looked into for a checkpoint (``formats.wrapped``)
+# what is looked into for a checkpoint (``formats.packed``)
 PACKED = frozenset(
     {"gzip file", "bzip2 file", "xz file", "zstd file", "zlib file", "lzma file"}
     | {"zip archive", "tar archive", "TorchServe archive"}
@@ -77,7 +77,7 @@ def opened(
 
     An address (``https://…``) is opened where it is, and ``archive.zip/name`` names a member. ``headers`` promises that
     no values are read: what is packed then is unpacked no further than it takes, and its extents name no file.
-    With ``passed`` they are, but in one passage if it offers one (``wrapped.front``); ``passed_by`` follows it.
+    With ``passed`` they are, but in one passage if it offers one (``packed.front``); ``passed_by`` follows it.
     Raises UnreadableError when it cannot be opened.
     """
     source, member = _source(os.fspath(path))
@@ -88,7 +88,7 @@ def opened(
                 raise UnreadableError(f"{os.fspath(path)} cannot be opened: {source.path} is no archive.")
             yield source, container
             return
-        from ckptdoctor.formats.wrapped import opened_inside
+        from ckptdoctor.formats.packed import opened_inside
 
         with opened_inside(source, container, examine, member, headers, passed) as inside:
             yield inside
@@ -96,9 +96,9 @@ def opened(
 
 def passed_by(front: Front | Thin, size: int, error: DamagedError | None) -> tuple[Source, Container]:
     """What ``opened`` gave, once all of it has passed by: so many bytes, or as many as there were up to an error."""
-    from ckptdoctor.formats import wrapped
+    from ckptdoctor.formats import packed
 
-    return wrapped.passed_by(front, size, error, examine)
+    return packed.passed_by(front, size, error, examine)
 
 
 def _source(path: str) -> tuple[Source, str | None]:
@@ -115,7 +115,7 @@ def _source(path: str) -> tuple[Source, str | None]:
     try:
         return FileSource(path), None
     except UnreadableError:
-        from ckptdoctor.formats.wrapped import split_member
+        from ckptdoctor.formats.packed import split_member
 
         found = split_member(path)
         if found is None:
@@ -145,7 +145,7 @@ def _recognised(source: Source, head: bytes) -> Container:
         container = format_.examine(source, head)
         if container is not None:
             return container
-    from ckptdoctor.formats.recognised import recognise
+    from ckptdoctor.formats.recognise.other_files import recognise
 
     other = recognise(source, head)
     if other.format and not other.readable:
@@ -167,11 +167,11 @@ def examine_directory(path: str | os.PathLike[str]) -> Container | None:
 
 
 def _recognised_folder(folder: FolderSource) -> Container:
-    for format_ in folders():
+    for format_ in folder_formats():
         container = format_.examine(folder, b"")
         if container is not None:
             return container
-    from ckptdoctor.formats.recognise.directories import recognise_folder
+    from ckptdoctor.formats.recognise.folders import recognise_folder
 
     return recognise_folder(folder)
 
@@ -201,7 +201,7 @@ def read(source: Source, container: Container) -> Checkpoint:
 def named_in(source: Source) -> tuple[Aside, ...]:
     """What the pickles in a file or folder name, as far as each can be followed, where ``read`` gives no contents."""
     if isinstance(source, FolderSource):
-        from ckptdoctor.formats.directories.companions import beside
+        from ckptdoctor.formats.folders.companions import beside
 
         return beside(source, ())[0]
     from ckptdoctor.formats.asides import asides_of

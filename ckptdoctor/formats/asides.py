@@ -14,14 +14,14 @@ from contextlib import suppress
 
 from ckptdoctor.checkpoint import Aside, FileSource, GlobalName, Lying, Source
 from ckptdoctor.errors import CkptDoctorError, DamagedError, TruncatedError
-from ckptdoctor.formats.plain_pickle.held import Data, Mapped, data_of
-from ckptdoctor.formats.plain_pickle.stream import follow_stream
+from ckptdoctor.formats.arrays.pickled.held import Data, Mapped, data_of
+from ckptdoctor.formats.arrays.pickled.stream import follow_stream
 from ckptdoctor.formats.recognise.compressed import recognise_compressed
 from ckptdoctor.formats.recognise.pickled import begins
 from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar, walk
-from ckptdoctor.formats.torch_zip import structs
-from ckptdoctor.formats.torch_zip.record import Record, shown
-from ckptdoctor.formats.torch_zip.walking import Walk, local_at, step
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.record import Record, shown
+from ckptdoctor.formats.torch.zip.walking import Walk, local_at, step
 from ckptdoctor.formats.window import Memory, Window
 from ckptdoctor.pickles.graph import GlobalUse
 
@@ -174,7 +174,7 @@ class Search:
 
     def _array(self, source: Source, where: str, depth: int) -> None:
         """An array of NumPy: one of objects is a pickle behind its header."""
-        from ckptdoctor.formats.numpy_files.header import PREFIX, header_size, parse
+        from ckptdoctor.formats.arrays.npy_header import PREFIX, header_size, parse
 
         size = header_size(source.read(0, min(PREFIX, source.size)))
         header = parse(source.read(0, min(size, source.size)))
@@ -196,8 +196,8 @@ class Search:
 
     def _tables(self, source: Source, where: str) -> None:
         """The two members of torch's own archives in which pickles alternate with numbers."""
-        from ckptdoctor.formats.torch_tar.members import members_of
-        from ckptdoctor.formats.torch_tar.tables import STORAGES, TENSORS, Cursor, Tables
+        from ckptdoctor.formats.torch.tar.members import members_of
+        from ckptdoctor.formats.torch.tar.tables import STORAGES, TENSORS, Cursor, Tables
 
         members, tables = members_of(source), Tables(source)
         for name in (STORAGES, TENSORS):
@@ -232,7 +232,7 @@ class Search:
 
     def _compressed(self, source: Source, head: bytes, where: str, depth: int) -> None:
         """The beginning of what is in a compressed file, as far as it can be unpacked."""
-        from ckptdoctor.formats.wrapped.streams import STREAMS, decompressed
+        from ckptdoctor.formats.packed.streams import STREAMS, decompressed
 
         found = None if head.startswith(_ZSTD) else recognise_compressed(head)
         kind = "zstd file" if head.startswith(_ZSTD) else found.name if found is not None else ""

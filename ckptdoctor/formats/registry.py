@@ -18,26 +18,26 @@ if TYPE_CHECKING:  # writing is not needed to read
 # out comes first, and the others (which bring the pickle machine) are not even imported for its files
 BUILT_IN = (
     "ckptdoctor.formats.safetensors",
-    "ckptdoctor.formats.torch_zip",
-    "ckptdoctor.formats.torch_legacy",
-    "ckptdoctor.formats.numpy_files.archive",
-    "ckptdoctor.formats.numpy_files.array",
-    "ckptdoctor.formats.torch_tar",
-    "ckptdoctor.formats.torchscript",
-    "ckptdoctor.formats.exported",
-    "ckptdoctor.formats.plain_pickle",
+    "ckptdoctor.formats.torch.zip",
+    "ckptdoctor.formats.torch.legacy",
+    "ckptdoctor.formats.arrays.npz",
+    "ckptdoctor.formats.arrays.npy",
+    "ckptdoctor.formats.torch.tar",
+    "ckptdoctor.formats.torch.script",
+    "ckptdoctor.formats.torch.exported",
+    "ckptdoctor.formats.arrays.pickled",
 )
 
 # the same for checkpoints that are a folder of files; they are asked when a folder is named, with a ``FolderSource``
 FOLDERS: tuple[str, ...] = (
-    "ckptdoctor.formats.directories.dcp",
-    "ckptdoctor.formats.directories.unpacked",
-    "ckptdoctor.formats.directories.deepspeed",
-    "ckptdoctor.formats.directories.megatron",
-    "ckptdoctor.formats.directories.trainer",
-    "ckptdoctor.formats.directories.accelerate",
-    "ckptdoctor.formats.directories.sharded",
-    "ckptdoctor.formats.directories.model_folder",
+    "ckptdoctor.formats.folders.dcp",
+    "ckptdoctor.formats.folders.unpacked",
+    "ckptdoctor.formats.folders.deepspeed",
+    "ckptdoctor.formats.folders.megatron",
+    "ckptdoctor.formats.folders.trainer",
+    "ckptdoctor.formats.folders.accelerate",
+    "ckptdoctor.formats.folders.sharded",
+    "ckptdoctor.formats.folders.model_folder",
 )
 
 # an installed distribution adds a format by naming such a module in this entry point group
@@ -65,7 +65,7 @@ def built_in() -> Iterator[Format]:
         yield _imported(name)
 
 
-def folders() -> Iterator[Format]:
+def folder_formats() -> Iterator[Format]:
     """The formats of folders, in the order in which they are asked."""
     for name in FOLDERS:
         yield _imported(name)
@@ -86,7 +86,7 @@ def plugged_in() -> tuple[Format, ...]:
 
 def format_named(name: str) -> Format:
     """The format called ``name``. Raises UsageError when there is none."""
-    for formats in (built_in, folders, plugged_in):
+    for formats in (built_in, folder_formats, plugged_in):
         for format_ in formats():
             if name == format_.NAME:
                 return format_

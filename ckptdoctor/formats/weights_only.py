@@ -18,12 +18,12 @@ def refusal(source: Source, container: Container, allowed: Allowed) -> str:
     """Why torch 2.13 refuses the pickles of a file with weights_only=True; "" where it takes them."""
     try:
         if container.format == "torch zip":
-            from ckptdoctor.formats.torch_zip.read import directory_of, pickle_bytes, pickle_record
+            from ckptdoctor.formats.torch.zip.read import directory_of, pickle_bytes, pickle_record
 
             data, _ = pickle_bytes(source, pickle_record(directory_of(source)))
             return judged(data, 0, allowed).refusal
         if container.format == "torch legacy":
-            from ckptdoctor.formats.torch_legacy.stream import read_stream
+            from ckptdoctor.formats.torch.legacy.stream import read_stream
 
             return _of_stream(read_stream(source).data, allowed)
     except CkptDoctorError as error:

@@ -49,7 +49,7 @@ def recipe_of(source: Source, healed: Iterable[Healed]) -> Recipe:
         if each.crc32 is not None and each.crc32 != each.storage.crc32:
             checksums[each.storage.key] = each.crc32
     if checksums:
-        from ckptdoctor.formats.torch_zip.checksums import restated
+        from ckptdoctor.formats.torch.zip.checksums import restated
 
         patches += [(at, (Literal(data),)) for at, data in restated(source, checksums)]
     return Recipe(source.file, tuple(_segments(source, patches)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ckptdoctor.checkpoint import Tensor, show_path
 from ckptdoctor.checkpoint.tensor import storage_span
 from ckptdoctor.errors import DamagedError
-from ckptdoctor.formats.directories.coverage import uncovered
+from ckptdoctor.formats.folders.coverage import uncovered
 from ckptdoctor.loading.inert import Inert
 from ckptdoctor.wording import count, plural
 

@@ -16,7 +16,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits.elements import Elements, Normed, Shape
 from ckptdoctor.edits.norms import ALIGNED, WEIGHT, spectral_dims, undecided
 from ckptdoctor.errors import WriteError
-from ckptdoctor.formats.floats import decoded, encoded, width
+from ckptdoctor.formats.elements.floats import decoded, encoded, width
 
 _PIECE = 1 << 16  # numbers that are compared at once
 _SHORT = 64  # numbers of a channel in a row that are not worth a slice

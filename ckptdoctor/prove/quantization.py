@@ -16,7 +16,7 @@ from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.edits.elements import Dequantized, Elements
 from ckptdoctor.edits.quantization import AFFINE, FOUR, INT8, state_of
 from ckptdoctor.errors import WriteError
-from ckptdoctor.formats.floats import decoded, encoded
+from ckptdoctor.formats.elements.floats import decoded, encoded
 
 _PIECE = 1 << 17  # codes that are compared at once
 _KEPT = 1 << 10  # scales of which what they give is kept, at most

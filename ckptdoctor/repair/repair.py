@@ -18,7 +18,7 @@ from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.sharding import against_index
 from ckptdoctor.findings import Finding, Proof, RepairReport
-from ckptdoctor.formats.directories.overlay import Overlay
+from ckptdoctor.formats.folders.overlay import Overlay
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.plan import Plan
 from ckptdoctor.repair.verify import verify

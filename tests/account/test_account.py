@@ -40,7 +40,7 @@ NOT_SEEN: dict[str, tuple[frozenset[str], str]] = {
     ),
     "nothing-done": (
         frozenset({"repickle"}),
-        "a pickle's protocol is not in the nouns (tests/formats/torch_objects/test_repickle.py: "
+        "a pickle's protocol is not in the nouns (tests/formats/torch/patch/test_repickle.py: "
         "test_the_pickle_is_the_one_that_torch_writes)",
     ),
     "an-edit-forgotten": (frozenset({"repickle"}), "the same"),

@@ -5,7 +5,7 @@ import torch
 from torch.optim.swa_utils import AveragedModel
 
 from ckptdoctor.checkpoint import Role
-from tests.formats.torch_objects.support import contents_of
+from tests.formats.torch.read.support import contents_of
 
 
 def roles(value):

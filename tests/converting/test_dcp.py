@@ -18,7 +18,7 @@ from ckptdoctor.converting import dcp as convert_dcp
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.errors import RefusedError, UsageError, WriteError
-from tests.formats.directories.same import assert_same
+from tests.formats.folders.same import assert_same
 from tests.work import growth
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning", "ignore::DeprecationWarning")

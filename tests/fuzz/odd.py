@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from safetensors.torch import save_file
 
-from tests.formats.torch_objects.test_unseen_storages import HIDING
-from tests.formats.torch_tar.support import tar_bytes
+from tests.formats.torch.read.test_unseen_storages import HIDING
+from tests.formats.torch.tar.support import tar_bytes
 
 Writer = Callable[[Path], Any]
 

@@ -91,7 +91,7 @@ def test_the_weights_of_a_frozen_script_are_its_constants(made):
     assert [each.code for each in ckptdoctor.check(path).findings] == ["C107"]
 
 
-# ---- two processes; tests/formats/directories/test_dcp.py asks the first run about what two write together
+# ---- two processes; tests/formats/folders/test_dcp.py asks the first run about what two write together
 
 
 @pytest.fixture(scope="module")

@@ -1,1 +1,1 @@
-"""Recognisers, one file for each kind of evidence; ``formats.recognised`` asks them in order."""
+"""Recognisers, one file for each kind of evidence; ``recognise.other_files`` asks them in order."""

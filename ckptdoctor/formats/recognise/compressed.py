@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ckptdoctor.formats.recognise.found import Found, shortened
-from ckptdoctor.formats.sniff import inside
+from ckptdoctor.formats.recognise.magic import inside
 
 # how much is unpacked, at most
 _PEEK = 1024

@@ -42,9 +42,9 @@ def recognise_zip(source: Source, head: bytes) -> Found | None:
 
 
 def _names(source: Source) -> list[str]:
-    from ckptdoctor.formats.torch_zip.central import read_entries
-    from ckptdoctor.formats.torch_zip.end import find_end
-    from ckptdoctor.formats.torch_zip.remarks import Remarks
+    from ckptdoctor.formats.torch.zip.central import read_entries
+    from ckptdoctor.formats.torch.zip.end import find_end
+    from ckptdoctor.formats.torch.zip.remarks import Remarks
 
     remarks = Remarks()
     return [

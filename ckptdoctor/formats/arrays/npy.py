@@ -1,0 +1,79 @@
+"""One array in a file of its own, as ``numpy.save`` writes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, Container, Extent, Node, Note, NoteKind, Source, Storage
+from ckptdoctor.formats.arrays.npy_header import MAGIC, PREFIX, Header, header_size, parse
+from ckptdoctor.formats.arrays.object_arrays import named_in
+from ckptdoctor.formats.arrays.values import BIG_ENDIAN, left_out, opaque, reason, tensor
+from ckptdoctor.formats.unrepairable import refused
+from ckptdoctor.wording import plural
+
+if TYPE_CHECKING:
+    from ckptdoctor.edits.applied.wanted import Wanted
+    from ckptdoctor.writing.recipe import Recipe
+
+__all__ = ["NAME", "examine", "read", "rewrite"]
+
+NAME = "NumPy array"
+
+
+def examine(source: Source, head: bytes) -> Container | None:
+    """A file that begins with NumPy's magic; None for any other."""
+    if not head.startswith(MAGIC):
+        return None
+    return Container(source.path, source.size, NAME, head, True, identity=source.identity)
+
+
+def read(source: Source, container: Container) -> Checkpoint:
+    """The array, from its header, or the names in its pickle. Raises DamagedError when these make no sense."""
+    size = header_size(source.read(0, min(PREFIX, source.size)))
+    header = parse(source.read(0, min(size, source.size)))
+    storage, notes = _storage(source, header)
+    names, asides = named_in(source, header) if header.objects else ((), ())
+    if header.element is not None and source.size > header.size + header.nbytes:
+        from ckptdoctor.formats.asides import behind
+
+        asides = behind(source, header.size + header.nbytes)
+    tree: Node = opaque(header) if storage is None else tensor((), header, storage, 0)
+    return Checkpoint(
+        path=source.path,
+        format=NAME,
+        size=source.size,
+        tree=tree,
+        tensors=() if storage is None else (tensor((), header, storage, 0),),
+        storages=() if storage is None else (storage,),
+        state_dicts=(),
+        globals=names,
+        notes=tuple(notes),
+        identity=source.identity,
+        bytes_read=source.bytes_read,
+        container=container,
+        asides=asides,
+    )
+
+
+def _storage(source: Source, header: Header) -> tuple[Storage | None, list[Note]]:
+    if header.element is None:
+        return None, left_out({reason(header.code): [()]})
+    there = min(header.nbytes, source.size - header.size)
+    storage = Storage("0", header.nbytes, header.element.dtype, "cpu", Extent(source.file, header.size, there))
+    notes = [Note(NoteKind.BIG_ENDIAN, BIG_ENDIAN)] if header.element.big else []
+    end = header.size + header.nbytes
+    if there < header.nbytes:
+        message = f"the file ends at byte {source.size:,} and should have {end:,}"
+        notes.append(Note(NoteKind.TRUNCATED, message, offset=source.size))
+    elif end < source.size:
+        message = (
+            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the array at byte {end:,}; numpy.load "
+            "never looks there"
+        )
+        notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=end))
+    return storage, notes
+
+
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """Raises RefusedError: a file of NumPy is converted, not repaired."""
+    raise refused(source, NAME)

@@ -1,0 +1,104 @@
+"""The header of NumPy's own format: element type, order and shape, read with expressions instead of ``eval``.
+
+Source: ``numpy.lib.format``. A header is a Python dict as text, padded so that the values begin at a multiple of 64
+bytes (16 before NumPy 1.14).
+"""
+
+from __future__ import annotations
+
+import re
+from math import prod
+
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.errors import DamagedError, TruncatedError
+from ckptdoctor.formats.arrays.elements import Element, element
+from ckptdoctor.noun import noun
+from ckptdoctor.wording import plural
+
+MAGIC = b"\x93NUMPY"
+
+# magic, version and length of the header
+PREFIX = 12
+MAX_HEADER_BYTES = 1 << 20
+
+# what the code of an array of structures is called
+STRUCTURE = "a structure"
+
+_LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
+_MOST_DIMENSIONS = 64  # NumPy 2 handles as many, and so does torch
+_MAX_COUNT = (1 << 63) - 1
+
+_DESCRIPTION = re.compile(r"""['"]descr['"]\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)"|([\[(]))""")
+# an element type of Python objects (O, object, f4,O); and in a structure, where names of fields may look like one
+_OBJECTS = re.compile(r".*(?:O|object)")
+_FIELD_OF_OBJECTS = re.compile(
+    r"""(?:,\s*['"][^'"]*(?:O|object)[^'"]*['"]|\(\s*['"][^'"]*(?:O|object)[^'"]*['"]\s*,\s*\(?\s*\d)"""
+)
+_ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)""")
+_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([0-9L,\s]*)\)""")
+
+
+@noun
+class Header:
+    """An array as its header describes it; its values begin at byte ``size``.
+
+    ``element`` is None for what torch has no type for, which ``code`` then names. The values of ``objects`` are a
+    pickle.
+    """
+
+    code: str
+    element: Element | None
+    fortran: bool
+    shape: tuple[int, ...]
+    size: int
+    objects: bool = False
+
+    @property
+    def stride(self) -> tuple[int, ...]:
+        """The strides of the values, in elements."""
+        return contiguous_stride(self.shape[::-1])[::-1] if self.fortran else contiguous_stride(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values; 0 where the size of an element is not known."""
+        return prod(self.shape) * (self.element.dtype.bits // 8) if self.element is not None else 0
+
+
+def header_size(prefix: bytes) -> int:
+    """How long the header is that begins with these bytes. Raises DamagedError for what begins with none."""
+    if len(prefix) < PREFIX:
+        raise TruncatedError("The array ends within its header.", offset=len(prefix))
+    width = _LENGTH_BYTES.get(prefix[6])
+    if not prefix.startswith(MAGIC) or width is None:
+        raise DamagedError("This does not begin as an array of NumPy does (versions 1 to 3).", offset=0)
+    length = int.from_bytes(prefix[8 : 8 + width], "little")
+    if length > MAX_HEADER_BYTES:
+        raise DamagedError(f"The header of the array claims to be {plural(length, 'byte')} long.", offset=8)
+    return 8 + width + length
+
+
+def parse(data: bytes) -> Header:
+    """The header that ``data`` begins with. Raises DamagedError when it makes no sense."""
+    size = header_size(data[:PREFIX])
+    if len(data) < size:
+        raise TruncatedError("The array ends within its header.", offset=len(data))
+    text = data[8 + _LENGTH_BYTES[data[6]] : size].decode("utf-8" if data[6] == 3 else "latin1", "replace")
+    description, order, shape = _DESCRIPTION.search(text), _ORDER.search(text), _SHAPE.search(text)
+    if description is None or order is None or shape is None:
+        raise DamagedError("The header of the array does not say its type, order and shape.", offset=8)
+    code = STRUCTURE if description[3] else description[1] or description[2] or ""
+    objects = _FIELD_OF_OBJECTS.search(text, description.start(3)) if description[3] else _OBJECTS.match(code)
+    made = Header(code, element(code), order[1] == "True", _shape(shape[1]), size, objects is not None)
+    if made.nbytes > _MAX_COUNT:
+        raise DamagedError("The array has more bytes than 64 bits can count.", offset=8)
+    return made
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    sizes = [word.strip().rstrip("L") for word in text.split(",") if word.strip()]
+    if len(sizes) > _MOST_DIMENSIONS or not all(word.isdigit() and len(word) < 20 for word in sizes):
+        raise DamagedError("The shape of the array is none that an array can have.", offset=8)
+    found = tuple(map(int, sizes))
+    if any(size > _MAX_COUNT for size in found):
+        raise DamagedError("The array has more elements than 64 bits can count.", offset=8)
+    return found

@@ -1,0 +1,245 @@
+"""From a plain pickle to the nouns of a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+from ckptdoctor.checkpoint import (
+    Aside,
+    Checkpoint,
+    Container,
+    DType,
+    Extent,
+    GlobalName,
+    KeyPath,
+    Node,
+    Note,
+    NoteKind,
+    Source,
+    Storage,
+    Tensor,
+)
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
+from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.formats.arrays.elements import Element
+from ckptdoctor.formats.arrays.pickled.arrays import Array, array_of
+from ckptdoctor.formats.arrays.pickled.held import Held
+from ckptdoctor.formats.arrays.pickled.storages import LOADER, Nested, NestedStorages
+from ckptdoctor.formats.arrays.pickled.stream import Stream, read_stream
+from ckptdoctor.formats.arrays.values import BIG_ENDIAN, OTHER_ORDER, REBUILD, left_out, reason
+from ckptdoctor.formats.torch.read.contents import ZIP_ID
+from ckptdoctor.formats.torch.read.interpret import changed_elsewhere, read_unseen
+from ckptdoctor.formats.torch.read.storages import Known, Registry
+from ckptdoctor.formats.torch.read.sweep import nodes
+from ckptdoctor.formats.torch.read.tensors import INNER_READS, TensorReader
+from ckptdoctor.formats.torch.read.tree import TreeBuilder, _Frame
+from ckptdoctor.formats.torch.read.values import CALLS, full_name
+from ckptdoctor.pickles.graph import GlobalUse, Made, PersistentId, Value
+from ckptdoctor.wording import plural
+
+_LOADER = ("torch.storage", "_load_from_bytes")
+
+
+def contents_of(source: Source, container: Container) -> Checkpoint:
+    """What the pickle holds. Raises DamagedError when it makes no sense."""
+    stream = read_stream(source)
+    reader = PickleReader(source, stream, "")
+    builder = PickleTree(stream.pickle, reader, "")
+    tree = builder.build()
+    read_unseen(reader, stream.pickle)
+    uses = {(use.module, use.name): use for use in [*stream.pickle.globals, *reader.files.globals]}
+    if _all_opened(stream, reader, uses):
+        del uses[_LOADER]
+    return Checkpoint(
+        path=source.path,
+        format=container.format,
+        size=source.size,
+        tree=tree,
+        tensors=tuple(builder.tensors),
+        storages=storages_of(reader),
+        state_dicts=find_state_dicts(tree),
+        globals=tuple([GlobalName(use.module, use.name, "", use.offset) for use in uses.values()]),
+        notes=(
+            *_stream_notes(source, stream),
+            *changed_elsewhere(stream.pickle, ""),
+            *builder.notes,
+            *reader.remarks(),
+        ),
+        identity=source.identity,
+        bytes_read=source.bytes_read,
+        container=container,
+        asides=_asides(source, stream),
+    )
+
+
+def _asides(source: Source, stream: Stream) -> tuple[Aside, ...]:
+    """What other pickles name: in texts of this one, and behind its end."""
+    if not stream.texts and stream.pickle.end == source.size:
+        return ()
+    from ckptdoctor.formats.asides import behind, of_texts
+
+    return (*of_texts(stream.texts), *behind(source, stream.pickle.end))
+
+
+def _all_opened(stream: Stream, reader: PickleReader, uses: dict[tuple[str, str], GlobalUse]) -> bool:
+    """Whether every call of ``_load_from_bytes`` has been read: what loads from bytes hides nothing then."""
+    if _LOADER not in uses:
+        return False
+    calls = [node for node in nodes(stream.pickle.root) if type(node) is Made and node.op in CALLS]
+    return all(reader.files.get(node) for node in calls if full_name(node.items[0]) == LOADER)
+
+
+def _stream_notes(source: Source, stream: Stream) -> list[Note]:
+    notes = [Note(NoteKind.PICKLE_AMBIGUOUS, each.message, offset=each.offset) for each in stream.pickle.ambiguities]
+    end = stream.pickle.end
+    if end < source.size:
+        message = (
+            f"{plural(source.size - end, 'byte follows', 'bytes follow')} the end of the pickle at byte "
+            f"{end:,}; pickle.load never looks there"
+        )
+        notes.append(Note(NoteKind.TRAILING_BYTES, message, offset=end))
+    return notes
+
+
+# ---- the tree of a plain pickle, in which long bytes are counted instead of shown
+
+
+_LONGEST_SHOWN = 1 << 16
+
+
+class PickleTree(TreeBuilder):
+    """Builds the tree of a pickle whose bytes stay in the file."""
+
+    def _visit(self, value: Value, path: KeyPath) -> Node | _Frame:
+        if type(value) is Held and value.length > _LONGEST_SHOWN:
+            return self._elide(f"bytes that are longer than {_LONGEST_SHOWN:,}", path)
+        return super()._visit(value, path)
+
+
+# ---- tensors of a plain pickle: arrays of NumPy, and tensors of torch whose storages are pickled as files of their own
+
+
+_MAX_COUNT = (1 << 63) - 1
+
+
+class _NoStorages:
+    """A plain pickle has no storages outside of itself."""
+
+    id_parts = ZIP_ID
+
+    def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
+        """A storage without values."""
+        return Storage(key, nbytes, dtype, device, None)
+
+
+class PickleReader(TensorReader):
+    """Reads arrays and tensors. ``arrays`` are the storages of the arrays, in the order in which they were met.
+
+    An array in the other byte order than the first one of more than a byte an element is left as an object.
+    """
+
+    def __init__(self, source: Source, stream: Stream, member: str) -> None:
+        self.registry = Registry(_NoStorages(), member)
+        super().__init__(self.registry, member, stream.pickle.opcodes + INNER_READS)
+        self.files = NestedStorages(source, member)
+        self._file = source.file
+        self._payloads = stream.payloads
+        self._known_arrays: dict[int, tuple[Array, Storage | memoryview] | None] = {}
+        self._big: bool | None = None
+        self._left_out: dict[str, list[KeyPath]] = {}
+        self.arrays: list[Storage] = []
+
+    def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
+        """The tensor or array that this object is; None when it is none, or cannot be one."""
+        found = self._array(node, path)
+        return found if found is not None else super().read(node, path, depth)
+
+    # ---- arrays
+
+    def _array(self, node: Made, path: KeyPath) -> Tensor | None:
+        if id(node) not in self._known_arrays:
+            self._known_arrays[id(node)] = self._placed(node, path)
+        known = self._known_arrays[id(node)]
+        if known is None:
+            return None
+        array, place = known
+        assert array.kind.element is not None
+        stride = contiguous_stride(array.shape[::-1])[::-1] if array.fortran else contiguous_stride(array.shape)
+        element = array.kind.element.dtype
+        if isinstance(place, Storage):
+            return Tensor(path, element, array.shape, stride, place, rebuild=REBUILD)
+        return Tensor(path, element, array.shape, stride, None, rebuild=REBUILD, values=place)
+
+    def _placed(self, node: Made, path: KeyPath) -> tuple[Array, Storage | memoryview] | None:
+        """The array with where its values lie: a storage in the file, or bytes in memory."""
+        array = array_of(node, self._payloads)
+        if array is None:
+            return None
+        element = array.kind.element
+        if element is None:
+            self._leave(reason(array.kind.code), path)
+            return None
+        nbytes = prod(array.shape) * (element.dtype.bits // 8)
+        there = array.length if array.held is None else len(array.held)
+        if nbytes > _MAX_COUNT or (array.start is None and array.held is None) or there != nbytes:
+            self._leave("arrays whose values do not fit their shapes", path)
+            return None
+        if not self._in_order(element, array.held is not None):
+            self._leave(OTHER_ORDER, path)
+            return None
+        if array.held is not None:
+            return array, memoryview(array.held)
+        extent = Extent(self._file, array.start or 0, nbytes)
+        storage = Storage(f"array {len(self.arrays)}", nbytes, element.dtype, "cpu", extent)
+        self.arrays.append(storage)
+        return array, storage
+
+    def _in_order(self, element: Element, held: bool) -> bool:
+        if element.dtype.bits <= 8:
+            return True
+        if held:  # nothing can say of bytes in memory that they stand the other way round
+            return not element.big
+        if self._big is None:
+            self._big = element.big
+        return self._big == element.big
+
+    def _leave(self, why: str, path: KeyPath) -> None:
+        self._left_out.setdefault(why, []).append(path)
+
+    def remarks(self) -> list[Note]:
+        """Notes on all of the above, and on what was read of tensors."""
+        notes = [*self.notes, *self.registry.notes, *self.files.notes]
+        if self._big:
+            notes.append(Note(NoteKind.BIG_ENDIAN, BIG_ENDIAN, self._member))
+        return [*notes, *left_out(self._left_out, self._member)]
+
+    # ---- tensors of torch
+
+    def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:
+        nested = self.files.get(reference)
+        if nested is None:
+            return super()._storage(reference, own_dtype)
+        element = own_dtype if own_dtype is not None else nested.known.claim.dtype
+        return nested.known, _BYTE if element is None else element
+
+    def refuse_reference(self, node: PersistentId, path: KeyPath) -> None:
+        """Whoever reads such a pickle may know it."""
+
+    def strided(self, kind: str, arguments: list[Value], path: KeyPath, own_dtype: DType | None = None) -> Tensor:
+        """A view of a storage, which may be in a file of torch that the pickle holds as bytes."""
+        made = super().strided(kind, arguments, path, own_dtype)
+        nested = self.files.get(arguments[0])
+        if nested is None or nested.values is None:
+            return made
+        return replace(made, storage=None, device="cpu", values=nested.values)
+
+
+def storages_of(reader: PickleReader) -> tuple[Storage, ...]:
+    """Every storage of the pickle: those of torch, then those of arrays."""
+    nested: list[Nested] = [each for each in reader.files.found if each.values is None]
+    return (*reader.registry.storages, *[each.known.storage for each in nested], *reader.arrays)
+
+
+_BYTE = BY_NAME["uint8"]

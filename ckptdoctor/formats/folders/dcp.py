@@ -1,0 +1,97 @@
+"""A folder of torch.distributed.checkpoint: ``.metadata`` says which bytes of which ``.distcp`` file are what.
+
+Each value was saved by ``torch.save`` into a stretch of a file; a sharded tensor is several of them (its chunks).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import (
+    Aside,
+    Checkpoint,
+    Container,
+    FolderSource,
+    GlobalName,
+    Lying,
+    Note,
+    NoteKind,
+    Source,
+)
+from ckptdoctor.errors import DamagedError, HostileError
+from ckptdoctor.formats.asides import behind, of_texts
+from ckptdoctor.formats.folders.gathering import Gathering, folder_of, known, size_of, unread
+from ckptdoctor.formats.folders.metadata import Metadata, read_metadata
+from ckptdoctor.formats.folders.nesting import nested
+from ckptdoctor.formats.folders.pieces import Pieces
+from ckptdoctor.formats.folders.refusing import refusal
+from ckptdoctor.pickles.inner import texts_of
+
+if TYPE_CHECKING:  # writing is not needed to read
+    from ckptdoctor.edits.applied.wanted import Wanted
+    from ckptdoctor.writing.recipe import Recipe
+
+NAME = "torch distributed checkpoint"
+
+_METADATA = ".metadata"
+_LONGEST = 1 << 30
+
+
+def examine(source: Source, head: bytes) -> Container | None:
+    """The folder by ``.metadata`` and what lies beside it; without ``.metadata`` nothing in it can be found."""
+    folder = folder_of(source)
+    files = [name for name in folder.names if name.endswith(".distcp")]
+    if not files and _METADATA not in folder.names:
+        return None
+    container = known(folder, NAME, size_of(folder, [*files, _METADATA]))
+    if _METADATA in folder.names:
+        return container
+    message = ".metadata is missing, which says what the .distcp files hold"
+    guidance = (
+        "Copy .metadata from where it was saved (its name begins with a dot, so that “cp FOLDER/*” leaves it out); "
+        "a save that was interrupted never wrote it."
+    )
+    return unread(container, guidance, [Note(NoteKind.FILE_MISSING, message, _METADATA)])
+
+
+def read(source: Source, container: Container) -> Checkpoint:
+    """The nested contents, from ``.metadata`` and the headers of what it points to. Raises DamagedError."""
+    folder = folder_of(source)
+    gathering = Gathering(folder)
+    metadata = _metadata(folder, gathering)
+    for name in metadata.odd[:8]:
+        gathering.note(NoteKind.NOT_EXAMINED, f"{name[:80]} is described in no way that is known", _METADATA)
+    pieces = Pieces(gathering, metadata)
+    values = [(metadata.paths.get(entry.key) or (entry.key,), entry) for entry in metadata.entries]
+    tree = nested(values, pieces.value, gathering)
+    gathering.globals += pieces.globals
+    return gathering.checkpoint(container, tree)
+
+
+def _metadata(folder: FolderSource, gathering: Gathering) -> Metadata:
+    """What ``.metadata`` says; ``gathering`` takes in what it names, which ``pickle.load`` calls."""
+    source = folder.open(_METADATA)
+    if source.size > _LONGEST:
+        raise HostileError(f".metadata is {source.size:,} bytes long; at most {_LONGEST:,} are read.", member=_METADATA)
+    data = source.read(0, source.size)
+    try:
+        metadata = read_metadata(data)
+    except DamagedError as error:
+        raise type(error)(f".metadata: {error.message}", offset=error.offset, member=_METADATA) from error
+    pickle = metadata.pickle
+    gathering.read.add(_METADATA)
+    names = tuple([GlobalName(use.module, use.name, _METADATA, use.offset) for use in pickle.globals])
+    gathering.asides.append(Aside(Lying.INDEX, names, _METADATA, 0))
+    gathering.asides += of_texts(texts_of(data, pickle), _METADATA)
+    gathering.asides += behind(source, pickle.end, _METADATA)
+    for each in pickle.ambiguities:
+        gathering.note(NoteKind.PICKLE_AMBIGUOUS, each.message, _METADATA, each.offset)
+    if pickle.discards_calls:
+        message = "the pickle calls something and throws the result away"
+        gathering.note(NoteKind.PICKLE_HIDDEN_CALL, message, _METADATA)
+    return metadata
+
+
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """Not done in place."""
+    raise refusal(wanted.original)

@@ -1,0 +1,91 @@
+"""A file in the temporary folder with holes where nobody is expected to read; whoever does gets what belongs there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from mmap import ACCESS_READ, mmap
+from threading import Lock
+
+from ckptdoctor.checkpoint import FileIdentity, FileSource, Note, Source
+from ckptdoctor.errors import TruncatedError, UnreadableError
+from ckptdoctor.formats.arrays.pickled.held import Hollow
+from ckptdoctor.formats.packed import scratch
+from ckptdoctor.formats.packed.passage import Passage
+from ckptdoctor.formats.packed.writer import written
+
+
+class Thin:
+    """What was unpacked in part: the rest is unpacked when somebody asks for a part of it.
+
+    ``file`` is "": extents name no file, for its values are not in it. ``pieces`` unpacks it once more; ``notes`` are
+    those of its container.
+    """
+
+    distant = False
+
+    def __init__(self, file: str, path: str, pieces: Callable[[], Iterator[bytes]]) -> None:
+        self.path = path
+        self.file = ""
+        self.unpacked = file
+        self.pieces = pieces
+        self.notes: tuple[Note, ...] = ()
+        self._file = FileSource(file, path)
+        self.size = self._file.size
+        self.identity: FileIdentity | None = self._file.identity
+        self._lock = Lock()
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes read so far; what was read twice counts twice."""
+        return self._file.bytes_read
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Exactly ``length`` bytes at ``offset``. Raises TruncatedError when it ends before."""
+        self.need(offset, offset + length)
+        return self._file.read(offset, length)
+
+    def need(self, start: int, stop: int) -> None:
+        """See to it that these bytes are in the file: where some are not, it is filled."""
+        with self._lock:
+            if any(begin < stop and start < end for begin, end in scratch.holes(self.unpacked)):
+                self._fill()
+
+    def whole(self) -> FileSource:
+        """The file with everything in it."""
+        with self._lock:
+            if scratch.holes(self.unpacked):
+                self._fill()
+        return FileSource(self.unpacked, self.path)
+
+    def mapped(self) -> mmap:
+        """The file in memory, for readers of pickles: they look at what is there, and ask for the rest."""
+        try:
+            with open(self.unpacked, "rb") as file:
+                made = Hollow(file.fileno(), self.size, access=ACCESS_READ)
+        except (OSError, ValueError) as error:
+            raise UnreadableError(f"{self.path} cannot be mapped into memory: {error}.") from error
+        made.need = self.need  # type: ignore[method-assign]
+        return made
+
+    def passage(self, hear: Callable[[int, bytes], None]) -> Passage:
+        """All of it once more, from its first byte to its last one."""
+        return Passage(self, hear)
+
+    def part(self, file: str) -> Source:
+        """Itself: all bytes are here."""
+        return self
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+    def _fill(self) -> None:
+        handle = os.open(self.unpacked, os.O_RDWR)
+        try:
+            done = written(self.pieces(), handle)
+        finally:
+            os.close(handle)
+        if done != self.size:
+            raise TruncatedError(f"{self.path} changed while it was read.", offset=min(done, self.size))
+        scratch.lacks(self.unpacked, ())

@@ -1,0 +1,211 @@
+"""Writes an edited copy of a legacy file: the pickles anew, the storages by ranges of the original."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from weakref import WeakSet
+
+from ckptdoctor.checkpoint import FileSource, NoteKind, Source, Storage
+from ckptdoctor.edits import Convert, Repickle
+from ckptdoctor.edits.applied.wanted import Wanted
+from ckptdoctor.errors import RefusedError, UnprovenError
+from ckptdoctor.formats.torch.legacy.for_zip import prepare_for_zip
+from ckptdoctor.formats.torch.legacy.storages import COUNT_BYTES, LegacyStorages, Place, claims_of
+from ckptdoctor.formats.torch.legacy.stream import NAMES, Stream, read_stream
+from ckptdoctor.formats.torch.patch.plain_values import from_plain
+from ckptdoctor.formats.torch.patch.plans import Numbering, ReadStorage
+from ckptdoctor.formats.torch.read import StoragePlan, change, storages_in
+from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
+from ckptdoctor.pickles import encode, prove
+from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
+
+# notes of the storages with which a copy would be as broken as the original
+_BROKEN = frozenset({NoteKind.TRUNCATED, NoteKind.STORAGE_MISSING, NoteKind.STORAGE_SIZE})
+
+
+# sources of which a copy is wanted although storages are missing
+_salvaged: WeakSet[Source] = WeakSet()
+
+
+def write_what_is_left(source: Source) -> None:
+    """From now on let ``rewrite`` copy the file although it is cut off, as long as no missing storage is asked for."""
+    _salvaged.add(source)
+
+
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """How to write the file so that it holds what is wanted.
+
+    Raises UnprovenError when one of the pickles does not encode back to its own bytes, or when unpicklers disagree on
+    it; RefusedError when that is impossible or storages are missing; DamagedError when the file cannot be read.
+    """
+    stream = proven(source)
+    table = LegacyStorages(source, stream)
+    broken = next((note for note in table.notes if note.kind in _BROKEN), None)
+    if broken is not None and source not in _salvaged:
+        raise RefusedError(f"A copy would be as broken as the original: {broken.message}.")
+    storages = storages_in(stream.saved, table, "")
+    if any(isinstance(each, Convert) for each in wanted.edits):
+        return converted(source, stream, table, storages, wanted)
+    if any(isinstance(each, Repickle) for each in wanted.edits):
+        raise RefusedError(
+            "The old format is several pickles, which belong together; repair the file with --select C105 first, which "
+            "makes it an archive."
+        )
+    plans = change(stream.saved, storages, wanted, renumber=Numbering.KEPT).storages
+    if any(plan.new for plan in plans):
+        raise RefusedError(
+            "Only an archive can get new storages; repair the file with --select C105 first, which makes it one."
+        )
+    if broken is not None:
+        _require_whole_storages(plans, table)
+    segments: list[Segment] = [Literal(_pickles(stream, table, plans))]
+    claims = claims_of(stream)  # as the edits left them
+    for plan in _in_file_order(plans, table):
+        claim = claims.get(plan.key)
+        segments += _storage(source, table.places, plan, claim.itemsize if claim is not None else None)
+    if broken is None:
+        segments.append(Copy(table.end, source.size - table.end))
+    return Recipe(source.file, tuple(_joined(segments)))
+
+
+def _require_whole_storages(plans: Sequence[StoragePlan], table: LegacyStorages) -> None:
+    for plan in plans:
+        place = table.places.get(plan.old.key)
+        if place is None or place.length != plan.old.nbytes:
+            raise RefusedError(f"Storage {plan.old.key} is not whole in the file.")
+
+
+def proven(source: Source) -> Stream:
+    """The pickles, once it is proven that each can be written again byte for byte. Raises UnprovenError."""
+    stream = read_stream(source)
+    for name, pickle in zip(NAMES, stream.pickles, strict=True):
+        if pickle.ambiguities:
+            odd = pickle.ambiguities[0]
+            message = f"unpicklers may disagree on the {name} at byte {odd.offset:,}: {odd.message}"
+            raise UnprovenError(f"Lossless repair cannot be proven, because {message}.", offset=odd.offset)
+        prove(stream.data, pickle)
+    return stream
+
+
+def _pickles(stream: Stream, table: LegacyStorages, plans: Sequence[StoragePlan]) -> bytes:
+    """Everything before the storages; the list of their keys is written anew when other storages follow."""
+    keys = stream.pickles[4]
+    names = [plan.key for plan in _in_file_order(plans, table)]
+    listed = stream.data[keys.start : keys.end]
+    if names != stream.keys:
+        keys.root = from_plain(keys, names)
+        listed = encode(keys)
+    return stream.data[: stream.saved.start] + encode(stream.saved) + listed
+
+
+def _in_file_order(plans: Iterable[StoragePlan], table: LegacyStorages) -> list[StoragePlan]:
+    """The storages as they lie in the original; new ones behind those that they were made of."""
+    order = {key: number for number, key in enumerate(table.places)}
+    return sorted(plans, key=lambda plan: (order[plan.old.key], plan.key != plan.old.key))
+
+
+def _storage(source: Source, places: Mapping[str, Place], plan: StoragePlan, itemsize: int | None) -> list[Segment]:
+    """Element count and elements of one storage; ``itemsize`` is what the pickle counts its elements by."""
+    place = places[plan.old.key]
+    if plan.generate is None and plan.pieces in (((0, place.length),), ()) and plan.nbytes == place.length:
+        return [Copy(place.offset - COUNT_BYTES, COUNT_BYTES + place.length)]
+    itemsize = itemsize or plan.itemsize or (place.length // place.count if place.count else 1)
+    return [Literal((plan.nbytes // itemsize).to_bytes(COUNT_BYTES, "little")), *elements(source, places, plan)]
+
+
+def _joined(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """The same bytes, with copies that continue each other made one and empty ones left out."""
+    pending: Copy | None = None
+    for segment in segments:
+        if isinstance(segment, Copy) and pending is not None and pending.offset + pending.length == segment.offset:
+            pending = Copy(pending.offset, pending.length + segment.length)
+            continue
+        if pending is not None and pending.length:
+            yield pending
+        pending = segment if isinstance(segment, Copy) else None
+        if pending is None:
+            yield segment
+    if pending is not None and pending.length:
+        yield pending
+
+
+# ---- turns a legacy file into the archive that ``torch.save`` writes since torch 1.6
+
+
+# the folder in the archive that torch uses when it does not know the file's name
+_FOLDER = "archive"
+
+_CHUNK = 1 << 20
+
+
+def converted(
+    source: Source, stream: Stream, table: LegacyStorages, storages: Sequence[Storage], wanted: Wanted
+) -> Recipe:
+    """How to write what is wanted as an archive. Every value is read for its checksum.
+
+    Raises RefusedError when another container than "torch zip" is asked for, or something has no place in it.
+    """
+    other = next(
+        (each.format for each in wanted.edits if isinstance(each, Convert) and each.format != "torch zip"), None
+    )
+    if other is not None:
+        raise RefusedError(f"A legacy torch file can become a torch zip file, but not {other}.")
+    prepare_for_zip(stream.saved)
+    plans = change(stream.saved, storages, wanted, renumber=Numbering.ALWAYS).storages
+    head = encode(stream.saved)
+    items = [_word("data.pkl", head), _word(".format_version", b"1")]
+    items += [_word(".storage_alignment", str(DEFAULT_ALIGNMENT).encode()), _word("byteorder", b"little")]
+    for plan in plans:
+        data: tuple[Segment, ...] = tuple(elements(source, table.places, plan))
+        items.append(Item(f"{_FOLDER}/data/{plan.key}", plan.nbytes, _checksum(source, data), data))
+    items += [_word("version", b"3\n"), _word(".data/serialization_id", _identity(head, items))]
+    return Recipe(source.file, lay_out(items))
+
+
+def _word(name: str, data: bytes) -> Item:
+    return Item(f"{_FOLDER}/{name}", len(data), zlib.crc32(data), (Literal(data),))
+
+
+def _identity(head: bytes, items: Sequence[Item]) -> bytes:
+    """Forty digits that stand for the contents; torch only logs them."""
+    digest = blake2b(head + b"".join(item.crc.to_bytes(4, "little") for item in items), digest_size=16)
+    return str(int(digest.hexdigest(), 16)).zfill(40).encode()
+
+
+def _checksum(source: Source, segments: Sequence[Segment]) -> int:
+    crc = 0
+    for segment in segments:
+        if isinstance(segment, Copy):
+            for at in range(segment.offset, segment.offset + segment.length, _CHUNK):
+                crc = zlib.crc32(source.read(at, min(_CHUNK, segment.offset + segment.length - at)), crc)
+        elif isinstance(segment, Literal):
+            crc = zlib.crc32(segment.data, crc)
+        elif isinstance(segment, Generated):
+            for chunk in segment.chunks():
+                crc = zlib.crc32(chunk, crc)
+    return crc
+
+
+def elements(source: Source, places: Mapping[str, Place], plan: StoragePlan) -> list[Segment]:
+    """The bytes of one storage, copied or made while writing."""
+    if plan.data is not None:
+        return [Literal(plan.data)]
+    if plan.generate is not None:
+        bases = {key: places[key].offset for key in plan.sources}
+        return [Generated(plan.nbytes, _reopened(source.file, bases, plan.generate))]
+    base = places[plan.old.key].offset
+    return [Copy(base + offset, length) for offset, length in plan.pieces or ()]
+
+
+def _reopened(
+    path: str, bases: Mapping[str, int], generate: Callable[[ReadStorage], Iterator[bytes]]
+) -> Callable[[], Iterator[bytes]]:
+    """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
+
+    def produce() -> Iterator[bytes]:
+        with FileSource(path) as source:
+            yield from generate(lambda key, offset, length: source.read(bases[key] + offset, length))
+
+    return produce

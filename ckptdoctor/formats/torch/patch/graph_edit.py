@@ -1,0 +1,368 @@
+"""A pickle graph while it is edited: places by key path, and what is shared between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import field
+from typing import Any, Union
+
+from ckptdoctor.checkpoint import KeyPath, show_path
+from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.torch.read.slots import Child, Children, Slot, children
+from ckptdoctor.formats.torch.read.sweep import below
+from ckptdoctor.formats.torch.read.values import bare
+from ckptdoctor.noun import noun
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import (
+    NO_MEMO,
+    Extension,
+    Global,
+    Literal,
+    Made,
+    Node,
+    PersistentId,
+    Pickle,
+    Popped,
+    Revisit,
+    Step,
+    Text,
+    Tuple,
+    Value,
+    Verbatim,
+)
+
+# a frame that fits nowhere: the encoder then cuts frames anew, as a pickler does; the old ones could end anywhere
+_NO_FRAME = (0, 0)
+
+
+class GraphEdit:
+    """Finds places in a graph and changes them there only.
+
+    A list or dict that two places share through the memo is copied before it is changed at one of them (its contents
+    stay shared), so that the other place keeps what it had. Where both have come out the same in the end, they are one
+    again (``rejoin``): who changed both meant the one thing that they were.
+    """
+
+    def __init__(self, pickle: Pickle) -> None:
+        self.pickle = pickle
+        self._root = [pickle.root]
+        self._scan: Scan | None = None
+        self._rebuilt = False  # nodes came or went, so that the memo has gaps
+        self._before: list[Node] = []  # the nodes that there were before the first was copied
+        self._copies: list[tuple[Made | Tuple, Made | Tuple]] = []  # (original, copy), in their order
+
+    @property
+    def root(self) -> Slot:
+        """The slot of the whole contents."""
+        return Slot(self._root, 0)
+
+    def close(self) -> None:
+        """Give the pickle its root back, and the memo its order."""
+        self.pickle.root = self._root[0]
+        if self.pickle.frames:
+            self.pickle.frames = [_NO_FRAME]
+        if self._rebuilt and not self.pickle.memoize:
+            renumber_memo(self.pickle)
+
+    def references(self, node: Node) -> int:
+        """From how many places the graph leads to a node; places inside the node itself do not count."""
+        return self._scanned().counts.get(id(node), 1)
+
+    def nodes(self) -> list[Node]:
+        """All nodes that hold others, in stream order."""
+        return self._scanned().nodes
+
+    def _scanned(self) -> Scan:
+        if self._scan is None:
+            self._scan = scan(self._root[0])
+        return self._scan
+
+    def storage_references(self) -> list[PersistentId]:
+        """Every persistent id, in the order in which the stream loads them."""
+        return [node for node in self.nodes() if type(node) is PersistentId]
+
+    def recount(self, node: Node, change: int) -> None:
+        """So many more places (fewer, where negative) lead to a node that holds no others."""
+        scanned = self._scanned()
+        scanned.counts[id(node)] = scanned.counts.get(id(node), 0) + change
+        scanned.kept.append(node)
+
+    def rebuilt(self) -> None:
+        """Nodes came or went."""
+        self._rebuilt = True
+        self._scan = None
+
+    # ---- places
+
+    def node(self, path: KeyPath) -> Value:
+        """The value at ``path``, once it belongs to that path alone. Raises RefusedError when there is none."""
+        slot = self.root
+        self.own(slot)
+        for index in range(len(path)):
+            slot = self._owned_child(slot, path[: index + 1]).value
+            self.own(slot)
+        return bare(slot.value)
+
+    def children(self, path: KeyPath) -> Children:
+        """The children of the node at ``path``, which belongs to that path alone."""
+        node = self.node(path)
+        while True:
+            found = children(node)
+            ways = {(id(via.holder), via.index): via for each in found.values() for child in each for via in child.via}
+            if not [via for via in ways.values() if self.own(via)]:
+                return found
+
+    def _owned_child(self, slot: Slot, path: KeyPath) -> Child:
+        node = bare(slot.value)
+        child = _last(children(node), path)
+        if [via for via in child.via if self.own(via)]:
+            child = _last(children(node), path)
+        return child
+
+    def own(self, slot: Slot) -> bool:
+        """Copy what stands in a slot when other places share it. True when it was copied."""
+        node = slot.value
+        if isinstance(node, Popped) or not isinstance(node, (Made, Tuple)) or self.references(node) < 2:
+            return False
+        scanned = self._scanned()
+        if id(node) in scanned.looping:
+            raise RefusedError(
+                "Something that contains itself stands in two places, and cannot be changed in one alone."
+            )
+        copy = _copied(node)
+        slot.put(copy)
+        self._before = self._before or list(scanned.nodes)
+        self._copies.append((node, copy))
+        counts = scanned.counts
+        counts[id(node)] -= 1
+        counts[id(copy)] = 1
+        scanned.nodes.append(copy)
+        for inside in below(copy):
+            if isinstance(inside, Node):
+                counts[id(inside)] = counts.get(id(inside), 1) + 1
+            if isinstance(inside, (Made, Tuple)) and inside.memo == NO_MEMO and inside.op != op.EMPTY_TUPLE:
+                inside.memo = self.new_memo()  # two places share it from now on
+        return True
+
+    def rejoin(self) -> None:
+        """Make one again of copies that hold the same as what they were copied from: the innermost first."""
+        joined = _Joined(self._before, self._copies)
+        for original, copy in reversed(self._copies):
+            joined.try_to(original, copy)
+        if joined.instead:
+            self._root[0] = joined.known(self._root[0])
+            for node in [*self.nodes()]:
+                joined.put_into(node)
+            self.rebuilt()
+
+    def new_memo(self) -> int:
+        """A memo index that no node has yet."""
+        self._rebuilt = True
+        self.pickle.next_memo += 1
+        return self.pickle.next_memo - 1
+
+
+class _Joined:
+    """Which nodes are to be put in the place of others, because they were one and are the same."""
+
+    def __init__(self, before: list[Node], copies: Sequence[tuple[Node, Node]]) -> None:
+        self.instead: dict[int, Node] = {}
+        self._old = {id(node) for node in before}
+        self._origin: dict[int, int] = {}  # of a copy: the id of what was in the file
+        for original, copy in copies:
+            self._origin[id(copy)] = self._origin.get(id(original), id(original))
+
+    def try_to(self, original: Made | Tuple, copy: Made | Tuple) -> None:
+        """Put one in the place of the other where they hold the same."""
+        kept = self.known(original)
+        if kept is not copy and self._same(kept, copy):
+            self.instead[id(copy)] = kept
+
+    def known(self, value: Value) -> Any:
+        """The value, or what is in its place."""
+        return self.instead.get(id(value), value) if isinstance(value, Node) else value
+
+    def put_into(self, node: Node) -> None:
+        """The nodes that are directly in this one give way to those in their place."""
+        if isinstance(node, Made) and node.folded is not None:
+            return  # a tensor that was never opened
+        held: list[list[Value]] = []
+        if isinstance(node, (Made, Tuple)):
+            held.append(node.items)
+        if isinstance(node, Made):
+            held += [step.payload for step in node.steps or ()]
+        if isinstance(node, Popped):
+            held.append(node.discarded)
+            node.result = self.known(node.result)
+        if isinstance(node, PersistentId):
+            node.id = self.known(node.id)
+        for values in held:
+            values[:] = [self.known(value) for value in values]
+
+    def _same(self, one: Value, other: Value) -> bool:
+        one, other = self.known(one), self.known(other)
+        if one is other:
+            return True
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, Tuple) and isinstance(other, Tuple):
+            return one.op == other.op and self._all_same(one.items, other.items)
+        if isinstance(one, Made) and isinstance(other, Made):
+            return self._was_one(one, other) and self._alike(one, other)
+        if isinstance(one, PersistentId) and isinstance(other, PersistentId):
+            return one.op == other.op and self._same(one.id, other.id)
+        if isinstance(one, Text) and isinstance(other, Text):
+            return one.op == other.op and one.value == other.value
+        if isinstance(one, Global) and isinstance(other, Global):
+            return one.full == other.full
+        if isinstance(one, Literal) and isinstance(other, Literal):
+            return repr(one.value) == repr(other.value)
+        return not isinstance(one, Node) and repr(one) == repr(other)  # unlike ==, NaN is itself, and 0.0 is not -0.0
+
+    def _was_one(self, one: Made, other: Made) -> bool:
+        """Whether both are copies of one thing, or both came with the edits: of those in the file none becomes one."""
+        origins = [self._origin.get(id(node), id(node)) for node in (one, other)]
+        return origins[0] == origins[1] or not any(each in self._old for each in origins)
+
+    def _alike(self, one: Made, other: Made) -> bool:
+        mine, its = one.steps or [], other.steps or []
+        if one.op != other.op or len(mine) != len(its) or not self._all_same(one.items, other.items):
+            return False
+        return all(
+            (a.op, a.late) == (b.op, b.late) and self._all_same(a.payload, b.payload)
+            for a, b in zip(mine, its, strict=True)
+        )
+
+    def _all_same(self, some: list[Value], others: list[Value]) -> bool:
+        return len(some) == len(others) and all(map(self._same, some, others))
+
+
+def _copied(node: Made | Tuple) -> Made | Tuple:
+    """A copy that holds the same values; what was done to the original, in one place or later, is done at once."""
+    if isinstance(node, Tuple):
+        return Tuple(node.op, list(node.items))
+    copy = Made(node.op, list(node.items), NO_MEMO)
+    steps = [Step(step.op, list(step.payload)) for step in node.steps or () if step.payload]
+    copy.steps = steps or None
+    return copy
+
+
+def _last(found: Children, path: KeyPath) -> Child:
+    """The child at the end of ``path``, of a key that repeats the one that counts."""
+    if path[-1] not in found:
+        raise RefusedError(f"There is nothing at {show_path(path)} to change.")
+    return found[path[-1]][-1]
+
+
+# ---- one walk over a whole graph that tells how often each node is used, and which contain themselves
+
+
+# nodes that hold no others
+_LEAVES = frozenset({Text, Verbatim, Literal, Extension})
+
+
+@noun(frozen=False)
+class Scan:
+    """``nodes`` are all nodes that hold others, parents before children, in stream order.
+
+    ``counts`` says by id from how many places the graph leads to a node, not counting places inside the node itself;
+    ``looping`` has the ids of those that such places lead back to; ``kept`` keeps nodes alive that were counted and may
+    have gone since, so that no other gets their id.
+    """
+
+    nodes: list[Node] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)
+    looping: set[int] = field(default_factory=set)
+    kept: list[Node] = field(default_factory=list)
+
+
+def scan(root: Value) -> Scan:
+    """Walk the graph below ``root`` once, without recursion."""
+    found = Scan()
+    counts, nodes = found.counts, found.nodes
+    inside: set[int] = set()
+    # integers on the stack are ids of nodes that are left there; those of the file never get onto it
+    stack: list[Union[Node, int]] = [root] if isinstance(root, Node) else []
+    while stack:
+        node = stack.pop()
+        if isinstance(node, int):
+            inside.discard(node)
+            continue
+        key = id(node)
+        if key in inside:
+            found.looping.add(key)
+        elif key in counts:
+            counts[key] += 1
+        else:
+            counts[key] = 1
+            children = [child for child in below(node) if isinstance(child, Node)]
+            nodes.append(node)
+            for child in children:
+                if type(child) in _LEAVES:
+                    counts[id(child)] = counts.get(id(child), 0) + 1
+            deeper = [child for child in children if type(child) not in _LEAVES]
+            if deeper:
+                inside.add(key)
+                stack.append(key)
+                deeper.reverse()
+                stack += deeper
+    return found
+
+
+# ---- memo entries numbered anew in the order in which they are written, as Python's pickler numbers them
+
+
+@noun(frozen=False)
+class _Store:
+    """Here the node is complete and goes into the memo."""
+
+    node: Node
+
+
+def renumber_memo(pickle: Pickle) -> None:
+    """Give every node that has a memo entry the number that a pickler would: 0, 1, 2 … in the order of the stream.
+
+    After values were taken out or added the numbers have gaps or are out of order, which no pickler leaves behind.
+    """
+    count = 0
+    seen: set[int] = set()
+    stack: list[Union[Value, _Store]] = [pickle.root]
+    while stack:
+        task = stack.pop()
+        if isinstance(task, _Store):
+            task.node.memo = count
+            count += 1
+        elif isinstance(task, Node) and not isinstance(task, Literal) and id(task) not in seen:
+            seen.add(id(task))
+            stack.extend(reversed(_tasks(task)))
+        elif isinstance(task, Literal) and task.memo != NO_MEMO and id(task) not in seen:
+            seen.add(id(task))
+            stack.append(_Store(task))
+    pickle.next_memo = count
+
+
+def _tasks(node: Node) -> list[Union[Value, _Store]]:
+    """What is written for a node, in order."""
+    if isinstance(node, Revisit):
+        return [node.result, *[value for step in node.steps for value in step.payload]]
+    if isinstance(node, Popped):
+        return [*node.discarded, node.result]
+    store: list[Union[Value, _Store]] = [] if node.memo == NO_MEMO else [_Store(node)]
+    if isinstance(node, Made):
+        return _made(node, store)
+    if isinstance(node, Tuple):
+        return [*node.items, *store]
+    if isinstance(node, PersistentId):
+        return [node.id, *store]
+    if isinstance(node, Global) and node.parts is not None:
+        return [*node.parts, *store]
+    return store
+
+
+def _made(node: Made, store: list[Union[Value, _Store]]) -> list[Union[Value, _Store]]:
+    steps = [step for step in node.steps or () if not step.late]
+    late = any(step.op == op.PUT for step in steps)
+    tasks: list[Union[Value, _Store]] = [*node.items, *([] if late else store)]
+    for step in steps:
+        tasks += store if step.op == op.PUT else step.payload
+    return tasks

@@ -1,0 +1,114 @@
+"""NumPy arrays as they are pickled: what they hold, told without NumPy.
+
+Sources: ``__reduce__`` and ``__setstate__`` of ``numpy.ndarray`` and ``numpy.dtype``. Arrays stand for tensors of
+devices without storages in files of torch before 2.6 (``torch.Tensor._reduce_ex_internal``).
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from ckptdoctor.checkpoint import DType
+from ckptdoctor.checkpoint.dtypes import NUMPY_BUFFERS, NUMPY_ELEMENTS, NUMPY_MAKERS, little_endian
+from ckptdoctor.formats.torch.read.objects import plain_value
+from ckptdoctor.formats.torch.read.steps import filling
+from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name, items, text
+from ckptdoctor.noun import noun
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.graph import Made, Text, Value
+
+_OLD_STRINGS = (op.STRING, op.BINSTRING, op.SHORT_BINSTRING)  # of Python 2, where bytes were text
+_ORDERS = ("<", "|", ">")  # byte orders: "|" where it does not matter
+
+
+@noun
+class Array:
+    """An array in the graph. ``element`` is None where torch has no such type; ``swapped``: it is big-endian."""
+
+    node: Made
+    shape: Value
+    element: str | None
+    fortran: bool
+    contents: Value
+    swapped: bool = False
+
+
+def array_of(value: Value) -> Array | None:
+    """The array that ``_reconstruct`` and the state (version, shape, dtype, is_fortran, bytes) make; None without."""
+    node = bare(value)
+    if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) not in NUMPY_MAKERS:
+        return None
+    states = filling(node).states
+    state = items(states[-1]) if states else None
+    if state is None or len(state) != 5:
+        return None
+    element, swapped = _element(state[2])
+    return Array(node, state[1], element, bare(state[3]) is True, state[4], swapped)
+
+
+def buffer_of(value: Value) -> Array | None:
+    """The array that ``_frombuffer(bytes, dtype, shape, order)`` makes, as protocol 5 has it; None without."""
+    node = bare(value)
+    if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) not in NUMPY_BUFFERS:
+        return None
+    given = call(node)[1]
+    if len(given) < 4 or text(given[3]) not in ("C", "F") or any(bare(each) is not None for each in given[4:]):
+        return None
+    element, swapped = _element(given[1])
+    return Array(node, given[2], element, text(given[3]) == "F", given[0], swapped)
+
+
+def _element(value: Value) -> tuple[str | None, bool]:
+    """torch's name for ``numpy.dtype("f4", False, True)`` with the state (3, "<", …), and whether it is big-endian."""
+    node = bare(value)
+    if not isinstance(node, Made) or node.op not in CALLS or full_name(node.items[0]) != "numpy.dtype":
+        return None, False
+    arguments, states = call(node)[1], filling(node).states
+    state = items(states[-1]) if states else None
+    if not arguments or state is None or len(state) < 2 or text(state[1]) not in _ORDERS:
+        return None, False
+    return NUMPY_ELEMENTS.get(text(arguments[0]) or ""), text(state[1]) == ">"
+
+
+def elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | None:
+    """The array's bytes as elements of torch's ``wanted``; None where they are not just what is to be stored.
+
+    NumPy has no bfloat16, so torch widened it to float32. What was widened is cut again without loss.
+    """
+    raw = _bytes(array.contents)
+    width = 4 if wanted.name == "bfloat16" else wanted.bits // 8
+    if raw is None or array.swapped or wanted.storage_class is None or len(raw) != prod(shape) * width:
+        return None
+    if wanted.name == "bfloat16":
+        return _narrowed(raw) if array.element == "float32" else None
+    return raw if array.element == wanted.name else None
+
+
+def own_elements(array: Array, wanted: DType, shape: tuple[int, ...]) -> bytes | None:
+    """The array's elements, of the type ``wanted`` that they have, in the byte order of checkpoints."""
+    raw = _bytes(array.contents)
+    if raw is None or len(raw) != prod(shape) * (wanted.bits // 8):
+        return None
+    return little_endian(raw, wanted) if array.swapped else raw
+
+
+def _bytes(value: Value) -> bytes | None:
+    node = bare(value)
+    if isinstance(node, Text):
+        if isinstance(node.value, bytes):
+            return node.value
+        return node.value.encode("utf-8") if node.op in _OLD_STRINGS else None
+    if isinstance(node, Made) and node.op in CALLS and full_name(node.items[0]) == "builtins.bytearray":
+        given = call(node)[1]
+        return _bytes(given[0]) if given else b""
+    found = plain_value(node) if isinstance(node, Made) and node.op in CALLS else None
+    return found if isinstance(found, bytes) else None
+
+
+def _narrowed(raw: bytes) -> bytes | None:
+    """The upper halves of little-endian float32; None where a lower half is not zero."""
+    if any(raw[0::4]) or any(raw[1::4]):
+        return None
+    cut = bytearray(len(raw) // 2)
+    cut[0::2], cut[1::2] = raw[2::4], raw[3::4]
+    return bytes(cut)

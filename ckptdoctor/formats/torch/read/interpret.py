@@ -1,0 +1,117 @@
+"""From a decoded pickle to the nouns of a checkpoint."""
+
+from __future__ import annotations
+
+import re
+
+from ckptdoctor.checkpoint import GlobalName, Note, NoteKind, Storage
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
+from ckptdoctor.formats.torch.read.contents import Contents, StorageTable
+from ckptdoctor.formats.torch.read.makers import REACHING
+from ckptdoctor.formats.torch.read.storages import Registry
+from ckptdoctor.formats.torch.read.sweep import below, nodes, storage_references
+from ckptdoctor.formats.torch.read.tensors import INNER_READS, TensorReader
+from ckptdoctor.formats.torch.read.tree import TreeBuilder
+from ckptdoctor.pickles.graph import Global, GlobalUse, Made, Pickle, Text, Tuple, Value, plain
+from ckptdoctor.wording import plural
+
+
+def storages_in(pickle: Pickle, storages: StorageTable, member: str) -> tuple[Storage, ...]:
+    """Every storage that the pickle in ``member`` names, in its order, also where nothing that is shown uses it."""
+    registry = Registry(storages, member)
+    registry.complete(storage_references(pickle.root))
+    return registry.storages
+
+
+def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
+    """What the pickle in ``member`` describes. Whatever it claims, this raises nothing: oddities become notes."""
+    registry = Registry(storages, member)
+    reader = TensorReader(registry, member, pickle.opcodes + INNER_READS)
+    builder = TreeBuilder(pickle, reader, member)
+    tree = builder.build()
+    shown = len(registry.storages)
+    if builder.incomplete or reader.hidden or reader.notes or pickle.discards:
+        registry.complete(storage_references(pickle.root))
+    read_unseen(reader, pickle)
+    unseen = len(registry.storages) - shown
+    notes = [*changed_elsewhere(pickle, member), *builder.notes, *reader.notes, *registry.notes]
+    if unseen:
+        message = (
+            f"{plural(unseen, 'storage belongs', 'storages belong')} to values that the tree does not show, such "
+            "as attributes of tensors"
+        )
+        notes.append(Note(NoteKind.NOT_EXAMINED, message, member))
+    return Contents(
+        tree=tree,
+        tensors=tuple(builder.tensors),
+        storages=registry.storages,
+        state_dicts=find_state_dicts(tree),
+        globals=tuple([GlobalName(use.module, use.name, member, use.offset) for use in named(pickle)]),
+        notes=tuple(notes),
+    )
+
+
+def read_unseen(reader: TensorReader, pickle: Pickle) -> None:
+    """Look at tensors that the tree does not show: torch makes them, too, and what is done to them may reach others."""
+    reader.read_attributes()
+    if pickle.discards_calls or any(f"{use.module}.{use.name}" in REACHING for use in pickle.globals):
+        reader.read_rest(nodes(pickle.root))
+
+
+def changed_elsewhere(pickle: Pickle, member: str) -> list[Note]:
+    """Notes on what the pickle does to storages and classes: tensors that are made of them are then others."""
+    return [
+        Note(NoteKind.TENSOR_STATE, f"{each.message}: torch may load other values than are shown", member, each.offset)
+        for each in pickle.ambiguities
+        if each.kind == "step-target"
+    ]
+
+
+# ---- parts of torch's own classes, which Python pickles as calls of ``getattr``: looking them up does nothing else
+#
+# Pickle protocols below 4 write a class within a class so, and Python 3.11 the members of an enum. Sources:
+# ``save_global`` of Python's ``pickle``, ``enum.Enum.__reduce_ex__``, ``torch.distributed._shard.sharded_tensor``.
+
+
+_GETATTR = frozenset({"builtins.getattr", "__builtin__.getattr"})
+_SHARDED = "torch.distributed._shard.sharded_tensor"
+_PARTS = {
+    f"{_SHARDED}.api.ShardedTensor": re.compile("ProcessGroupState"),
+    f"{_SHARDED}.metadata.MEM_FORMAT_ENCODING": re.compile("[A-Z][A-Z_]*"),
+}
+
+
+def named(pickle: Pickle) -> list[GlobalUse]:
+    """What the pickle names, without a ``getattr`` that only looks up parts of such classes."""
+    if any(f"{use.module}.{use.name}" in _GETATTR for use in pickle.globals) and _only_parts(pickle):
+        return [use for use in pickle.globals if f"{use.module}.{use.name}" not in _GETATTR]
+    return pickle.globals
+
+
+def _only_parts(pickle: Pickle) -> bool:
+    """Whether every ``getattr`` is called at once, with such a class and the name of its part."""
+    if pickle.discards or _is_getattr(pickle.root):
+        return False
+    for node in nodes(pickle.root):
+        held = below(node)
+        if isinstance(node, Made) and held and _is_getattr(held[0]):
+            if not _is_lookup(node.items):
+                return False
+            held = held[1:]
+        if any(map(_is_getattr, held)):
+            return False
+    return True
+
+
+def _is_getattr(value: Value) -> bool:
+    value = plain(value)
+    return isinstance(value, Global) and value.full in _GETATTR
+
+
+def _is_lookup(call: list[Value]) -> bool:
+    arguments = plain(call[1]) if len(call) == 2 else None
+    if not isinstance(arguments, Tuple) or len(arguments.items) != 2:
+        return False
+    owner, name = map(plain, arguments.items)
+    known = _PARTS.get(owner.full) if isinstance(owner, Global) else None
+    return known is not None and isinstance(name, Text) and known.fullmatch(str(name.value)) is not None

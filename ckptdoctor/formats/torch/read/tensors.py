@@ -1,0 +1,210 @@
+"""Tensors out of the calls that rebuild them when torch loads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ckptdoctor.checkpoint import DType, KeyPath, Note, NoteKind, Special, Tensor, show_path
+from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.formats.torch.read.arguments import NotOurs, plain_dict
+from ckptdoctor.formats.torch.read.arrays import Array, elements
+from ckptdoctor.formats.torch.read.makers import CLASSES, MAX_WRAPPING, REACHING, REBUILD, require
+from ckptdoctor.formats.torch.read.shapes import holds
+from ckptdoctor.formats.torch.read.states import NOTHING, ReplacedError, built, grad_of, is_changed
+from ckptdoctor.formats.torch.read.storages import Known, Registry
+from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name, items
+from ckptdoctor.formats.torch.read.views import OddTensor, usual_reach, view_of
+from ckptdoctor.pickles import opcodes as op
+from ckptdoctor.pickles.folded import FoldedTensor
+from ckptdoctor.pickles.graph import Global, Made, Node, PersistentId, Tuple, Value
+
+# tensors inside tensors that are read at the least; shared ones could multiply without end
+INNER_READS = 100_000
+
+_BYTES = BY_NAME["uint8"]
+
+# stands for the place of a tensor that no part of the tree is
+_UNSEEN: KeyPath = (Special("a tensor that the tree does not show"),)
+
+
+class TensorReader:
+    """Reads the tensors of one pickle. ``notes`` gathers what is wrong with them, by key path.
+
+    ``hidden`` tells whether some tensors lie where the nouns have no place for them: in attributes of Parameters.
+    """
+
+    def __init__(self, registry: Registry, member: str, inner_budget: int = INNER_READS) -> None:
+        self._registry = registry
+        self._member = member
+        self._kinds: dict[int, str | None] = {}  # id of a Global node → name of the rebuilding function
+        self._inner_left = inner_budget
+        self._arrays: dict[tuple[int, str], memoryview | None] = {}  # by id of the node, and dtype
+        self._met: set[int] = set()  # ids of calls that state belongs to
+        self.attributes: list[tuple[Value, KeyPath, int]] = []  # what is set on tensors and was not looked at
+        self._refused: set[tuple[NoteKind, KeyPath]] = set()
+        self.notes: list[Note] = []
+        self.hidden = False
+
+    def read(self, node: Made, path: KeyPath, depth: int = 0) -> Tensor | None:
+        """The tensor that this object is; None when it is none, or cannot be one (a note then says why)."""
+        folded = node.folded
+        callee = node.items[0] if folded is None else folded.callee
+        kind = self._kinds.get(id(callee), "") if type(callee) is Global else self._kind(callee)
+        if kind == "":
+            kind = self._kinds[id(callee)] = self._kind(callee)
+        if kind is None or depth > MAX_WRAPPING:
+            return None
+        if node.steps is not None or kind in REACHING:
+            self._met.add(id(node))
+        try:
+            if kind == "torch._utils._rebuild_tensor_v2" and node.steps is None:
+                plain = None if folded is None else self._folded(kind, folded, path)
+                if plain is not None:
+                    return plain
+                arguments = node.items[1]
+                if type(arguments) is Tuple and len(arguments.items) == 6 and node.op == op.REDUCE:
+                    return self.strided(kind, arguments.items, path)
+            return self._called(kind, node, path, depth)
+        except OddTensor as error:
+            self._refuse(path, NoteKind.TENSOR_ODD, f"cannot be a tensor: {error}; torch refuses the file")
+        except ReplacedError as error:
+            told = f"is not what torch.load returns: {error}, which replaces its values"
+            self._refuse(path, NoteKind.TENSOR_STATE, told)
+        except NotOurs:
+            pass
+        return None
+
+    def _called(self, kind: str, node: Made, path: KeyPath, depth: int) -> Tensor:
+        _, arguments, keywords = call(node)
+        if node.op in (op.NEWOBJ, op.NEWOBJ_EX) and kind not in CLASSES:
+            raise OddTensor("a function makes it that is called as a class")
+        if keywords is not None and holds(keywords):
+            raise OddTensor("it is made with keyword arguments")
+        try:
+            made = REBUILD[kind](self, kind, arguments, path, depth)
+        except NotOurs:
+            if is_changed(node):
+                raise ReplacedError("it is given a state") from None
+            raise
+        if node.steps is not None:
+            made = built(self, made, node, path, depth)
+        if made.values is NOTHING:
+            raise NotOurs
+        return made
+
+    def _refuse(self, path: KeyPath, kind: NoteKind, message: str) -> None:
+        """Note what keeps something from being a tensor: once, though its parts are read again on their own."""
+        if not any((kind, path[:length]) in self._refused for length in range(len(path) + 1)):
+            self._refused.add((kind, path))
+            self.notes.append(
+                Note(kind, f"{show_path(path)} {message}", self._member, keys=() if path is _UNSEEN else (path,))
+            )
+
+    def read_attributes(self) -> None:
+        """Look at what was set on tensors and is of no matter to them: where it is a tensor, torch makes it, too."""
+        for value, path, depth in self.attributes:
+            self.try_inner(value, path, depth)
+
+    def read_rest(self, nodes: Iterable[Node]) -> None:
+        """Look at tensors among ``nodes`` that were not met yet: what state does to them may reach others."""
+        for node in nodes:
+            if type(node) is not Made or node.op not in CALLS or id(node) in self._met:
+                continue
+            if node.steps is not None or full_name(node.items[0]) in REACHING:
+                self.read(node, _UNSEEN)
+
+    def refuse_reference(self, node: PersistentId, path: KeyPath) -> None:
+        """Note a persistent id that names nothing which torch would know."""
+        if not self._registry.names_modules or full_name(node) is None:
+            message = "is a reference to something that torch does not know; torch refuses the file"
+            self._refuse(path, NoteKind.TENSOR_ODD, message)
+
+    def raw_storage(self, node: PersistentId, path: KeyPath) -> Tensor | None:
+        """A storage saved on its own, as the flat tensor of its bytes or elements."""
+        known = self._registry.get(node)
+        if known is None:
+            return None
+        kind = known.claim.dtype if known.claim.dtype is not None else _BYTES
+        size = (known.claim.numel if known.length is None else known.length,)
+        name, device = known.claim.class_name, known.storage.device
+        return Tensor(path, kind, size, (1,), known.storage, known.shift, device, rebuild=name)
+
+    @staticmethod
+    def _kind(callee: Value) -> str | None:
+        name = full_name(callee)
+        return name if name in REBUILD else None
+
+    def strided(self, kind: str, arguments: list[Value], path: KeyPath, own_dtype: DType | None = None) -> Tensor:
+        """A view from (storage, offset, size, stride[, requires_grad, …])."""
+        known, element = self._storage(arguments[0], own_dtype)
+        shape, stride, offset, reach = view_of(arguments[2], arguments[3], arguments[1], element)
+        storage = known.storage
+        if known.length is not None and reach > known.length:
+            raise OddTensor(f"it reaches to element {reach:,} of a view of {known.length:,}")
+        if known.shift:
+            offset, reach = offset + known.shift, reach + known.shift if reach else 0
+        if reach * element.bits > storage.nbytes * 8:
+            self._out_of_bounds(path, reach, known, element)
+        grad = grad_of(arguments[4], element) if len(arguments) > 4 else False
+        return Tensor(path, element, shape, stride, storage, offset, storage.device, grad, rebuild=kind)
+
+    def _folded(self, kind: str, folded: FoldedTensor, path: KeyPath) -> Tensor | None:
+        """The same from the numbers of a folded call; None where it takes a closer look."""
+        known = self._registry.folded(folded)
+        if known is None or known.claim.dtype is None:
+            return None
+        element, storage = known.claim.dtype, known.storage
+        reach = usual_reach(folded.shape, folded.stride, folded.offset, element)
+        if reach is None:
+            return None
+        if reach * element.bits > storage.nbytes * 8:
+            self._out_of_bounds(path, reach, known, element)
+        if folded.requires_grad:
+            grad_of(True, element)
+        shape, stride, grad = folded.shape, folded.stride, folded.requires_grad
+        return Tensor(path, element, shape, stride, storage, folded.offset, storage.device, grad, rebuild=kind)
+
+    def _storage(self, reference: Value, own_dtype: DType | None) -> tuple[Known, DType]:
+        known = self._registry.get(reference, own_dtype)
+        if known is None:
+            raise OddTensor("it names no storage that torch would know")
+        element = own_dtype if own_dtype is not None else known.claim.dtype
+        return known, _BYTES if element is None else element
+
+    def _out_of_bounds(self, path: KeyPath, reach: int, known: Known, element: DType) -> None:
+        storage = known.storage
+        there = storage.nbytes * 8 // element.bits
+        message = (
+            f"{show_path(path)} reaches to element {reach:,} of storage {storage.key}, which has {there:,}; "
+            "torch refuses the file"
+        )
+        self.notes.append(Note(NoteKind.TENSOR_OUT_OF_BOUNDS, message, self._member))
+
+    def inner(self, value: Value, path: KeyPath, step: str, depth: int) -> Tensor:
+        """A tensor among the arguments of another one. Raises NotOurs when there is none."""
+        return require(self.try_inner(value, (*path, Special(step)) if step else path, depth))
+
+    def try_inner(self, value: Value, path: KeyPath, depth: int) -> Tensor | None:
+        """A tensor inside another one; None where there is none, and after too many."""
+        value = bare(value)
+        if type(value) is not Made or value.op not in CALLS:
+            return None
+        self._inner_left -= 1
+        if self._inner_left < 0:
+            self.hidden = True
+            return None
+        return self.read(value, path, depth + 1)
+
+    def look_into(self, state: Value) -> None:
+        """Remember that there may be tensors in attributes, when there is more than plain values."""
+        for one in items(state) or [state]:
+            if any(type(bare(value)) in (Made, Tuple, PersistentId) for value in plain_dict(one).values()):
+                self.hidden = True
+
+    def values(self, array: Array, element: DType, shape: tuple[int, ...]) -> memoryview | None:
+        """The elements of an array: the same object each time, so that tensors of one array are known by it."""
+        name = id(array.node), element.name
+        if name not in self._arrays:
+            found = elements(array, element, shape)
+            self._arrays[name] = None if found is None else memoryview(found)  # Python has one b"" for all
+        return self._arrays[name]

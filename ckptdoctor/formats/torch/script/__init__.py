@@ -1,0 +1,37 @@
+"""TorchScript archives, as ``torch.jit.save`` and C++ write them: the state dict of the module inside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, Container, Source
+from ckptdoctor.formats.archives import archive_of
+from ckptdoctor.formats.unrepairable import refused
+
+if TYPE_CHECKING:
+    from ckptdoctor.edits.applied.wanted import Wanted
+    from ckptdoctor.writing.recipe import Recipe
+
+__all__ = ["NAME", "examine", "read", "rewrite"]
+
+NAME = "TorchScript archive"
+
+
+def examine(source: Source, head: bytes) -> Container | None:
+    """A zip archive with ``constants.pkl`` beside ``data.pkl``; None for any other file."""
+    archive = archive_of(source, head)
+    if archive is None or archive.folder("constants.pkl", "data.pkl") is None:
+        return None
+    return Container(source.path, source.size, NAME, head, True, notes=archive.notes, identity=source.identity)
+
+
+def read(source: Source, container: Container) -> Checkpoint:
+    """The state dict, from the pickle and the records' list; none of the code is run. Raises DamagedError."""
+    from ckptdoctor.formats.torch.script.script import read_script
+
+    return read_script(source, container)
+
+
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """Raises RefusedError: the weights of a program are taken out of it, not repaired in it."""
+    raise refused(source, NAME)

@@ -1,0 +1,37 @@
+"""Tar archives, as ``torch.save`` wrote them before torch 0.1.10: a pickle, its tensors and its storages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ckptdoctor.checkpoint import Checkpoint, Container, Source
+from ckptdoctor.formats.recognise.tars import TORCH_MEMBERS, is_tar
+from ckptdoctor.formats.torch.tar.members import members_of
+from ckptdoctor.formats.unrepairable import refused
+
+if TYPE_CHECKING:
+    from ckptdoctor.edits.applied.wanted import Wanted
+    from ckptdoctor.writing.recipe import Recipe
+
+__all__ = ["NAME", "examine", "read", "rewrite"]
+
+NAME = "torch tar"
+
+
+def examine(source: Source, head: bytes) -> Container | None:
+    """A tar archive with the three members of torch; None for any other file. What is wrong inside, ``read`` says."""
+    if not is_tar(head) or not members_of(source).keys() & TORCH_MEMBERS:
+        return None
+    return Container(source.path, source.size, NAME, head, True, identity=source.identity)
+
+
+def read(source: Source, container: Container) -> Checkpoint:
+    """The contents, from the pickles and the tables of tensors and storages; no value is read. Raises DamagedError."""
+    from ckptdoctor.formats.torch.tar.contents import read_tar
+
+    return read_tar(source, container)
+
+
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """Raises RefusedError: a file this old is converted, not repaired."""
+    raise refused(source, NAME)

@@ -1,0 +1,136 @@
+"""Lays out an archive byte for byte as ``torch.save`` writes it.
+
+The rules are those of ``caffe2/serialize/inline_container.cc`` (alignment by an ``FB`` extra field of ``Z``) and of the
+miniz it is built on (headers, descriptors, zip64); ``torch.load`` relies on them when it computes where storages lie
+(``getRecordOffsetNoRead``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.record import raw_name
+from ckptdoctor.noun import noun
+from ckptdoctor.writing.recipe import Literal, Segment
+
+# where torch aligns data unless torch.utils.serialization.config.save.storage_alignment says otherwise
+DEFAULT_ALIGNMENT = 64
+
+# the padding must fit the 16-bit length of an extra field, with the zip64 field before it
+MAX_ALIGNMENT = 1 << 15
+
+# "made by" and "version needed" of the zip64 end record, as miniz writes them
+_MADE_BY = 0x031E
+_VERSION_ZIP64 = 45
+
+
+@noun
+class Item:
+    """One record to write: its full name, its length in bytes, the CRC to state, and the segments that hold it."""
+
+    name: str
+    size: int
+    crc: int
+    data: tuple[Segment, ...]
+
+
+def lay_out(items: Sequence[Item], alignment: int = DEFAULT_ALIGNMENT) -> tuple[Segment, ...]:
+    """The whole archive, records in the order of ``items``, each one's data at a multiple of ``alignment`` bytes."""
+    return tuple(joined(_archive(items, alignment)))
+
+
+def _archive(items: Sequence[Item], alignment: int) -> Iterator[Segment]:
+    at = 0
+    central: list[bytes] = []
+    for item in items:
+        header = local_header(item.name, item.size, at, alignment)
+        footer = _descriptor(item, at)
+        central.append(_central_header(item, at))
+        yield Literal(header)
+        yield from item.data
+        yield Literal(footer)
+        at += len(header) + item.size + len(footer)
+    directory = b"".join(central)
+    yield Literal(directory + _end(len(items), len(directory), at))
+
+
+def local_header(name: str, size: int, at: int, alignment: int) -> bytes:
+    """The local header of a record of ``size`` bytes whose header begins at byte ``at``, padded to the alignment."""
+    raw = raw_name(name)
+    wide = b""
+    if size >= structs.MAX32:
+        wide += size.to_bytes(8, "little") + bytes(8)  # miniz leaves the compressed size to the descriptor
+    if at >= structs.MAX32:
+        wide += at.to_bytes(8, "little")
+    field = structs.EXTRA.pack(structs.ZIP64_FIELD, len(wide)) + wide if wide else b""
+    start = at + structs.LOCAL.size + len(raw) + len(field) + structs.EXTRA.size
+    padding = -start % alignment
+    extra = field + b"FB" + padding.to_bytes(2, "little") + b"Z" * padding
+    fixed = structs.LOCAL.pack(structs.LOCAL_SIGNATURE, 0, _flags(size), 0, 0, 0, 0, 0, 0, len(raw), len(extra))
+    return fixed + raw + extra
+
+
+def _flags(size: int) -> int:
+    return structs.UTF8 | structs.HAS_DESCRIPTOR if size else structs.UTF8
+
+
+def _descriptor(item: Item, at: int) -> bytes:
+    if not item.size:
+        return b""
+    form = structs.DESCRIPTOR64 if item.size >= structs.MAX32 or at >= structs.MAX32 else structs.DESCRIPTOR
+    return form.pack(structs.DESCRIPTOR_SIGNATURE, item.crc, item.size, item.size)
+
+
+def _central_header(item: Item, at: int) -> bytes:
+    raw = raw_name(item.name)
+    wide = item.size.to_bytes(8, "little") * 2 if item.size >= structs.MAX32 else b""
+    if at >= structs.MAX32:
+        wide += at.to_bytes(8, "little")
+    extra = structs.EXTRA.pack(structs.ZIP64_FIELD, len(wide)) + wide if wide else b""
+    size = min(item.size, structs.MAX32)
+    offset = min(at, structs.MAX32)
+    lengths = (len(raw), len(extra), 0)
+    fixed = structs.CENTRAL.pack(
+        structs.CENTRAL_SIGNATURE, 0, 0, _flags(item.size), 0, 0, 0, item.crc, size, size, *lengths, 0, 0, 0, offset
+    )
+    return fixed + raw + extra
+
+
+def _end(count: int, size: int, offset: int) -> bytes:
+    """The end of the archive: the zip64 end record and locator, which torch writes always, and the end record."""
+    rest = structs.END64.size - 12
+    return (
+        structs.END64.pack(structs.END64_SIGNATURE, rest, _MADE_BY, _VERSION_ZIP64, 0, 0, count, count, size, offset)
+        + structs.LOCATOR.pack(structs.LOCATOR_SIGNATURE, 0, offset + size, 1)
+        + structs.END.pack(
+            structs.END_SIGNATURE,
+            0,
+            0,
+            min(count, structs.MAX16),
+            min(count, structs.MAX16),
+            min(size, structs.MAX32),
+            min(offset, structs.MAX32),
+            0,
+        )
+    )
+
+
+def joined(segments: Iterable[Segment]) -> Iterator[Segment]:
+    """The same bytes with neighbouring literals made one, and empty segments left out."""
+    pending: list[bytes] = []
+    for segment in segments:
+        if isinstance(segment, Literal):
+            pending.append(segment.data)
+        elif segment.length:
+            if pending:
+                yield from _literal(pending)
+                pending = []
+            yield segment
+    yield from _literal(pending)
+
+
+def _literal(parts: list[bytes]) -> Iterator[Segment]:
+    data = b"".join(parts)
+    if data:
+        yield Literal(data)

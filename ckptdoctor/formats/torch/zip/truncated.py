@@ -1,0 +1,132 @@
+"""An archive without an end: how much of it is there.
+
+``data.pkl`` comes first and names every storage with its length, so that even half a file says what it should hold:
+its records are found by walking from one local header to the next, and each record's own checksum and length stand
+in the descriptor behind it.
+"""
+
+from __future__ import annotations
+
+from ckptdoctor.checkpoint import Container, DType, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.notes import IN_FRONT
+from ckptdoctor.errors import CkptDoctorError, TruncatedError
+from ckptdoctor.formats.torch.read import interpret
+from ckptdoctor.formats.torch.read.contents import ZIP_ID
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.end import MAX_RECORDS
+from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
+from ckptdoctor.formats.torch.zip.local import first_name
+from ckptdoctor.formats.torch.zip.record import shown
+from ckptdoctor.formats.torch.zip.walking import Walk, step
+from ckptdoctor.pickles import decode
+
+# a file that ends in this many zero bytes was given its full size before its contents
+_ZEROS = 4096
+
+# the small records that torch.save writes before and after the storages, with their usual lengths
+_FIRST_WORDS = ((".format_version", 1), (".storage_alignment", 2), ("byteorder", 6))
+_LAST_WORDS = (("version", 2), (".data/serialization_id", 40))
+
+_GUIDANCE = "Fetch the file again, or take an earlier checkpoint"
+
+
+class _Declared:
+    """A storage table without bytes: it only writes down which storages the pickle names, in order."""
+
+    id_parts = ZIP_ID
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, int] = {}
+
+    def find(self, key: str, dtype: DType | None, device: str, nbytes: int) -> Storage:
+        self.sizes[key] = nbytes
+        return Storage(key, nbytes, dtype, device, None)
+
+
+def describe(source: Source, head: bytes, format_name: str, error: TruncatedError) -> Container | None:
+    """A container for a cut archive that begins with ``data.pkl``, whose note says how much is there; else None."""
+    name = first_name(source)
+    if name is None or not name.lower().endswith("/data.pkl") or name.count("/") != 1:
+        return None
+    try:
+        message, some = _account(source, name)
+    except CkptDoctorError:  # the pickle is damaged as well: less can be said, and that much is known
+        message = f"{_cut(source)}; what it should hold cannot be told, because {shown(name)} is not whole"
+        some = False
+    note = Note(NoteKind.TRUNCATED, message, offset=error.offset, guidance=IN_FRONT if some else "")
+    guidance = f"{_GUIDANCE}; the storages that are complete can be salvaged." if some else f"{_GUIDANCE}."
+    return Container(source.path, source.size, format_name, head, False, guidance, (note,), source.identity)
+
+
+def _cut(source: Source) -> str:
+    tail = source.read(max(0, source.size - _ZEROS), min(_ZEROS, source.size))
+    if len(tail) == _ZEROS and not any(tail):
+        return f"the file has no end record, and zero bytes where it should be (at byte {source.size:,})"
+    return f"the file ends after {source.size:,} bytes, without the list of its records"
+
+
+def declared_sizes(source: Source, walk: Walk, name: str) -> dict[str, int]:
+    """The lengths of the storages' records (by name), from the pickle ``name``, which the walk takes as its first.
+
+    Raises CkptDoctorError when it is not whole, or damaged.
+    """
+    step(source, walk, {})
+    if not walk.found:
+        raise TruncatedError(f"The record {shown(name)} is not whole.", offset=walk.at)
+    record = walk.found[0]
+    declared = _Declared()
+    interpret(decode(source.read(record.data_offset, record.size)), declared, shown(name))
+    return {f"{name[: -len('data.pkl')]}data/{key}": length for key, length in declared.sizes.items()}
+
+
+def _account(source: Source, name: str) -> tuple[str, bool]:
+    """One sentence on what is there, and whether anything can be saved. Raises CkptDoctorError without ``data.pkl``."""
+    walk = Walk()
+    sizes = declared_sizes(source, walk, name)
+    while not walk.ended and len(walk.found) < MAX_RECORDS:
+        step(source, walk, sizes)
+    whole = [record.name for record in walk.found if record.name in sizes]
+    if walk.at + 4 <= source.size and source.read(walk.at, 4) == structs.CENTRAL_SIGNATURE and len(whole) == len(sizes):
+        return f"{_cut(source)}, but {_complete(len(whole), len(sizes))}: nothing of value is lost", True
+    lost = sum(sizes.values()) - sum(sizes[record] for record in whole)
+    return (
+        f"{_cut(source)}: {_complete(len(whole), len(sizes))}, {f'{lost:,}' if lost else 'no'} bytes of values are "
+        f"lost; the whole file would have about {_whole_size(source, walk, sizes):,} bytes"
+    ), bool(whole) or not sizes
+
+
+def _complete(whole: int, every: int) -> str:
+    """How many storages are complete, as a clause."""
+    if not every:
+        return "it has no storages"
+    if every == 1:
+        return f"its only storage is {'' if whole else 'not '}complete"
+    if not whole:
+        return f"none of {every:,} storages is complete"
+    many = f"all {every:,}" if whole == every else f"{whole:,} of {every:,}"
+    return f"{many} storages {'is' if whole == 1 else 'are'} complete"
+
+
+def _alignment(source: Source, walk: Walk) -> int:
+    """The alignment that the archive states, torch's usual one where it does not."""
+    for record in walk.found:
+        if record.name.endswith("/.storage_alignment") and record.size < 8:
+            word = source.read(record.data_offset, record.size)
+            if word.isdigit() and 0 < int(word) <= MAX_ALIGNMENT:
+                return int(word)
+    return DEFAULT_ALIGNMENT
+
+
+def _whole_size(source: Source, walk: Walk, sizes: dict[str, int]) -> int:
+    """The size that torch.save would give the file: the records found, the storages that are missing, and the rest."""
+    names = {record.name: record.size for record in walk.found}
+    folder = walk.found[0].name[: -len("data.pkl")]
+    missing = [(name, size) for name, size in sizes.items() if name not in names]
+    first = [(f"{folder}{word}", size) for word, size in _FIRST_WORDS] if len(missing) == len(sizes) else []
+    last = [(f"{folder}{word}", size) for word, size in _LAST_WORDS]
+    words = [[pair for pair in pairs if pair[0] not in names] for pairs in (first, last)]
+    records = [*names.items(), *words[0], *missing, *words[1]]
+    items = [Item(name, size, 0, ()) for name, size in records]
+    return sum(segment.length for segment in lay_out(items, _alignment(source, walk))) + sum(
+        size for _, size in records
+    )

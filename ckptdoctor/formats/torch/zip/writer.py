@@ -1,0 +1,316 @@
+"""Writes an edited copy: the pickle anew, everything else by ranges of the original.
+
+The copy is laid out exactly as ``torch.save`` would, because ``torch.load`` may compute where storages lie instead of
+looking (with ``map_location="meta"``, and with ``calculate_storage_offsets``) whenever a ``.format_version`` record
+is there; where that layout cannot be kept, the record is left out. Checksums of copied data are carried over, never
+computed again, so that damage stays visible.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+
+from ckptdoctor.checkpoint import FileSource, NoteKind, Source
+from ckptdoctor.edits import Cast
+from ckptdoctor.edits.applied.wanted import Wanted
+from ckptdoctor.edits.kinds import Compute, Dequantize, FuseNorm
+from ckptdoctor.errors import RefusedError, UnprovenError
+from ckptdoctor.formats.torch.patch.plans import ReadStorage
+from ckptdoctor.formats.torch.read import StoragePlan, change, storages_in
+from ckptdoctor.formats.torch.zip import structs
+from ckptdoctor.formats.torch.zip.data import CHUNK, check_readable, chunks
+from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, MAX_ALIGNMENT, Item, lay_out
+from ckptdoctor.formats.torch.zip.read import (
+    decode_member,
+    directory_of,
+    pickle_bytes,
+    pickle_record,
+    read_word,
+    whole_number,
+)
+from ckptdoctor.formats.torch.zip.record import Directory, Record, ascii_lower, shown
+from ckptdoctor.formats.torch.zip.storages import ZipStorages
+from ckptdoctor.pickles import Pickle, encode, prove
+from ckptdoctor.wording import plural
+from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
+
+
+def rewrite(source: Source, wanted: Wanted) -> Recipe:
+    """How to write the archive so that it holds what is wanted.
+
+    Raises UnprovenError when the pickle does not encode back to its own bytes, or when readers disagree about the
+    archive or the pickle; RefusedError when that is impossible or the data it needs is missing or damaged; and
+    DamagedError when the archive cannot be read.
+    """
+    directory = directory_of(source)
+    _require_one_reading(source, directory)
+    record = pickle_record(directory)
+    data, pickle = _proven(source, record)
+    table = ZipStorages(source.file, directory)
+    storages = storages_in(pickle, table, shown(record.name))
+    if table.notes and not directory.salvaged:
+        raise RefusedError(f"A copy would be as broken as the original: {table.notes[0].message}.")
+    plans = change(pickle, storages, wanted).storages
+    big_endian = wanted.original.big_endian
+    computed = any(isinstance(each, (Cast, Compute, Dequantize, FuseNorm)) for each in wanted.edits)
+    if computed and big_endian:
+        raise RefusedError("The values are big-endian, and are not computed with; convert the file first.")
+    if any(plan.new for plan in plans) and big_endian:
+        raise RefusedError("New storages would have another byte order than the others of this archive.")
+    new = encode(pickle) + data[pickle.end :]
+    crc = zlib.crc32(new) if record.crc else 0  # where none was computed, none is: a lone one would mean nothing
+    head = Item(record.name, len(new), crc, (Literal(new),))
+    old_keys = {storage.key for storage in storages}
+    items, alignment = _items(source, directory, head, plans, old_keys)
+    return Recipe(source.file, bridged(lay_out(items, alignment), source))
+
+
+def _require_one_reading(source: Source, directory: Directory) -> None:
+    if not directory.repairable:
+        trouble = (NoteKind.ZIP_AMBIGUOUS, NoteKind.ZIP_DAMAGED, NoteKind.TRUNCATED)
+        reason = next(note.message for note in directory.notes if note.kind in trouble)
+        raise UnprovenError(f"Lossless repair cannot be proven, because readers may disagree on the archive: {reason}.")
+    first = min(record.header_offset for record in directory.records)
+    if first:
+        raise RefusedError(
+            f"{plural(first, 'byte stands', 'bytes stand')} before the archive, which a copy would lose; remove "
+            "what stands there first."
+        )
+
+
+def _proven(source: Source, record: Record) -> tuple[bytes, Pickle]:
+    """The bytes and the graph of ``data.pkl``, once it is proven that one gives the other and that both are sound."""
+    name = shown(record.name)
+    data, notes = pickle_bytes(source, record)
+    if notes:
+        raise RefusedError(f"{notes[0].message}; a repaired copy would hide that. Take another copy of the file.")
+    pickle = decode_member(data, record)
+    if pickle.ambiguities:
+        odd = pickle.ambiguities[0]
+        reason = f"unpicklers may disagree on {name} at byte {odd.offset:,}: {odd.message}"
+        raise UnprovenError(f"Lossless repair cannot be proven, because {reason}.", offset=odd.offset, member=name)
+    prove(data, pickle)
+    return data, pickle
+
+
+def _items(
+    source: Source, directory: Directory, head: Item, plans: Sequence[StoragePlan], old_keys: set[str]
+) -> tuple[list[Item], int]:
+    """Every record of the copy in order, and the alignment: the original's order, the storages in one block."""
+    alignment = whole_number(read_word(source, directory, ".storage_alignment"))
+    if directory.find(".storage_alignment") is None:
+        alignment = DEFAULT_ALIGNMENT
+    sound = alignment is not None and 0 < alignment <= MAX_ALIGNMENT
+    numbered = directory.find(".format_version")
+    computable = numbered is not None and sound and (not plans or plans[0].key == "0")
+    storages = {name: found for key in old_keys if (found := directory.find(name := f"data/{key}"))}
+    places = {id(record) for record in storages.values()}
+    if not computable:
+        plans = _in_original_order(plans, directory)
+    items: list[Item] = []
+    checked: set[str] = set()
+    block = [remade(source, directory, plan, checked) for plan in plans]
+    taken = {ascii_lower(item.name) for item in block}
+    behind = None if places else _behind_storages(directory)
+    for record in directory.records:
+        if record is behind:
+            items += block
+            block = []
+        if ascii_lower(record.name) == ascii_lower(head.name):
+            items.append(head)
+        elif id(record) in places:
+            items += block
+            block = []
+        elif record is numbered and not computable:
+            continue
+        elif ascii_lower(record.name) in taken:
+            name = shown(record.name)
+            raise RefusedError(f"The record {name}, which no tensor uses, is in the way of a storage's new number.")
+        else:
+            items.append(copied(source, record))
+    words = [_word(directory, name, word) for name, word in directory.words]
+    return [*items, *block, *words], alignment if sound and alignment else DEFAULT_ALIGNMENT
+
+
+def _word(directory: Directory, name: str, word: bytes) -> Item:
+    return Item(f"{directory.prefix}/{name}", len(word), zlib.crc32(word), (Literal(word),))
+
+
+def _in_original_order(plans: Sequence[StoragePlan], directory: Directory) -> list[StoragePlan]:
+    """The storages as the original orders them: before ``.format_version``, torch sorted them by name."""
+    places = {ascii_lower(record.name): place for place, record in enumerate(directory.records)}
+    folder = f"{directory.prefix}/data/"
+    return sorted(plans, key=lambda plan: places.get(ascii_lower(folder + plan.old.key), len(places)))
+
+
+def _behind_storages(directory: Directory) -> Record | None:
+    """The record before which torch writes the storages: there were none, and now there are."""
+    return directory.find("version")
+
+
+# ---- makes long range copies out of short ones: what is written between two copies often stands in the original too
+
+
+# a longer literal between two copies is never the original's header or descriptor, and not worth comparing
+_LONGEST = 1 << 17
+
+
+def bridged(segments: Sequence[Segment], source: Source) -> tuple[Segment, ...]:
+    """The same output, with copies that continue each other made one.
+
+    A shift by a multiple of the alignment leaves every header and descriptor between two storages as it was, so that
+    a file with a longer pickle is mostly one range of the original.
+    """
+    merged: list[Segment] = []
+    for segment in segments:
+        if isinstance(segment, Copy) and merged and _continues(merged, segment, source):
+            continue
+        merged.append(segment)
+    return tuple(merged)
+
+
+def _continues(merged: list[Segment], after: Copy, source: Source) -> bool:
+    """Whether ``after`` was joined to the copy that ends ``merged``, or to the one before its last literal."""
+    between = merged[-1] if isinstance(merged[-1], Literal) else None
+    before = merged[-2] if between is not None and len(merged) > 1 else merged[-1]
+    if not isinstance(before, Copy):
+        return False
+    stop = before.offset + before.length
+    gap = after.offset - stop
+    if between is not None and not (gap == between.length <= _LONGEST and source.read(stop, gap) == between.data):
+        return False
+    if between is None and gap:
+        return False
+    del merged[-1 if between is None else -2 :]
+    merged.append(Copy(before.offset, before.length + gap + after.length))
+    return True
+
+
+# ---- the records of a rewritten archive: copied as they are, inflated, cut down, or made anew
+
+
+def copied(source: Source, record: Record, name: str | None = None) -> Item:
+    """The same data under the same or a new name, always stored: torch maps deflated records to garbage.
+
+    Raises DamagedError when the record is encrypted, or does not inflate.
+    """
+    check_readable(record)
+    data: Segment = Copy(record.data_offset, record.size)
+    if record.method != structs.STORED:
+        for _ in chunks(source, record):  # damage shows now, not when half the copy is written
+            pass
+        data = Generated(record.size, _reopened(source.file, lambda again: chunks(again, record)))
+    return Item(record.name if name is None else name, record.size, record.crc, (data,))
+
+
+def remade(source: Source, directory: Directory, plan: StoragePlan, sound: set[str] | None = None) -> Item:
+    """The record of one storage of the output. ``sound`` gathers the names of records that were checked.
+
+    Raises RefusedError when its bytes cannot be trusted or taken apart, DamagedError when they cannot be read.
+    """
+    name = f"{directory.prefix}/data/{plan.key}"
+    if plan.new:
+        segment = _new(source, plan)
+        crc = _checksum(_bytes_of(source, (segment,))) if _summed(directory) else 0
+        return Item(name, plan.nbytes, crc, (segment,))
+    record = _found(directory, plan.old.key)
+    if _untouched(plan, record):
+        return copied(source, record, name)
+    records = {key: _found(directory, key) for key in plan.sources or (plan.old.key,)}
+    for each in records.values():
+        if sound is None or each.name not in sound:
+            _require_sound(source, each)
+            if sound is not None:
+                sound.add(each.name)
+    pieces = _pieces(source, records, plan)
+    summed = any(each.crc for each in records.values())
+    return Item(name, plan.nbytes, _checksum(_bytes_of(source, pieces)) if summed else 0, pieces)
+
+
+def _found(directory: Directory, key: str) -> Record:
+    record = directory.find(f"data/{key}")
+    if record is None:
+        raise RefusedError(f"Storage {shown(key)} has no record in the archive.")
+    if record.method == structs.STORED and record.compressed != record.size:
+        raise RefusedError(f"The record of storage {shown(key)} is cut off.")
+    return record
+
+
+def _new(source: Source, plan: StoragePlan) -> Segment:
+    """Bytes that come from no record of the archive."""
+    if plan.data is not None:
+        return Literal(plan.data)
+    generate = plan.generate
+    assert generate is not None
+    return Generated(plan.nbytes, _reopened(source.file, lambda _: generate(_nothing)))
+
+
+def _nothing(key: str, offset: int, length: int) -> bytes:
+    raise AssertionError(f"{length} bytes at {offset} of {key} were asked for, of which nothing was to be read")
+
+
+def _require_sound(source: Source, record: Record) -> None:
+    """Raises RefusedError for a record that cannot be taken apart, or whose damage would be hidden by that."""
+    check_readable(record)
+    if record.method != structs.STORED:
+        raise RefusedError(
+            f"{shown(record.name)} is compressed, and cannot be taken apart; repair the file without this edit first, "
+            "which writes it uncompressed."
+        )
+    if record.crc and _checksum(chunks(source, record)) != record.crc:
+        raise RefusedError(
+            f"{shown(record.name)} does not match its checksum, which this edit would hide; take another copy."
+        )
+
+
+def _summed(directory: Directory) -> bool:
+    """Whether the archive has checksums: where it has none, a lone one would mean nothing."""
+    return any(record.crc for record in directory.records)
+
+
+def _untouched(plan: StoragePlan, record: Record) -> bool:
+    every_byte = ((0, record.size),) if record.size else ()
+    return plan.generate is None and plan.pieces in (None, every_byte)
+
+
+def _pieces(source: Source, records: dict[str, Record], plan: StoragePlan) -> tuple[Segment, ...]:
+    if plan.generate is not None:
+        generate = plan.generate
+        return (Generated(plan.nbytes, _reopened(source.file, lambda again: generate(_reader(again, records)))),)
+    record = records[plan.old.key]
+    return tuple(Copy(record.data_offset + offset, length) for offset, length in plan.pieces or ())
+
+
+def _reader(source: Source, records: dict[str, Record]) -> ReadStorage:
+    """Reads ``length`` bytes at ``offset`` of one of some stored records."""
+    return lambda key, offset, length: source.read(records[key].data_offset + offset, length)
+
+
+def _reopened(path: str, make: Callable[[Source], Iterator[bytes]]) -> Callable[[], Iterator[bytes]]:
+    """Chunks from the file at ``path``, opened each time, because the source of the plan may be closed by then."""
+
+    def produce() -> Iterator[bytes]:
+        with FileSource(path) as source:
+            yield from make(source)
+
+    return produce
+
+
+def _bytes_of(source: Source, segments: tuple[Segment, ...]) -> Iterator[bytes]:
+    for segment in segments:
+        if isinstance(segment, Copy):
+            stop = segment.offset + segment.length
+            for at in range(segment.offset, stop, CHUNK):
+                yield source.read(at, min(CHUNK, stop - at))
+        elif isinstance(segment, Literal):
+            yield segment.data
+        elif isinstance(segment, Generated):
+            yield from segment.chunks()
+
+
+def _checksum(pieces: Iterator[bytes]) -> int:
+    crc = 0
+    for piece in pieces:
+        crc = zlib.crc32(piece, crc)
+    return crc

@@ -91,7 +91,7 @@ def fix(
 ) -> RepairReport:
     """Repair one checkpoint into a new, verified file (None: beside the original, ``name.fixed.ext``).
 
-    Each option does what the option of ``ckptdoctor fix`` with its name does; with none, the safe cures of all
+    Each option does what the option of ``ckptdoctor fix`` with its name does; with none, the safe fixes of all
     findings are applied. ``renames`` are written ``REGEX=REPL``. Raises UsageError, UnreadableError,
     NotACheckpointError, DamagedError, RefusedError, UnprovenError or WriteError; then nothing has changed.
     """

@@ -7,7 +7,7 @@ from enum import Enum
 
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
 from ckptdoctor.checkpoint.coverage import Coverage as Coverage
-from ckptdoctor.checkpoint.coverage import CureStep as CureStep
+from ckptdoctor.checkpoint.coverage import CoverageStep as CoverageStep
 from ckptdoctor.checkpoint.progress import Reading as Reading
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport

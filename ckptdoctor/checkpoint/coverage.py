@@ -1,4 +1,4 @@
-"""How much of a reference a checkpoint fits, as it is and after each cure."""
+"""How much of a reference a checkpoint fits, as it is and after each fix."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from ckptdoctor.noun import noun
 
 
 @noun
-class CureStep:
-    """Coverage of a reference after one cure: keys and parameters (elements) that then fit."""
+class CoverageStep:
+    """Coverage of a reference after one fix: keys and parameters (elements) that then fit."""
 
     title: str
     code: str
@@ -18,7 +18,7 @@ class CureStep:
 
 @noun
 class Coverage:
-    """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after cures.
+    """How much of a reference the checkpoint fits: keys with the right shape, and elements; before and after fixes.
 
     ``option`` names the reference on the command line; "" where it was not named there, or where the steps alone do
     not decide everything. ``retied`` of the keys are not in the file, and tied to one that is when it is loaded.
@@ -31,7 +31,7 @@ class Coverage:
     total_parameters: int
     keys: int
     parameters: int
-    steps: tuple[CureStep, ...] = ()
+    steps: tuple[CoverageStep, ...] = ()
     option: str = ""
     retied: int = 0
     told: str = ""

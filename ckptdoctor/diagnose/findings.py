@@ -10,7 +10,7 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, addresses
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.diagnose.cures import of_index, outside
+from ckptdoctor.diagnose.fixes import of_index, outside
 from ckptdoctor.findings import Coverage, Finding
 from ckptdoctor.rules.framework import Rule, subject_for
 from ckptdoctor.rules.registry import all_rules, concerned

@@ -1,4 +1,4 @@
-"""A cure: a title, the edits that do it, and whether it can be applied without asking."""
+"""A fix: a title, the edits that do it, and whether it can be applied without asking."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ckptdoctor.noun import noun
 
 
 class Safety(str, Enum):
-    """Whether a cure may be applied without asking."""
+    """Whether a fix may be applied without asking."""
 
     SAFE = "safe"  # lossless and reversible: no value changes
     # drops only what the target does not want, or fills in what it wants with the one value that this can have: safe
@@ -20,7 +20,7 @@ class Safety(str, Enum):
 
 @noun
 class Fix:
-    """One cure. ``option`` is how to ask for it on the command line: ``--strip-module``, ``--select A705``."""
+    """One fix. ``option`` is how to ask for it on the command line: ``--strip-module``, ``--select A705``."""
 
     title: str
     edits: tuple[Edit, ...]
@@ -31,7 +31,7 @@ class Fix:
     def options(self) -> tuple[str, ...]:
         """All that has to be said for it: ``option``, and ``--unsafe-fixes`` where that does not stand for it alone.
 
-        A cure that is not safe takes the second word where its rule's code asks for it, and none with an option of its
+        A fix that is not safe takes the second word where its rule's code asks for it, and none with an option of its
         own. ``--auto`` knows the target, and what that confirms takes no second word.
         """
         by_code = self.option.startswith("--select") and self.safety is not Safety.SAFE

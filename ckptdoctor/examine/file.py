@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
-from ckptdoctor.checkpoint.coverage import CureStep
+from ckptdoctor.checkpoint.coverage import CoverageStep
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.diagnose.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
 from ckptdoctor.diagnose.findings import apply_rules, attainable, compared, concerned_by, possible, worst_first
@@ -218,7 +218,7 @@ class _Examination:
         if rebuilt is None or rebuilt.state_dict in comparison.checkpoint.state_dicts:
             return comparison
         fit = rebuilt.coverage
-        step = CureStep("take the state dict out of the module", "P204", fit.keys, fit.parameters)
+        step = CoverageStep("take the state dict out of the module", "P204", fit.keys, fit.parameters)
         self.coverage = replace(fit, keys=0, parameters=0, steps=(step, *fit.steps))
         self.rebuilt = True
         return rebuilt

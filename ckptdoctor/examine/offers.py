@@ -31,7 +31,7 @@ _DROP = "--drop"
 
 @noun
 class Offer:
-    """One line to choose: the cures of one rule that are equally safe, the way to a target, or a refusal.
+    """One line to choose: the fixes of one rule that are equally safe, the way to a target, or a refusal.
 
     ``safety`` None: there is no repair, and ``why`` says so. ``patterns`` are what is dropped, where the rule cannot be
     asked for by its code. ``usual``: it is what a repair does where nothing is named.
@@ -130,7 +130,7 @@ def planned(request: FixRequest, settings: Settings | None = None) -> Plan:
 
 
 def _selectable() -> frozenset[str]:
-    """The rules whose cures can be asked for by code: those that judge a file by itself."""
+    """The rules whose fixes can be asked for by code: those that judge a file by itself."""
     from ckptdoctor.repair.casts import BY_VALUES
 
     own = {Container, Checkpoint}
@@ -139,7 +139,7 @@ def _selectable() -> frozenset[str]:
 
 
 def _is_towards(finding: Finding, alone: Collection[str], explained: Collection[str]) -> bool:
-    """Whether the cure is one of those that bring the file towards its target."""
+    """Whether the fix is one of those that bring the file towards its target."""
     assert finding.fix is not None
     if finding.code in explained or finding.fix.option.startswith(AUTO):
         return True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, addresses, show_path
 from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.checkpoint.expectation import Reference
-from ckptdoctor.diagnose.cures import lost_by
+from ckptdoctor.diagnose.fixes import lost_by
 from ckptdoctor.edits import Safety
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.paths import STANDARD_INPUT

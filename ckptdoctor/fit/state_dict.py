@@ -155,7 +155,7 @@ def _proven_name(comparison: Comparison, key: str) -> str:
 
 
 def _droppable(findings: list[Finding]) -> frozenset[KeyPath]:
-    """What safe cures drop, such as a profiler's counters."""
+    """What safe fixes drop, such as a profiler's counters."""
     fixes = [finding.fix for finding in findings if finding.fix is not None and finding.fix.safety is Safety.SAFE]
     return frozenset(
         [

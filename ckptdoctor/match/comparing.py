@@ -8,7 +8,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, StateDict, Tensor, show_path
-from ckptdoctor.checkpoint.coverage import Coverage, CureStep
+from ckptdoctor.checkpoint.coverage import Coverage, CoverageStep
 from ckptdoctor.checkpoint.expectation import Expected, Reference, is_extra_state
 from ckptdoctor.checkpoint.weights import WEIGHTS, weights_among
 from ckptdoctor.facts import names
@@ -84,7 +84,7 @@ class Comparison:
     cures: tuple[NameCure, ...]
     prefix: Prefix | None
     moves: tuple[Move, ...]
-    steps: tuple[CureStep, ...]
+    steps: tuple[CoverageStep, ...]
     cut: Cut | None = None
     conversion: Conversion | None = None
     parts: Parts | None = None
@@ -263,7 +263,7 @@ def _compared(
     others = filter(is_extra_state, state_dict.others) if state_dict is not None else ()
     nested = state_dict is not None and root is None and state_dict.path not in (ROOT, reference.root)
     plain = now = hold(here, reference, others)
-    steps: list[CureStep] = []
+    steps: list[CoverageStep] = []
     if parts is not None:
         by_path = {tensor.path: tensor for tensor in checkpoint.tensors}
         now = hold({key: by_path[parts.path + place] for key, place in parts.tensors}, reference)
@@ -388,5 +388,5 @@ def _renamed(
     return hold(here, reference, map(change, now.others))
 
 
-def _step(title: str, code: str, after: Alignment) -> CureStep:
-    return CureStep(title, code, after.covered, after.parameters)
+def _step(title: str, code: str, after: Alignment) -> CoverageStep:
+    return CoverageStep(title, code, after.covered, after.parameters)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 LOSS = "cast-loss"
 _LARGEST = {"float16": 65_504.0, "bfloat16": 3.389_531_4e38, "float32": 3.402_823_5e38}
-BY_VALUES = ("T554",)  # rules whose cures only the values tell
+BY_VALUES = ("T554",)  # rules whose fixes only the values tell
 _SHOWN = 3  # tensors that a message names
 
 
@@ -53,8 +53,8 @@ def _floats(state_dict: StateDict) -> Iterator[Tensor]:
             yield tensor
 
 
-def values_cures(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) -> list[tuple[Finding, Fix]]:
-    """The safe cures that only the values tell (T554), where such a rule was selected: reads every value."""
+def values_fixes(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) -> list[tuple[Finding, Fix]]:
+    """The safe fixes that only the values tell (T554), where such a rule was selected: reads every value."""
     wanted = [rule for rule in rules if rule.code in BY_VALUES]
     if not wanted:
         return []

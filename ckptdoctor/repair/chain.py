@@ -20,7 +20,7 @@ from ckptdoctor.rules.registry import find_rule
 
 @noun
 class Link:
-    """One step of the chain: the rule that it is the cure of, what it does in a few words, and its edits."""
+    """One step of the chain: the rule that it fixes, what it does in a few words, and its edits."""
 
     code: str
     title: str
@@ -45,10 +45,10 @@ def next_link(checkpoint: Checkpoint, reference: Reference) -> Link | None:
     if comparison.nested:
         path = comparison.path
         return Link("W301", f"take {show_path(path)} out of the rest", (TakeRoot(path),))
-    return _cure(comparison) or _conversion(comparison) or _prefix(comparison) or _move(comparison)
+    return _rename(comparison) or _conversion(comparison) or _prefix(comparison) or _move(comparison)
 
 
-def _cure(comparison: Comparison) -> Link | None:
+def _rename(comparison: Comparison) -> Link | None:
     for cure in comparison.cures[:1]:
         dropped = () if cure.drops is None else (cure.drops.path,)
         return _link(comparison, cure.code, cure.title, cure.change, dropped)

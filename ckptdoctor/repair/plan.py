@@ -11,8 +11,8 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Source, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.checkpoint.roots import beside
-from ckptdoctor.diagnose.cures import container_findings, cures, independent, lost_by, of_index, outside
 from ckptdoctor.diagnose.findings import findings_of, possible
+from ckptdoctor.diagnose.fixes import container_findings, fixes, independent, lost_by, of_index, outside
 from ckptdoctor.edits import (
     Cast,
     Drop,
@@ -45,7 +45,7 @@ from ckptdoctor.match.nested_parts import parts_for
 from ckptdoctor.match.parametrized import orthogonals
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.attention import attention_edits
-from ckptdoctor.repair.casts import dtype_edits, loss_change, lost, values_cures
+from ckptdoctor.repair.casts import dtype_edits, loss_change, lost, values_fixes
 from ckptdoctor.repair.chain import next_link
 from ckptdoctor.repair.finishing import Attempt
 from ckptdoctor.repair.fitting import UnfitError, answered, one_choice, rearranged, require_fit, spare_parts
@@ -64,7 +64,7 @@ from ckptdoctor.rules.shape.moe_stacked_experts import edits_for
 from ckptdoctor.wording import plural
 from ckptdoctor.writing import Recipe
 
-# Rounds of diagnosis and cure: far more than wrappers are ever nested; a rule whose cure does not heal ends here
+# Rounds of diagnosis and repair: far more than wrappers are ever nested; a rule whose fix does not help ends here
 _ROUNDS = 64
 
 # edits that leave tensors as they are, whatever their state makes of them
@@ -78,7 +78,7 @@ class Plan:
     ``expected`` is what the output must hold. ``recipe`` is None where there is nothing to repair. ``pieces`` are the
     byte ranges of the original's storages that storages (by key) shrink to. ``remade`` is what new storages (by key in
     ``expected``) hold: views of the original's storages, and values that stood in the pickle. ``left`` are the
-    findings of the rules that were to be cured for which no cure is in the plan: there is none, or it is unsafe.
+    findings of the rules that were to be fixed for which no fix is in the plan: there is none, or it is unsafe.
     ``index`` is the name of the index that is written anew, where the checkpoint is a folder: the output is that index.
     Planning took so many ``seconds``: a cast is measured first.
     ``next`` is what to do with the original where there is nothing to repair. ``converts`` is the container that the
@@ -121,7 +121,7 @@ def plan(request: FixRequest) -> Plan:
         request = with_target(request, original)
         require_confirmed(request)
         draft = _Draft(original, request.unsafe)
-        for finding, fix in values_cures(original, source, rules) if request.selection.select is not None else ():
+        for finding, fix in values_fixes(original, source, rules) if request.selection.select is not None else ():
             draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits)
         _wish(draft, request)
         if request.remap_optimizer and request.reference is not None:
@@ -136,7 +136,7 @@ def plan(request: FixRequest) -> Plan:
             draft.add("--remap-optimizer", "", "number the parameters of optimizers anew", Safety.SAFE, edits)
         if request.dtype is not None:
             _cast(draft, request.dtype)
-        left = _cure(draft, container, rules, request.unsafe) if request.cures else []
+        left = _fix_findings(draft, container, rules, request.unsafe) if request.fixes else []
         edits = tuple([edit for step in draft.steps for edit in step.edits])
         if not all(isinstance(edit, _ONLY_NAMES) for edit in edits):
             require_own_values(original)
@@ -402,34 +402,34 @@ def _rename_towards(draft: _Draft, reference: Reference) -> bool:
 
 
 def _confirm(draft: _Draft, request: FixRequest, reference: Reference, rules: tuple[Rule, ...]) -> bool:
-    """Add cures that are safe, or that the reference confirms; whether there were any."""
+    """Add fixes that are safe, or that the reference confirms; whether there were any."""
     found = findings_of(draft.checkpoint, rules, reference)
-    wanted = [each for each in cures(found, request.unsafe, confirmed=True) if not outside(each[1].edits)]
+    wanted = [each for each in fixes(found, request.unsafe, confirmed=True) if not outside(each[1].edits)]
     for finding, fix in independent(wanted):
         draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits, reference)
     return bool(wanted)
 
 
-def _cure(draft: _Draft, container: Container, rules: tuple[Rule, ...], unsafe: bool) -> list[Finding]:
-    """Add the cures of what the rules find, round after round, until none is left that may be applied.
+def _fix_findings(draft: _Draft, container: Container, rules: tuple[Rule, ...], unsafe: bool) -> list[Finding]:
+    """Add the fixes of what the rules find, round after round, until none is left that may be applied.
 
-    Gives the findings that stay. Raises RuntimeError for a rule whose cure does not heal: that is a bug in the rule.
+    Gives the findings that stay. Raises RuntimeError for a rule whose fix does not help: that is a bug in the rule.
     """
     around = container_findings(container, rules)
-    cured: list[tuple[str, tuple[Edit, ...]]] = []  # a list: the values of edits need not be hashable
+    fixed: list[tuple[str, tuple[Edit, ...]]] = []  # a list: the values of edits need not be hashable
     for _ in range(_ROUNDS):
         found = [*around, *findings_of(draft.checkpoint, rules)]
-        wanted = cures(found, unsafe)
+        wanted = fixes(found, unsafe)
         alone = [each for each in wanted if of_index(each[1].edits)]
         if draft.index is not None or alone:  # the index changes, and no shard does
             wanted = alone
         if not wanted:
             return [possible(each, container) for each in found]
         for finding, fix in independent(wanted):
-            if (finding.code, fix.edits) in cured:
-                raise RuntimeError(f"{finding.code} finds the same again after its own cure ({fix.title})")
-            cured.append((finding.code, fix.edits))
+            if (finding.code, fix.edits) in fixed:
+                raise RuntimeError(f"{finding.code} finds the same again after its own fix ({fix.title})")
+            fixed.append((finding.code, fix.edits))
             draft.add(finding.code, finding.name, fix.title, fix.safety, fix.edits)
             if outside(fix.edits):  # the file around the contents is examined again once it is written
                 around.remove(finding)
-    raise RuntimeError(f"there is no end of cures; the last one was that of {draft.steps[-1].label}")
+    raise RuntimeError(f"there is no end of fixes; the last one was that of {draft.steps[-1].label}")

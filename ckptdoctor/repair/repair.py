@@ -11,9 +11,9 @@ from ckptdoctor import formats
 from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Role, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.diagnose.cures import container_findings
 from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
+from ckptdoctor.diagnose.fixes import container_findings
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.facts.sharding import against_index

@@ -34,13 +34,13 @@ class Substitution:
 
 @noun
 class FixRequest:
-    """One file and what to do with it. Nothing named: the safe cures of everything that is found.
+    """One file and what to do with it. Nothing named: the safe fixes of everything that is found.
 
     ``output`` None means beside the original, ``name.fixed.ext``; a directory takes a file of the original's name.
     What is named applies in this order: ``root``, ``drop`` and ``keep``, ``slim``, ``strip_module``,
     ``strip_prefixes``, ``renames``, ``add_prefix``, ``merge_adapter``, ``to_cpu``, ``weights_only_safe``,
-    ``clone_shared``, ``tie``, and last the cures of ``selection``, where that selects rules.
-    ``unsafe`` admits cures that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
+    ``clone_shared``, ``tie``, and last the fixes of ``selection``, where that selects rules.
+    ``unsafe`` admits fixes that change or drop something; ``force`` replaces an existing output. ``auto`` asks for
     the chain of repairs that makes the file fit ``target``, and for nothing at all where there is none; ``error`` is
     the path of a text with an error of ``load_state_dict`` that says instead what is wanted ("-": standard input).
     ``qkv_layout`` and ``heads`` say how queries, keys and values lie in a fused tensor, which no shape tells; ``heads``
@@ -85,7 +85,7 @@ class FixRequest:
 
     @property
     def named(self) -> bool:
-        """Whether some change is named, other than the cures of rules."""
+        """Whether some change is named, other than the fixes of rules."""
         names = (self.strip_module, self.strip_prefixes, self.renames)
         sharing = (self.clone_shared, self.tie, self.remap_optimizer)
         changes = (self.drop, self.keep, self.slim, *names, self.to_cpu, self.weights_only_safe, *sharing)
@@ -100,8 +100,8 @@ class FixRequest:
         return self.reference.option if self.reference is not None else ""
 
     @property
-    def cures(self) -> bool:
-        """Whether cures of rules are wanted: all, because nothing is named, or those of the rules selected."""
+    def fixes(self) -> bool:
+        """Whether fixes of rules are wanted: all, because nothing is named, or those of the rules selected."""
         return (not self.named and not self.auto) or self.selection.select is not None
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint
-from ckptdoctor.diagnose.cures import container_findings
 from ckptdoctor.diagnose.findings import findings_of, worst_first
+from ckptdoctor.diagnose.fixes import container_findings
 from ckptdoctor.errors import WriteError
 from ckptdoctor.facts.globals import is_allowed, modern
 from ckptdoctor.findings import Finding, Proof
@@ -29,7 +29,7 @@ def verify(path: str, plan: Plan) -> Proof:
     assert plan.recipe is not None
     proof = trace(plan.original, plan.expected, written, plan.recipe, plan.pieces, plan.remade)
     findings = worst_first([*container_findings(container, all_rules()), *_of_contents(written, plan)])
-    _require_cured(plan, findings)
+    _require_fixed(plan, findings)
     after = next_step(path, written, findings, refusal)
     return replace(proof, elided=_elided(written), findings=tuple(findings), next=after)
 
@@ -49,11 +49,11 @@ def _require_no_new_names(original: Checkpoint, written: Checkpoint) -> None:
         raise WriteError(f"The output names {new[0]}, which the original does not; it was thrown away.")
 
 
-def _require_cured(plan: Plan, findings: Iterable[Finding]) -> None:
-    """What a rule's cure was applied for must not be there any more."""
-    cured = {step.label: step for step in plan.steps if step.name}
+def _require_fixed(plan: Plan, findings: Iterable[Finding]) -> None:
+    """What a rule's fix was applied for must not be there any more."""
+    fixed = {step.label: step for step in plan.steps if step.name}
     for finding in findings:
-        step = cured.get(finding.code)
+        step = fixed.get(finding.code)
         if step is not None and finding.fix is not None and finding.fix.safety is step.safety:
             raise WriteError(f"The output still has {finding.code} ({finding.message}); it was thrown away.")
 

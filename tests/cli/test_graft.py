@@ -52,7 +52,7 @@ def test_what_is_taken_and_why_is_said(copies):
 
 
 def test_the_finding_names_the_command(run):
-    """Both rules that graft cures say how, with the real path."""
+    """Both rules that graft fixes say how, with the real path."""
     for path in ("bad.pt", "nan.pt"):
         text = run("check", "--deep", path).stdout.decode()
         assert f"ckptdoctor graft {path} --from OTHER" in text

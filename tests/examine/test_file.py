@@ -133,7 +133,7 @@ def test_a_container_that_is_not_read_yet_is_named(tmp_path):
 
 
 def test_a_reference_gives_coverage(sick, tmp_path):
-    """With a reference the report tells how much fits before and after the cures."""
+    """With a reference the report tells how much fits before and after the fixes."""
     builders.save(BARE, tmp_path / "bare.pt")
     report = check(sick, Settings(like=str(tmp_path / "bare.pt")))
     coverage = report.coverage

@@ -18,7 +18,7 @@ from tests import builders
 
 @pytest.fixture
 def sick(tmp_path):
-    """Three things that are cured safely, and one that is not."""
+    """Three things that are fixed safely, and one that is not."""
     path = tmp_path / "sick.pt"
     weights = {"module.fc.weight": T((2, 3), device="cuda:0"), "module.fc.bias": T((2,), device="cuda:0")}
     builders.save({"state_dict": weights, "args": Obj("argparse.Namespace", {"lr": 0.1})}, path)
@@ -99,7 +99,7 @@ def test_no_offer_where_all_fits(tmp_path):
 
 def finding(code, safety=None, option="", severity=Severity.WARNING, advice=""):
     """A finding with such a repair."""
-    fix = None if safety is None else Fix(f"cure {code}", (Drop((("a",),)),), safety, option or f"--select {code}")
+    fix = None if safety is None else Fix(f"fix {code}", (Drop((("a",),)),), safety, option or f"--select {code}")
     return Finding(code, code.lower(), severity, "something", advice=advice, fix=fix)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.checkpoint.coverage import CureStep
+from ckptdoctor.checkpoint.coverage import CoverageStep
 from ckptdoctor.match.comparing import align
 from ckptdoctor.match.prefixes import best_prefix
 from ckptdoctor.rules.examples import T
@@ -45,8 +45,8 @@ def test_each_step_says_what_fits_after_it() -> None:
     assert (coverage.keys, coverage.parameters) == (0, 0)
     assert coverage.state_dict == ("state_dict",)
     assert coverage.steps == (
-        CureStep("take state_dict", "W301", 0, 0),
-        CureStep('strip "model."', "N409", 3, PARAMETERS),
+        CoverageStep("take state_dict", "W301", 0, 0),
+        CoverageStep('strip "model."', "N409", 3, PARAMETERS),
     )
 
 

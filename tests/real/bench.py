@@ -37,7 +37,7 @@ class Bench:
     folder: Path
     capsys: Any
 
-    def cure(self, saved, target, *options):
+    def repair(self, saved, target, *options):
         """Make ``saved`` fit the module ``target``, and load it with strict=True; gives the codes of the steps."""
         status, said = self.auto(saved, target, *options)
         assert status == 0, said

@@ -24,7 +24,7 @@ def nets(layer, cell, layers=1):
 def test_a_layer_and_its_cells_compute_the_same(bench, layer, cell, layers, back):
     """Step by step each cell gives what the layer gave."""
     source, target = nets(layer, cell, layers)[:: -1 if back else 1]
-    bench.cure(source.state_dict(), target)
+    bench.repair(source.state_dict(), target)
     whole, cells = (target, source) if back else (source, target)
     sequence = torch.rand(3, WIDTH)
     state = [None] * layers

@@ -28,7 +28,7 @@ def test_the_gated_layers_of_llama_and_phi3(back, bench):
     model, target = mlps()[::-1] if back else mlps()
     said = bench.refuse(model.state_dict(), target)
     assert "ckptdoctor fix sick.pt --unsafe-fixes --auto --like target.pt" in said
-    assert bench.cure(model.state_dict(), target, "--unsafe-fixes") == ["S508"]
+    assert bench.repair(model.state_dict(), target, "--unsafe-fixes") == ["S508"]
     assert torch.allclose(target["mlp"](TOKENS), model["mlp"](TOKENS), atol=1e-6)
 
 
@@ -72,7 +72,7 @@ def test_experts_are_stacked_and_unbound(back, bench):
     """No value changes, and names and shapes leave no other way: done without asking."""
     torch.manual_seed(0)
     model, target = (Stacked(), Apart()) if back else (Apart(), Stacked())
-    assert bench.cure(model.state_dict(), target) == ["S509"]
+    assert bench.repair(model.state_dict(), target) == ["S509"]
     assert torch.allclose(target(TOKENS), model(TOKENS), atol=1e-5)
 
 
@@ -81,7 +81,7 @@ def test_transposed_slices_are_turned(back, bench):
     """Their shapes show which side is which."""
     torch.manual_seed(0)
     model, target = (Stacked(turned=True), Apart()) if back else (Apart(), Stacked(turned=True))
-    assert bench.cure(model.state_dict(), target) == ["S509"]
+    assert bench.repair(model.state_dict(), target) == ["S509"]
     assert torch.allclose(target(TOKENS), model(TOKENS), atol=1e-5)
 
 
@@ -97,5 +97,5 @@ def test_many_experts(bench):
     """128 experts of four layers: one after another, and in no time that grows with their square."""
     model = nn.ModuleDict({"layers": nn.ModuleList([Apart(128, 4, 6) for _ in range(4)])})
     target = nn.ModuleDict({"layers": nn.ModuleList([Stacked(128, 4, 6) for _ in range(4)])})
-    assert bench.cure(model.state_dict(), target) == ["S509"]
+    assert bench.repair(model.state_dict(), target) == ["S509"]
     assert torch.equal(target["layers"][3].experts["w1"][127], model["layers"][3].experts[127]["w1"].weight)

@@ -34,7 +34,7 @@ def test_the_other_api_loads_it(name, back, bench):
     old, new, code = APIS[name]
     model, target = (vocoder(new), vocoder(old)) if back else (vocoder(old), vocoder(new))
     expected = model(SOUND)
-    assert bench.cure(model.state_dict(), target) == [code]
+    assert bench.repair(model.state_dict(), target) == [code]
     assert torch.allclose(target(SOUND), expected, atol=1e-6)
 
 
@@ -45,7 +45,7 @@ def test_batch_norm_without_its_counter(version, bench):
     old = OrderedDict(without(model.state_dict(), "num_batches_tracked"))
     if version:
         old._metadata = model.state_dict()._metadata
-    assert bench.cure(old, target) == (["N416"] if version else [])
+    assert bench.repair(old, target) == (["N416"] if version else [])
     assert torch.equal(target(IMAGES), model(IMAGES))
 
 
@@ -61,7 +61,7 @@ def test_instance_norm_with_unused_running_stats(bench):
     """Old instance norm saved running stats that it did not use: a target without them loads the rest."""
     saved = without(Normed(nn.InstanceNorm2d(4, track_running_stats=True)).state_dict(), "num_batches_tracked")
     target = Normed(nn.InstanceNorm2d(4))
-    assert bench.cure(saved, target) == ["N418"]
+    assert bench.repair(saved, target) == ["N418"]
     assert torch.equal(target.first.weight, saved["first.weight"])
 
 
@@ -71,7 +71,7 @@ def test_running_stats_that_may_matter_are_a_choice(bench):
     target = Normed(nn.InstanceNorm2d(4, affine=True))
     assert "left over: norm.running_mean, norm.running_var" in bench.refuse(saved, target)
     assert "N418" in bench.findings()
-    assert bench.cure(saved, target, "--unsafe-fixes") == ["N418"]
+    assert bench.repair(saved, target, "--unsafe-fixes") == ["N418"]
 
 
 def test_heads_of_another_dataset(bench):
@@ -87,5 +87,5 @@ def test_heads_of_another_dataset(bench):
 def test_the_same_detector_fits(bench):
     """With as many classes the very same file fits."""
     model, target = Detector(5), Detector(5)
-    bench.cure({"model": nn.DataParallel(model).state_dict(), "iteration": 3}, target)
+    bench.repair({"model": nn.DataParallel(model).state_dict(), "iteration": 3}, target)
     assert equal(target.state_dict(), model.state_dict())

@@ -44,7 +44,7 @@ def test_the_plain_model_loads_it_and_computes_the_same(name, bench):
     norm, code = NORMS[name]
     model, target = vocoder(norm), vocoder(plain, 1)
     expected = model(SOUND)
-    assert bench.cure(model.state_dict(), target, "--unsafe-fixes") == [code]
+    assert bench.repair(model.state_dict(), target, "--unsafe-fixes") == [code]
     assert torch.allclose(target(SOUND), expected, rtol=1e-5, atol=1e-6)
 
 
@@ -76,7 +76,7 @@ def test_every_weight_of_a_module(bench):
     expected, _ = model(sound)
     saved = model.state_dict()
     assert "weight_hh_l0_g" in saved
-    assert bench.cure(saved, target, "--unsafe-fixes") == ["N412"]
+    assert bench.repair(saved, target, "--unsafe-fixes") == ["N412"]
     assert torch.allclose(target(sound)[0], expected, atol=1e-6)
 
 
@@ -117,5 +117,5 @@ def test_a_vocoder_of_transformers(bench):
     model.apply_weight_norm()
     target = transformers.SpeechT5HifiGan(config).eval()
     expected = model(SOUND.transpose(1, 2))
-    assert bench.cure(model.state_dict(), target, "--unsafe-fixes") == ["N412"]
+    assert bench.repair(model.state_dict(), target, "--unsafe-fixes") == ["N412"]
     assert torch.allclose(target(SOUND.transpose(1, 2)), expected, rtol=1e-4, atol=1e-6)

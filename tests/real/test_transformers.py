@@ -54,7 +54,7 @@ def test_the_head_is_left_over_until_somebody_drops_it(name, bench):
     assert "left over: " in said
     assert "[fix:" not in bench.findings()["R002"], "the file has the only copy of the head"
     assert "--write-map" in said and "--drop" not in said
-    assert bench.cure(model.state_dict(), base, "--unsafe-fixes")[0] in ("N409", "N410")
+    assert bench.repair(model.state_dict(), base, "--unsafe-fixes")[0] in ("N409", "N410")
     assert equal(base.state_dict(), getattr(model, attribute).state_dict())
 
 
@@ -90,14 +90,14 @@ def test_a_part_of_the_head_is_never_taken_for_the_pooler(bench):
 def test_a_tied_head_is_dropped(bench):
     """The language model's head is the embedding a second time: the base model does without it, losing nothing."""
     model, base = built("GPT2LMHeadModel").eval(), built("GPT2Model").eval()
-    assert bench.cure(model.state_dict(), base)[0] in ("N409", "N410")
+    assert bench.repair(model.state_dict(), base)[0] in ("N409", "N410")
     assert torch.equal(base(TOKENS).last_hidden_state, model.transformer(TOKENS).last_hidden_state)
 
 
 def test_a_tied_head_is_the_embedding(bench):
     """The other way round the head gets its name as well: the target says that both are one tensor."""
     base, target = built("GPT2Model").eval(), built("GPT2LMHeadModel").eval()
-    assert bench.cure(base.state_dict(), target) == ["N410", "R005"]
+    assert bench.repair(base.state_dict(), target) == ["N410", "R005"]
     assert torch.equal(target.lm_head.weight, base.wte.weight)
     assert torch.equal(target.transformer(TOKENS).last_hidden_state, base(TOKENS).last_hidden_state)
 
@@ -110,7 +110,7 @@ def test_gamma_and_beta_of_tensorflow(wrapped, bench):
     saved = model.state_dict()
     for new, old in names.items():
         saved = {key.replace(new, old): value for key, value in saved.items()}
-    assert bench.cure(under("module.", saved) if wrapped else saved, target)[-1] == "N414"
+    assert bench.repair(under("module.", saved) if wrapped else saved, target)[-1] == "N414"
     assert torch.equal(target(TOKENS).logits, model(TOKENS).logits)
 
 
@@ -162,7 +162,7 @@ def test_a_whole_model_with_adapters(bench):
     said = bench.refuse(saved, target)
     assert "30 of 30 keys would fit" in said
     assert "left over: model.layers.0.self_attn.q_proj.lora_A.default.weight" in said
-    bench.cure(saved, target, "--unsafe-fixes")
+    bench.repair(saved, target, "--unsafe-fixes")
     assert torch.equal(target(TOKENS).logits, expected)
 
 
@@ -171,7 +171,7 @@ def test_merged_adapters_need_no_repair(bench):
     target, model = (built("LlamaForCausalLM").eval() for _ in range(2))
     wrapped = adapted(model, target_modules=["q_proj", "v_proj"]).eval()
     expected = wrapped(TOKENS).logits
-    assert bench.cure(wrapped.merge_and_unload().state_dict(), target) == []
+    assert bench.repair(wrapped.merge_and_unload().state_dict(), target) == []
     assert torch.allclose(target(TOKENS).logits, expected, atol=1e-5)
 
 
@@ -190,7 +190,7 @@ def test_query_and_key_are_told_by_their_names(bench):
     saved = dict(sorted(model.state_dict().items()))
     for new, old in words.items():
         saved = {key.replace(new, old): value for key, value in saved.items()}
-    bench.cure(dict(sorted(saved.items())), target)
+    bench.repair(dict(sorted(saved.items())), target)
     assert torch.equal(target(TOKENS).last_hidden_state, model(TOKENS).last_hidden_state)
 
 

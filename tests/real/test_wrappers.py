@@ -65,7 +65,7 @@ def test_the_bare_model_loads_what_a_wrapped_one_saved(name, nested, bench):
     model, target = ConvNet().eval(), ConvNet().eval()
     expected = model(IMAGES)
     saved = WRAPPERS[name](model).state_dict()
-    bench.cure({"state_dict": saved, "epoch": 3} if nested else saved, target)
+    bench.repair({"state_dict": saved, "epoch": 3} if nested else saved, target)
     assert torch.equal(target(IMAGES), expected)
 
 
@@ -73,14 +73,14 @@ def test_the_bare_model_loads_what_a_wrapped_one_saved(name, nested, bench):
 def test_a_wrapped_model_loads_what_a_bare_one_saved(name, bench):
     """The other way round: the names of wrappers are put on."""
     model, target = ConvNet(), WRAPPERS[name](ConvNet())
-    bench.cure(model.state_dict(), target)
+    bench.repair(model.state_dict(), target)
     assert equal(dict(zip(model.state_dict(), target.state_dict().values(), strict=True)), model.state_dict())
 
 
 def test_one_wrapper_for_another(bench):
     """A compiled model's weights go into one in DataParallel."""
     model, target = ConvNet(), nn.DataParallel(ConvNet())
-    bench.cure(torch.compile(model).state_dict(), target)
+    bench.repair(torch.compile(model).state_dict(), target)
     assert equal(target.module.state_dict(), model.state_dict())
 
 
@@ -93,7 +93,7 @@ def test_parameters_saved_around_the_hooks_of_fsdp(bench):
     with FullyShardedDataParallel.summon_full_params(wrapped):
         saved = {key: value.detach().clone() for key, value in nn.Module.named_parameters(wrapped)}
     assert any(key.count("_fsdp_wrapped_module.") == 2 for key in saved)
-    assert bench.cure(saved, model) == ["N405"]
+    assert bench.repair(saved, model) == ["N405"]
     assert equal(model.state_dict(), dict(zip(model.state_dict(), saved.values(), strict=True)))
 
 
@@ -115,7 +115,7 @@ def test_raw_and_averaged_weights_are_a_choice(bench):
     assert "choose one" in said
     assert "--root model" in said
     assert "--root ema" in said
-    bench.cure(saved, target, "--root", "ema")
+    bench.repair(saved, target, "--root", "ema")
     assert equal(target.state_dict(), averaged.module.state_dict())
 
 
@@ -134,7 +134,7 @@ def test_averages_in_buffers_get_their_dots_back(bench):
     """All names are found again; the two numbers of the average itself are dropped when asked."""
     model, target = TokenNet(), TokenNet()
     saved = LitEma(model).state_dict()
-    steps = bench.cure(saved, target, "--drop", "decay", "--drop", "num_updates")
+    steps = bench.repair(saved, target, "--drop", "decay", "--drop", "num_updates")
     assert steps[-1] == "W308"
     assert equal(target.state_dict(), model.state_dict())
 
@@ -185,5 +185,5 @@ def test_a_student_and_its_teacher_are_never_mixed_up(bench):
     student, teacher, target = ConvNet(), ConvNet(), ConvNet()
     saved = {**under("student.", student.state_dict()), **under("teacher.", teacher.state_dict())}
     assert "more than one part fits target.pt: choose one." in bench.refuse(saved, target)
-    bench.cure(saved, target, "--drop", "student.*")
+    bench.repair(saved, target, "--drop", "student.*")
     assert equal(target.state_dict(), teacher.state_dict())

@@ -122,7 +122,7 @@ def test_big_endian_files_are_refused(tmp_path):
         plan(FixRequest(str(other), dtype="bfloat16", unsafe=True))
 
 
-def test_wasted_precision_is_cured(tmp_path):
+def test_wasted_precision_is_repaired(tmp_path):
     """``--select T554`` casts exactly the tensors that fit: casting back gives the same bytes."""
     weight = torch.randn(64, 64).bfloat16().float()
     path = save({"a.weight": weight, "n": torch.tensor(3)}, tmp_path / "m.pt")

@@ -55,10 +55,10 @@ def test_a_directory_takes_a_file_of_the_same_name(tmp_path: Path):
     assert output_path(FixRequest("runs/a.pt", output=str(tmp_path)), ".safetensors") == str(tmp_path / "a.safetensors")
 
 
-def test_cures_are_wanted_when_nothing_or_a_rule_is_named():
-    """Options apply just themselves; ``--select`` adds the cures of those rules."""
-    assert FixRequest("a").cures
-    assert not FixRequest("a", strip_module=True).cures
-    assert not FixRequest("a", add_prefix="x").cures
-    assert FixRequest("a", to_cpu=True, selection=Selection(select=("N401",))).cures
-    assert not FixRequest("a", root="").cures
+def test_fixes_are_wanted_when_nothing_or_a_rule_is_named():
+    """Options apply just themselves; ``--select`` adds the fixes of those rules."""
+    assert FixRequest("a").fixes
+    assert not FixRequest("a", strip_module=True).fixes
+    assert not FixRequest("a", add_prefix="x").fixes
+    assert FixRequest("a", to_cpu=True, selection=Selection(select=("N401",))).fixes
+    assert not FixRequest("a", root="").fixes

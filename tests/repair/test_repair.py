@@ -93,7 +93,7 @@ def test_to_cpu_changes_tags_and_nothing_else(tmp_path: Path, legacy: bool):
 
 
 @KINDS
-def test_with_nothing_named_every_safe_cure_is_applied(tmp_path: Path, legacy: bool):
+def test_with_nothing_named_every_safe_fix_is_applied(tmp_path: Path, legacy: bool):
     """Prefix, tags and objects at once; checking the result finds none of them."""
     path = save(training("module", device="cuda:1", args=True), tmp_path / "run.pt", legacy)
     outcome = fixed(path)
@@ -126,7 +126,7 @@ def test_where_nothing_asked_for_is_to_be_done_no_file_is_written(tmp_path: Path
 
 
 def test_a_healthy_file_is_not_written_again(tmp_path: Path):
-    """With nothing named and nothing to cure there is no output."""
+    """With nothing named and nothing to fix there is no output."""
     path = save(training()["state_dict"], tmp_path / "model.pt")
     assert fixed(path).written is None
     assert os.listdir(tmp_path) == ["model.pt"]
@@ -305,7 +305,7 @@ def test_safetensors_gets_its_missing_format(tmp_path: Path):
 
 @KINDS
 def test_bloated_storages_shrink_and_ties_stay(tmp_path: Path, legacy: bool):
-    """A705: slices of large tensors are saved with all of them; values, ties and strides survive the cure."""
+    """A705: slices of large tensors are saved with all of them; values, ties and strides survive the fix."""
     base = torch.arange(100_000, dtype=torch.float32)
     grid = torch.arange(40_000, dtype=torch.int16).view(200, 200)
     contents = {

@@ -106,7 +106,7 @@ def test_a_class_that_the_original_does_not_name_is_found(planned: Plan, tmp_pat
     )
 
 
-def test_a_cure_that_did_not_heal_is_found(planned: Plan):
+def test_a_fix_that_did_not_help_is_found(planned: Plan):
     """A rule's finding that is still there in the file."""
     step = replace(planned.steps[0], label="N401", name="module-prefix")
     tampered = replace(planned, steps=(step,), expected=planned.original)

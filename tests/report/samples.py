@@ -6,7 +6,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container, Mapping, Opaque, Role, 
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.edits import Fix, Retag, Safety
-from ckptdoctor.findings import Coverage, CureStep, FileReport, Finding, Location, Severity, Skipped
+from ckptdoctor.findings import Coverage, CoverageStep, FileReport, Finding, Location, Severity, Skipped
 
 SKIPPED = (Skipped("checksums and values", "--deep"), Skipped("fit to a model", "--like"))
 
@@ -121,7 +121,7 @@ COVERAGE = Coverage(
     keys=0,
     parameters=0,
     steps=(
-        CureStep("take state_dict", "W301", 0, 0),
-        CureStep('strip "module."', "N401", 320, 25_600_000),
+        CoverageStep("take state_dict", "W301", 0, 0),
+        CoverageStep('strip "module."', "N401", 320, 25_600_000),
     ),
 )

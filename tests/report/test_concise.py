@@ -5,7 +5,7 @@ from tests.report import samples
 
 
 def test_one_line_a_finding():
-    """Each finding is one line with path, code, severity, name, message and cure."""
+    """Each finding is one line with path, code, severity, name, message and fix."""
     line = concise.file_report(samples.report(samples.MODULE_PREFIX))
     message = samples.MODULE_PREFIX.message
     assert line == f"runs/resnet50.pt: N401 error module-prefix: {message} [fix: --strip-module]"

@@ -31,15 +31,15 @@ def test_bytes_that_are_no_text_survive():
     assert result.stdout == b"caf\xe9.pt"
 
 
-def test_a_cure_with_its_own_option():
-    """An option of its own is all that a cure needs, safe or unsafe."""
+def test_a_fix_with_its_own_option():
+    """An option of its own is all that a fix needs, safe or unsafe."""
     fix = Fix("drop", (), Safety.UNSAFE, "--drop total_ops")
     assert fix_command("a b.pt", fix) == "ckptdoctor fix 'a b.pt' --drop total_ops"
 
 
 @pytest.mark.parametrize("safety", [Safety.UNSAFE, Safety.CONFIRMED])
-def test_an_unsafe_cure_chosen_by_code(safety):
-    """A cure chosen by its rule's code says that unsafe ones are meant too: that command names no reference."""
+def test_an_unsafe_fix_chosen_by_code(safety):
+    """A fix chosen by its rule's code says that unsafe ones are meant too: that command names no reference."""
     fix = Fix("drop", (), safety, "--select N420")
     assert fix_command("m.pt", fix) == "ckptdoctor fix m.pt --select N420 --unsafe-fixes"
 

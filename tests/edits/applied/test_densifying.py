@@ -40,7 +40,7 @@ def layouts(value):
         }
 
 
-def cured(path, **asked):
+def fixed(path, **asked):
     """The file after the repair, and the outcome of it."""
     request = FixRequest(
         str(path), output=str(path.with_suffix(".out.pt")), selection=Selection(select=("A709",)), unsafe=True, **asked
@@ -60,7 +60,7 @@ def test_every_layout_becomes_what_to_dense_gives(tmp_path, zipped, dtype):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.save({"model": state, "epoch": 1}, path, _use_new_zipfile_serialization=zipped)
-    outcome, out = cured(path)
+    outcome, out = fixed(path)
     after = loads(out)["model"]
     assert {each.layout for each in after.values()} == {torch.strided}
     assert all(torch.equal(after[key], plain) for key in state)
@@ -76,7 +76,7 @@ def test_more_dimensions_and_nothing_at_all(tmp_path):
     state["parameter"] = torch.nn.Parameter(volume.to_sparse())
     path = tmp_path / "model.pt"
     torch.save(state, path)
-    _, out = cured(path)
+    _, out = fixed(path)
     after = torch.load(out)
     assert all(torch.equal(after[key], value.detach().to_dense()) for key, value in state.items())
     assert isinstance(after["parameter"], torch.nn.Parameter)
@@ -88,7 +88,7 @@ def test_entries_in_any_order(tmp_path):
     path = tmp_path / "model.pt"
     good = torch.sparse_coo_tensor(indices, values, (3, 2), is_coalesced=True, check_invariants=False)
     torch.save({"w": good, "b": torch.ones(2)}, path)
-    _, out = cured(path)
+    _, out = fixed(path)
     assert torch.equal(loads(out)["w"], torch.tensor([[0.0, 2.0], [3.0, 0.0], [0.0, 1.0]]))
     out.unlink()
     indices[:, 2] = indices[:, 0]
@@ -100,7 +100,7 @@ def test_entries_in_any_order(tmp_path):
         path,
     )
     with pytest.raises(RefusedError, match="several times"):
-        cured(path)
+        fixed(path)
     assert not out.exists()
 
 

@@ -1,4 +1,4 @@
-"""The cures that rules propose for some contents, and which of them may be applied side by side."""
+"""The fixes that rules propose for some contents, and which of them may be applied side by side."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from ckptdoctor.edits.tensors import TENSOR_EDITS
 from ckptdoctor.findings import Finding
 from ckptdoctor.rules.framework import Rule
 
-Cure = tuple[Finding, Fix]
+FindingFix = tuple[Finding, Fix]
 
 # edits that only name and leave out: what they drop goes into nothing else
 _NAMING = (Drop, Rename, RenameModules, Reorder)
@@ -44,8 +44,8 @@ def container_findings(container: Container, rules: Iterable[Rule]) -> list[Find
     return [found for rule in rules if isinstance(container, rule.subject) for found in rule.run(container)]
 
 
-def cures(findings: Iterable[Finding], unsafe: bool, confirmed: bool = False) -> list[Cure]:
-    """The findings that may be cured: safe cures, ``confirmed`` ones towards a target, and all where ``unsafe``."""
+def fixes(findings: Iterable[Finding], unsafe: bool, confirmed: bool = False) -> list[FindingFix]:
+    """The findings that may be fixed: safe fixes, ``confirmed`` ones towards a target, and all where ``unsafe``."""
     admitted = {Safety.SAFE, *([Safety.CONFIRMED] if confirmed else []), *(Safety if unsafe else [])}
     return [
         (finding, finding.fix)
@@ -54,8 +54,8 @@ def cures(findings: Iterable[Finding], unsafe: bool, confirmed: bool = False) ->
     ]
 
 
-def independent(wanted: Iterable[Cure]) -> Iterator[Cure]:
-    """The first cure, and those after it that touch nothing an earlier one touches: the others must be asked again."""
+def independent(wanted: Iterable[FindingFix]) -> Iterator[FindingFix]:
+    """The first fix, and those after it that touch nothing an earlier one touches: the others must be asked again."""
     touched: set[str] = set()
     for finding, fix in wanted:
         mine = {each for edit in fix.edits for each in _touched(edit)}

@@ -7,13 +7,13 @@ and with the adapter's name before that in what ``model.state_dict()`` gives. ``
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts import marks, names
 from ckptdoctor.facts.once import once
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 # peft.PeftModel holds the tuner in base_model, and that the model in model
 LEAD = "base_model.model."
@@ -55,7 +55,7 @@ _OTHERS = (
 # the ``adapter_layer_names`` of peft's tuners
 PARAMETERS = frozenset([f"{stem}_{name}" for stem, tail in _NAMES.items() for name in tail.split()]).union(_OTHERS)
 _ENDINGS = ("weight", "bias")
-_FACTOR = re.compile(r"lora_(?:embedding_)?[AB]")
+_FACTOR = regex(r"lora_(?:embedding_)?[AB]")
 
 
 @noun

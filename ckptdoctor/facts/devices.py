@@ -9,11 +9,12 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Storage, Tensor
 from ckptdoctor.facts.once import once
 from ckptdoctor.facts.outline import RNG_STATE_LENGTHS
 from ckptdoctor.facts.rebuilding import OF_ARRAYS, OF_EMPTY_ARRAYS
+from ckptdoctor.regex import regex
 
 CPU = "cpu"
 META = "meta"
 _CPU_STATE = 5056
-_RNG_NAME = re.compile(r"(^|[^a-z])rng|rng([^a-z]|$)|random_?state|generator_?state", re.IGNORECASE)
+_RNG_NAME = regex(r"(^|[^a-z])rng|rng([^a-z]|$)|random_?state|generator_?state", re.IGNORECASE)
 
 
 def backend(tag: str) -> str:

@@ -5,9 +5,10 @@ Source of the allow-list: ``torch._weights_only_unpickler._get_allowed_globals``
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
+
+from ckptdoctor.regex import regex
 
 
 def _words(text: str) -> list[str]:
@@ -144,7 +145,7 @@ _OF_PYTHON = _words(
 )
 _HARMLESS = frozenset([*[f"numpy.{name}" for name in _OF_NUMPY], *_OF_PYTHON])
 # the records of torch.distributed.checkpoint and of what it was before
-_RECORDS = re.compile(
+_RECORDS = regex(
     r"torch\.distributed\.(?:checkpoint|_shard(?:\.\w+)*)\.metadata\.\w+"
     r"|torch\.distributed\.checkpoint\.(?:\w+\.)?_\w*StorageInfo"
     r"|torch\.distributed\.(?:remote_device\._remote_device|_shard\.sharding_spec\.\w+\.\w+)"

@@ -8,7 +8,6 @@ includes making the tree. Keys are pressed while the rules still run in their th
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
 import os
 import statistics
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from textual import events
 
-from ckptdoctor.cli.main import _COLLECTOR
+from ckptdoctor.checkpoint import process
 from ckptdoctor.tui import thread_priority, workers
 from ckptdoctor.tui.app import BrowserApp
 
@@ -85,7 +84,7 @@ async def painted(app: Watched, begun: list[float]) -> float:
 
 async def main(folder: Path) -> None:
     """Print the figures."""
-    gc.set_threshold(*_COLLECTOR)
+    process.collect_seldom()
     begun: list[float] = []
     genuine = workers.opened_checkpoint
 

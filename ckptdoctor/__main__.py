@@ -21,7 +21,7 @@ def main() -> None:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _before_anything)
     from ckptdoctor.checkpoint import process
-    from ckptdoctor.cli.main import run
+    from ckptdoctor.cli.start import run
 
     status = None
     try:

@@ -15,7 +15,7 @@ PACKAGE = Path(__file__).parent.parent / "ckptdoctor"
 # The rooms of the house, in the order in which they can be read: each imports only what stands before it
 ORDER = (
     # words and nouns
-    *("wording", "brief", "noun", "errors", "crash", "checkpoint", "facts", "match"),
+    *("wording", "brief", "noun", "regex", "errors", "crash", "checkpoint", "facts", "match"),
     # bytes: pickles, files, edits and what they compute, containers
     *("pickles", "writing", "casting", "edits", "computing", "remote", "formats"),
     # what is found and said

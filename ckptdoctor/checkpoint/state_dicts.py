@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
 from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Opaque, Role, Sequence, StateDict, Tensor, show_part
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.regex import regex
 
 # words in a path, or at the beginning of every key, that stand for averaged weights:
 # timm, YOLO, Lightning, diffusers (shadow_params), torch.optim.swa_utils
@@ -16,7 +16,7 @@ _AVERAGED = frozenset({"ema", "swa", "shadow", "averaged", "polyak", "teacherema
 # torch.get_rng_state gives 5056 bytes, torch.cuda.get_rng_state 16 (816 before torch 1.11), torch.mps.get_rng_state 44
 _RNG_BYTES = frozenset({5056, 16, 816, 44})
 
-_WORDS = re.compile(r"[A-Za-z]+")
+_WORDS = regex(r"[A-Za-z]+")
 _CONTAINERS = (Mapping, Sequence, Opaque)
 _BYTE = BY_NAME["uint8"]
 

@@ -1,8 +1,7 @@
-"""The entry point: which commands there are, and how every failure becomes one line and an exit status."""
+"""Which commands there are, and how the command line is parsed."""
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import warnings
@@ -13,11 +12,11 @@ from typing import Any
 
 import click
 
-from ckptdoctor.cli.console import complain, narrate
+from ckptdoctor.checkpoint import process
+from ckptdoctor.cli.console import narrate
 from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.cli.failures import status_of, tell_interrupt
 from ckptdoctor.cli.options import SHORT_HELP
-from ckptdoctor.crash import one_line, wants_trace
-from ckptdoctor.errors import CkptDoctorError
 
 
 class LazyGroup(click.Group):
@@ -49,9 +48,7 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
-            behind = "\n" if sys.stderr.isatty() else ""  # the terminal has written ^C
-            narrate(f"{behind}{str(interrupt) or 'interrupted'}")
-            return ExitStatus.INTERRUPTED
+            return tell_interrupt(interrupt)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -67,10 +64,6 @@ def _is_path(word: str) -> bool:
     """Whether it is one or, mistyped, was meant for one: no command has a dot or a slash in it."""
     return os.path.exists(word) or any(mark in word for mark in "./\\")
 
-
-# Contents are trees of small immutable objects without cycles: at its usual pace (700 new objects) the garbage
-# collector would visit the 50,000 tensors of a large checkpoint again and again and find nothing
-_COLLECTOR = (100_000, 50, 100)
 
 COMMANDS = {
     "check": "ckptdoctor.cli.check",
@@ -102,10 +95,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (None: ``sys.argv``); returns the exit status."""
-    gc.set_threshold(*_COLLECTOR)
+    process.collect_seldom()
     # where a command needs torch, torch says on stderr that there is no NumPy: nothing here needs it
     warnings.filterwarnings("ignore", message="Failed to initialize NumPy", category=UserWarning)
-    return _status(arguments)
+    return status_of(lambda: _parsed(arguments))
 
 
 def _shown(error: click.ClickException, arguments: Sequence[str]) -> str:
@@ -118,17 +111,11 @@ def _shown(error: click.ClickException, arguments: Sequence[str]) -> str:
     return text.getvalue().rstrip("\n")
 
 
-def _status(arguments: Sequence[str] | None) -> int:
+def _parsed(arguments: Sequence[str] | None) -> int:
     try:
         return int(cli.main(args=arguments, prog_name="ckptdoctor", standalone_mode=False) or ExitStatus.CLEAN)
     except click.ClickException as error:
         narrate(_shown(error, sys.argv[1:] if arguments is None else arguments))
-    except CkptDoctorError as error:
-        complain(error.message)
-    except (click.Abort, KeyboardInterrupt):  # while the arguments were read
+        return ExitStatus.TROUBLE
+    except click.Abort:  # while the arguments were read
         return ExitStatus.INTERRUPTED
-    except Exception as error:  # the last boundary of the process: a bug in ckptdoctor is status 2, not 1
-        if wants_trace():
-            raise
-        complain(one_line(error))
-    return ExitStatus.TROUBLE

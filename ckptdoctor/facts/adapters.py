@@ -17,6 +17,7 @@ from ckptdoctor.facts import names, telltale_words
 from ckptdoctor.facts.model_config import Config, read_config
 from ckptdoctor.facts.siblings import folder_of
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 # peft.PeftModel holds the tuner in base_model, and that the model in model
 LEAD = "base_model.model."
@@ -58,7 +59,7 @@ _OTHERS = (
 # the ``adapter_layer_names`` of peft's tuners
 PARAMETERS = frozenset([f"{stem}_{name}" for stem, tail in _NAMES.items() for name in tail.split()]).union(_OTHERS)
 _ENDINGS = ("weight", "bias")
-_FACTOR = re.compile(r"lora_(?:embedding_)?[AB]")
+_FACTOR = regex(r"lora_(?:embedding_)?[AB]")
 
 
 @noun

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.facts.siblings import Folder, blob_of, folder_of, read_small
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 CHUNK = 4 << 20
 
-_WHOLE = re.compile(r"[0-9a-f]{64}")
+_WHOLE = regex(r"[0-9a-f]{64}")
 # torch.hub.HASH_REGEX, with the eight digits or more that people use
-_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.[A-Za-z]\w*(?:\.tar)?$")
+_IN_NAME = regex(r"-([0-9a-f]{8,64})\.[A-Za-z]\w*(?:\.tar)?$")
 # where Git LFS keeps the files of a clone: .git/lfs/objects/OI/DO/IDO…, by the object's SHA-256
-_LFS = re.compile(r"[\\/]lfs[\\/]objects[\\/]([0-9a-f]{2})[\\/]([0-9a-f]{2})$")
+_LFS = regex(r"[\\/]lfs[\\/]objects[\\/]([0-9a-f]{2})[\\/]([0-9a-f]{2})$")
 # what sha256sum and md5sum write: the sum, two blanks or a blank and a star, the name; a backslash before it where it
 # is escaped
-_LINE = re.compile(r"\\?([0-9a-fA-F]{64}|[0-9a-fA-F]{32})(?:[ \t]+\*?(.*))?")
+_LINE = regex(r"\\?([0-9a-fA-F]{64}|[0-9a-fA-F]{32})(?:[ \t]+\*?(.*))?")
 # what BSD's sha256 and "sha256sum --tag" write
-_TAGGED = re.compile(r"(?:SHA256|MD5) \((.*)\) = ([0-9a-fA-F]{64}|[0-9a-fA-F]{32})")
+_TAGGED = regex(r"(?:SHA256|MD5) \((.*)\) = ([0-9a-fA-F]{64}|[0-9a-fA-F]{32})")
 _LONE = ("sha256", "sha256sum", "md5", "md5sum")  # suffixes of lists of one file
 _LISTS = (
     *("SHA256SUMS", "SHA256SUMS.txt", "sha256sums.txt", "sha256sum.txt", "checksums.txt", "CHECKSUMS", "checksums"),

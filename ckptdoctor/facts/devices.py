@@ -12,6 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Special, Storage, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
 from ckptdoctor.facts.outline import RNG_STATE_LENGTHS
+from ckptdoctor.regex import regex
 
 # ---- the functions that rebuild tensors
 
@@ -53,7 +54,7 @@ def on_cpu(tensor: Tensor) -> str:
 CPU = "cpu"
 META = "meta"
 _CPU_STATE = 5056
-_RNG_NAME = re.compile(r"(^|[^a-z])rng|rng([^a-z]|$)|random_?state|generator_?state", re.IGNORECASE)
+_RNG_NAME = regex(r"(^|[^a-z])rng|rng([^a-z]|$)|random_?state|generator_?state", re.IGNORECASE)
 
 
 def backend(tag: str) -> str:

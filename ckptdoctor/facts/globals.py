@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import Aside, GlobalName, Lying
+from ckptdoctor.regex import regex
 
 
 def _words(text: str) -> list[str]:
@@ -143,7 +143,7 @@ _OF_PYTHON = _words(
 )
 _HARMLESS = frozenset([*[f"numpy.{name}" for name in _OF_NUMPY], *_OF_PYTHON])
 # the records of torch.distributed.checkpoint and of what it was before
-_RECORDS = re.compile(
+_RECORDS = regex(
     r"torch\.distributed\.(?:checkpoint|_shard(?:\.\w+)*)\.metadata\.\w+"
     r"|torch\.distributed\.checkpoint\.(?:\w+\.)?_\w*StorageInfo"
     r"|torch\.distributed\.(?:remote_device\._remote_device|_shard\.sharding_spec\.\w+\.\w+)"

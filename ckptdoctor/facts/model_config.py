@@ -12,19 +12,20 @@ from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts.siblings import Folder, folder_of
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 NAME = "config.json"
 _LONGEST = 1 << 20
 
 # the weights that such a config describes, whole or in parts
 _WHOLE = frozenset({"model.safetensors", "pytorch_model.bin"})
-_SHARD = re.compile(r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)")
+_SHARD = regex(r"(?:model|pytorch_model)-\d{5}-of-\d{5}\.(?:safetensors|bin)")
 
-_EMBEDDINGS = re.compile(
+_EMBEDDINGS = regex(
     r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in|word_embedding)\.weight$"
 )
-_HEADS = re.compile(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
-_LAYER = re.compile(r"^(.*?(?:^|\.)(?:layers?|h|blocks?))\.(\d+)\.")
+_HEADS = regex(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
+_LAYER = regex(r"^(.*?(?:^|\.)(?:layers?|h|blocks?))\.(\d+)\.")
 
 _VOCABULARY = ("vocab_size",)
 _WIDTH = ("hidden_size", "d_model", "n_embd", "dim")

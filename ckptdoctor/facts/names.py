@@ -6,11 +6,11 @@ of the tensor itself and never counts as a wrapper's.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 # DataParallel and DistributedDataParallel, and AveragedModel, hold the model in this attribute
 MODULE = "module"
@@ -34,7 +34,7 @@ BASE_MODELS = frozenset(
 _PREFIX = f"{MODULE}."
 _MORE = (_PREFIX, "_")  # what a further wrapper's token begins with
 # names that torch and fairscale give to the parameters of a wrapped module, made one flat tensor
-_FLAT = re.compile(r"(^|\.)_?flat_param(_\d+)?$")
+_FLAT = regex(r"(^|\.)_?flat_param(_\d+)?$")
 # torch.optim.swa_utils.AveragedModel counts its updates in this buffer
 N_AVERAGED = "n_averaged"
 

@@ -8,7 +8,6 @@ AutoGPTQ and GPTQModel, ``WQLinear_GEMM`` of AutoAWQ; the compressors of compres
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from math import ceil, prod
 
@@ -18,6 +17,7 @@ from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.telltale_words import QUANTIZED
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 # the schemes
 BNB4, BNB8, GPTQ, AWQ, SCALED, PACKED, NVFP4, MXFP4, QUANTO, HQQ = (
@@ -38,7 +38,7 @@ _PLAIN = ("float64", "float32", "float16", "bfloat16")
 
 _BLOCKSIZES = (4096, 2048, 1024, 512, 256, 128, 64, 32)  # those that bitsandbytes has
 _SIDES = (16, 32, 64, 128, 256, 512)  # of blocks of scaled weights, as they are written
-_STATE = re.compile(r"(.+)\.quant_state\.bitsandbytes__(nf4|fp4)")
+_STATE = regex(r"(.+)\.quant_state\.bitsandbytes__(nf4|fp4)")
 _BNB = ("absmax", "quant_map", "nested_absmax", "nested_quant_map")
 _GPTQ = ("qweight", "qzeros", "scales", "g_idx")
 # what a scale is called, behind the name of its weight; ComfyUI puts "scale_" before it

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
@@ -13,18 +12,19 @@ from ckptdoctor.facts.names import forms, keys_of
 from ckptdoctor.facts.notes import Noted
 from ckptdoctor.facts.siblings import SHARD, folder_of
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 DTENSOR = "torch.distributed.tensor.DTensor"
 # the module that torch before 2.5 had it in
 _DTENSORS = frozenset({DTENSOR, "torch.distributed._tensor.api.DTensor", "torch.distributed._tensor.DTensor"})
 _TYPED = "torch._tensor._rebuild_from_type"
 _SHARDED_TENSORS = "torch.distributed._shard.sharded_tensor"
-_PARTIAL = re.compile(r"Partial$")  # _NormPartial and such among them
+_PARTIAL = regex(r"Partial$")  # _NormPartial and such among them
 _MESHES = frozenset({"int32", "int64"})  # what the ranks of a mesh are saved as
 
-_OPTIM = re.compile(r"(\w*)zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states")
-_MODEL = re.compile(r"mp_rank_(\d+)_model_states")
-_ZERO = re.compile(r"zero_pp_rank_\d+_mp_rank_\d+_model_states")
+_OPTIM = regex(r"(\w*)zero_pp_rank_(\d+)_mp_rank_(\d+)_optim_states")
+_MODEL = regex(r"mp_rank_(\d+)_model_states")
+_ZERO = regex(r"zero_pp_rank_\d+_mp_rank_\d+_model_states")
 
 
 # ---- DeepSpeed
@@ -179,7 +179,7 @@ def against_index(checkpoint: Checkpoint) -> str | None:
 
 # what models call a list of alike layers
 LISTS = frozenset({"layers", "layer", "blocks", "block", "h", "decoder_layers", "encoder_layers", "transformer_blocks"})
-_LAYER = re.compile(r"(?<![^.])([a-z_]+)\.(\d{1,4})\.")
+_LAYER = regex(r"(?<![^.])([a-z_]+)\.(\d{1,4})\.")
 _FEWEST = 4  # layers that a list must have, and names that each of them must hold
 
 

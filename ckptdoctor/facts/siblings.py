@@ -12,16 +12,17 @@ import stat
 
 from ckptdoctor.checkpoint.descriptors import READING
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 # how one file of several is called
-SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.")
+SHARD = regex(r"-(\d{5})-of-(\d{5})\.")
 # names that are looked at in one folder, at most
 _MOST = 20_000
 # bytes of a small file that are read, at most: a longer one is left alone
 LONGEST = 4 << 20
 
-_BLOB = re.compile(r"\.\./\.\./blobs/([0-9a-f]{40}|[0-9a-f]{64})")
-_REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
+_BLOB = regex(r"\.\./\.\./blobs/([0-9a-f]{40}|[0-9a-f]{64})")
+_REMOTE = regex(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 @noun

@@ -15,9 +15,10 @@ from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts.model_config import config_beside
 from ckptdoctor.facts.siblings import is_shard
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
-EMBEDDING = re.compile(r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in)\.weight$")
-HEAD = re.compile(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
+EMBEDDING = regex(r"(?:^|\.)(?:embed_tokens|word_embeddings|tok_embeddings|wte|shared|embed_in)\.weight$")
+HEAD = regex(r"(?:^|\.)(?:lm_head|embed_out)\.weight$")
 _HEAD, _HEADS = "lm_head.weight", ("lm_head.weight", "embed_out.weight")
 _LOOKED_AT = 4  # heads of one model
 # where the first layer lies beside such a head, and what the embedding is called: Llama and most others, GPT-2, OPT
@@ -26,7 +27,7 @@ _FAMILIES = (
     ("transformer.h.0.", "transformer.wte.weight"),
     ("model.decoder.layers.0.", "model.decoder.embed_tokens.weight"),
 )
-_LIKE_AN_EMBEDDING = re.compile(r"emb|wte|tok|vocab", re.IGNORECASE)
+_LIKE_AN_EMBEDDING = regex(r"emb|wte|tok|vocab", re.IGNORECASE)
 _IN_PIECES = frozenset({NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.INDEX_LACKS})
 
 
@@ -34,10 +35,10 @@ _IN_PIECES = frozenset({NoteKind.FILE_MISSING, NoteKind.FILE_DAMAGED, NoteKind.I
 # (_tied_weights_keys of GPT-2, Llama, BERT, Whisper and T5)
 _SHARED = (
     (HEAD, EMBEDDING),
-    (re.compile(r"(?:^|\.)proj_out\.weight$"), re.compile(r"(?:^|\.)decoder\.embed_tokens\.weight$")),
-    (re.compile(r"\.predictions\.decoder\.weight$"), re.compile(r"(?:^|\.)embeddings\.word_embeddings\.weight$")),
-    (re.compile(r"\.predictions\.decoder\.bias$"), re.compile(r"\.predictions\.bias$")),
-    (re.compile(r"(?:^|\.)(?:en|de)coder\.embed_tokens\.weight$"), re.compile(r"(?:^|\.)shared\.weight$")),
+    (regex(r"(?:^|\.)proj_out\.weight$"), regex(r"(?:^|\.)decoder\.embed_tokens\.weight$")),
+    (regex(r"\.predictions\.decoder\.weight$"), regex(r"(?:^|\.)embeddings\.word_embeddings\.weight$")),
+    (regex(r"\.predictions\.decoder\.bias$"), regex(r"\.predictions\.bias$")),
+    (regex(r"(?:^|\.)(?:en|de)coder\.embed_tokens\.weight$"), regex(r"(?:^|\.)shared\.weight$")),
 )
 
 

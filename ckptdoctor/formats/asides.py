@@ -7,7 +7,6 @@ of what follows their end. No tree is made, nothing is imported, and the work is
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
@@ -24,6 +23,7 @@ from ckptdoctor.formats.torch.zip.record import Record, shown
 from ckptdoctor.formats.torch.zip.walking import Walk, local_at, step
 from ckptdoctor.formats.window import Memory, Window
 from ckptdoctor.pickles.graph import GlobalUse
+from ckptdoctor.regex import regex
 
 # bytes that are gone through of one file, of one that is compressed, and of one on another machine
 MOST_BYTES = 128 << 20
@@ -42,7 +42,7 @@ _NUMPY = b"\x93NUMPY"
 _ZSTD = b"\x28\xb5\x2f\xfd"
 
 # the values of tensors, and code: nothing unpickles them
-_VALUES = re.compile(r"(?:.*/)?(?:data|constants|tensors)/\d+|(?:.*/)?code/.*\.(?:py|debug_pkl)")
+_VALUES = regex(r"(?:.*/)?(?:data|constants|tensors)/\d+|(?:.*/)?code/.*\.(?:py|debug_pkl)")
 
 
 def asides_of(source: Source, where: str = "", without: Collection[str] = ()) -> tuple[Aside, ...]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 # criterion, loss_fn, mse_loss, val_metrics, …: whole words, however they are put together
-_SIDE = re.compile(
+_SIDE = regex(
     r"(?:\w+_)?(?:loss|losses|criterion|criterions|criteria|metric|metrics)(?:_(?:fn|fns|func|function|module|modules))?"
 )
 _LENGTH = 64  # characters of a name that anybody would give

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+
+from ckptdoctor.regex import regex
 
 Tokens = tuple[str, ...]
 
-_WORDS = re.compile(r"[a-z]+")
-_WHOLE = re.compile(r"[a-z]+|[0-9]+")
+_WORDS = regex(r"[a-z]+")
+_WHOLE = regex(r"[a-z]+|[0-9]+")
 _MEANS = {
     word: said
     for said, words in {

@@ -6,8 +6,9 @@ import re
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.regex import regex
 
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+_WORDS = regex(r"[A-Z]?[a-z]+|[A-Z]+")
 _NUMBERS = ("float", "complex")
 # words that make another thing of what they stand beside, by what they say: an average of a layer, its gradient, its
 # teacher, an older copy, a second head. A name that gains or loses one is not the same name spelled otherwise.
@@ -26,7 +27,7 @@ _OTHERS = {
     }.items()
     for word in words
 }
-_ANY = re.compile("|".join(_OTHERS), re.IGNORECASE)  # few names hold any of them
+_ANY = regex("|".join(_OTHERS), re.IGNORECASE)  # few names hold any of them
 
 _KERNEL = "kernel"  # the leaf of layers in Keras and Flax
 

@@ -6,7 +6,6 @@ buffers that ``convert_fx`` registers, ``torch.ao.quantization.observer`` and ``
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, StateDict, Tensor
@@ -16,14 +15,15 @@ from ckptdoctor.facts.quantization import dtype_of
 from ckptdoctor.facts.telltale_words import OBSERVERS
 from ckptdoctor.match.comparing import Comparison
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 _PACKED = "._packed_params._packed_params"  # (weight, bias) of a linear layer
 _EMBEDDED = "._packed_params._packed_weight"  # of an embedding
 _LEAVES = ("scale", "zero_point")
 # what convert_fx keeps for values that no layer makes: input_scale_0, _scale_0, conv_input_zero_point_0
-_BUFFER = re.compile(r"(?:.*_)?(?:scale|zero_point)_\d+")
+_BUFFER = regex(r"(?:.*_)?(?:scale|zero_point)_\d+")
 # torch's own observers, as they are called in eager mode and by FX; torchao's and torchtune's
-_OBSERVER = re.compile(
+_OBSERVER = regex(
     r"(?:^|\.)(?:activation_post_process(?:_\d+)?|weight_fake_quant|\w+_fake_quantizer|_observer_\d+"
     r"|fake_quant_enabled|observer_enabled)(?:\.|$)"
 )

@@ -15,6 +15,7 @@ from ckptdoctor.pickles.decode import follow
 from ckptdoctor.pickles.graph import Pickle, Text
 from ckptdoctor.pickles.machine import Handler, Machine
 from ckptdoctor.pickles.opcode_handlers import HANDLERS
+from ckptdoctor.regex import regex
 
 # of one pickle so many texts are kept, and no longer ones: what is pickled into a text is small
 _MOST_TEXTS = 2_000
@@ -32,11 +33,11 @@ _TEXTS = (op.BINUNICODE, op.SHORT_BINUNICODE, op.BINUNICODE8, op.STRING, op.UNIC
 _FIRST = frozenset(b"\x95\x8c\x8d\x8e\x8f\x96\x97\x8a\x8b\x80\x82\x83\x84\x88\x89\xc2()]}NcKMJILFGXBCUTSVP")
 _SHORT = frozenset((op.SHORT_BINBYTES, op.SHORT_BINSTRING, op.SHORT_BINUNICODE))
 
-_PROTOCOL = re.compile(rb"\x80[\2-\5][" + re.escape(bytes(_FIRST)) + rb"]")
+_PROTOCOL = regex(rb"\x80[\2-\5][" + re.escape(bytes(_FIRST)) + rb"]")
 # the same in Base64, and a global of protocols 0 and 1
-_BASE64 = re.compile(rb"gA[I-X][A-Za-z0-9+/_\s-]{6,}={0,2}")
+_BASE64 = regex(rb"gA[I-X][A-Za-z0-9+/_\s-]{6,}={0,2}")
 _SIGNS = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
-_BASE64_LINES = re.compile(
+_BASE64_LINES = regex(
     b"(?:"
     + b"|".join(
         re.escape(_SIGNS[first >> 2 : (first >> 2) + 1])
@@ -51,10 +52,10 @@ _IS_WORD = bytes([sign in _SIGNS + b"-_ \t\r\n\f\v" for sign in range(256)])
 _SHORTEST = b"\1" * 16  # no text that the last expression finds is shorter
 _LONG, _WINDOW = b"\1" * 20, 1 << 16  # a call in Base64 is longer; so much is looked through at a time
 _IS_SIGN = bytes([sign in _SIGNS + b"-_= \t\r\n" for sign in range(256)])
-_NO_SIGN = re.compile(rb"[^A-Za-z0-9+/_= \t\r\n-]")
-_NAME = re.compile(rb"\n([A-Za-z_][\w.]{0,99})\n")
-_MODULE = re.compile(rb"[ci]([A-Za-z_][\w.]{0,99})\Z")
-_GLOBAL = re.compile(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
+_NO_SIGN = regex(rb"[^A-Za-z0-9+/_= \t\r\n-]")
+_NAME = regex(rb"\n([A-Za-z_][\w.]{0,99})\n")
+_MODULE = regex(rb"[ci]([A-Za-z_][\w.]{0,99})\Z")
+_GLOBAL = regex(rb"[ci][A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n")
 
 
 def texts_of(data: bytes, pickle: Pickle) -> list[tuple[int, bytes]]:

@@ -17,6 +17,7 @@ from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.folded import FoldedTensor
 from ckptdoctor.pickles.graph import Made, Node, PersistentId, Text, Tuple, Value, folded_call
 from ckptdoctor.pickles.machine import Machine
+from ckptdoctor.regex import regex
 
 _GET = rb"(h.|j....)"
 _PUT = rb"r(....)"
@@ -25,7 +26,7 @@ _SHAPE = rb"(\)|" + _INTEGER + rb"{1,3}[\x85-\x87]|\(" + _INTEGER + rb"{4,64}t)(
 
 # (('storage', class, key, location, numel) BINPERSID, offset, size, stride, requires_grad, OrderedDict()) REDUCE, with
 # the PUTs between. A location other than "cpu" is a new text for every storage.
-_TENSOR = re.compile(
+_TENSOR = regex(
     rb"\(\(" + _GET + _GET + rb"X(.)\0\0\0([0-9]{1,19})" + _PUT
     + rb"(?:" + _GET + rb"|X(.)\0\0\0([a-z0-9:]{1,24})" + _PUT + rb")"
     + rb"(" + _INTEGER + rb")t" + _PUT + rb"Q(" + _INTEGER + rb")" + _SHAPE + _SHAPE

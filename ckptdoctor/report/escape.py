@@ -5,7 +5,7 @@ Nor does anything that a build service would take for a command to itself when i
 
 from __future__ import annotations
 
-import re
+from ckptdoctor.regex import regex
 
 _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
@@ -32,7 +32,7 @@ _INVISIBLE = frozenset(
 # GitHub obeys lines that begin with ::, and ##[…] within a line; Azure ##vso[…], TeamCity ##teamcity[…]:
 # https://docs.github.com/actions/reference/workflow-commands-for-github-actions, actions/runner ActionCommand.cs,
 # https://learn.microsoft.com/azure/devops/pipelines/scripts/logging-commands
-_COMMAND = re.compile(r"^\s*:(?=:)|#(?=#\w*\[)")
+_COMMAND = regex(r"^\s*:(?=:)|#(?=#\w*\[)")
 
 
 def escape(text: str) -> str:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from shlex import quote as posix_quote
 
 from ckptdoctor.checkpoint.arguments import complete
 from ckptdoctor.edits import Fix
+from ckptdoctor.regex import regex
 from ckptdoctor.report.escape import escape, no_command
 
 STANDARD_INPUT = "-"
-_PATTERN = re.compile(
-    r"ckptdoctor (?:(?:fix|convert|merge|salvage|graft|check|show) FILE(?: --from FILE)?|diff .* FILE)"
-)
-_ARGUMENT = re.compile(r"(?<=\()FILE(?=[,)])")  # of a call in Python
+_PATTERN = regex(r"ckptdoctor (?:(?:fix|convert|merge|salvage|graft|check|show) FILE(?: --from FILE)?|diff .* FILE)")
+_ARGUMENT = regex(r"(?<=\()FILE(?=[,)])")  # of a call in Python
 
 
 def quote(path: str) -> str:

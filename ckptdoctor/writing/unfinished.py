@@ -16,10 +16,11 @@ from threading import Lock
 
 from ckptdoctor.checkpoint import process
 from ckptdoctor.errors import WriteError
+from ckptdoctor.regex import regex
 from ckptdoctor.writing.system import BINARY, LOCKS, lock
 from ckptdoctor.writing.target import MARK, Target, temporary_name
 
-_NAME = re.compile(rf"\..+\.[0-9a-f]{{12}}\.{MARK}(\.[^.]*)?", re.DOTALL)
+_NAME = regex(rf"\..+\.[0-9a-f]{{12}}\.{MARK}(\.[^.]*)?", re.DOTALL)
 _TRIED = 10  # names for one file: before it is locked, another process may take it for a leftover
 _PATIENCE = 0.2  # seconds
 

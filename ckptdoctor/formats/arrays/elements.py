@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.regex import regex
 
 # kind and bytes of one element, as in numpy.dtype.str without its byte order
 _TYPES = {
@@ -20,7 +20,7 @@ _TYPES = {
     **{f"i{size}": f"int{8 * size}" for size in (1, 2, 4, 8)},
     **{f"u{size}": f"uint{8 * size}" for size in (1, 2, 4, 8)},
 }
-_CODE = re.compile(r"([<>|=]?)(\?|[a-zA-Z][0-9]{0,9})")
+_CODE = regex(r"([<>|=]?)(\?|[a-zA-Z][0-9]{0,9})")
 
 
 class Element(NamedTuple):

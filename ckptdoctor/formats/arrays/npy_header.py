@@ -6,13 +6,13 @@ bytes (16 before NumPy 1.14).
 
 from __future__ import annotations
 
-import re
 from math import prod
 
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import DamagedError, TruncatedError
 from ckptdoctor.formats.arrays.elements import Element, element
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
 
 MAGIC = b"\x93NUMPY"
@@ -28,14 +28,14 @@ _LENGTH_BYTES = {1: 2, 2: 4, 3: 4}
 _MOST_DIMENSIONS = 64  # NumPy 2 handles as many, and so does torch
 _MAX_COUNT = (1 << 63) - 1
 
-_DESCRIPTION = re.compile(r"""['"]descr['"]\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)"|([\[(]))""")
+_DESCRIPTION = regex(r"""['"]descr['"]\s*:\s*(?:'([^'\\]*)'|"([^"\\]*)"|([\[(]))""")
 # an element type of Python objects (O, object, f4,O); and in a structure, where names of fields may look like one
-_OBJECTS = re.compile(r".*(?:O|object)")
-_FIELD_OF_OBJECTS = re.compile(
+_OBJECTS = regex(r".*(?:O|object)")
+_FIELD_OF_OBJECTS = regex(
     r"""(?:,\s*['"][^'"]*(?:O|object)[^'"]*['"]|\(\s*['"][^'"]*(?:O|object)[^'"]*['"]\s*,\s*\(?\s*\d)"""
 )
-_ORDER = re.compile(r"""['"]fortran_order['"]\s*:\s*(True|False)""")
-_SHAPE = re.compile(r"""['"]shape['"]\s*:\s*\(([0-9L,\s]*)\)""")
+_ORDER = regex(r"""['"]fortran_order['"]\s*:\s*(True|False)""")
+_SHAPE = regex(r"""['"]shape['"]\s*:\s*\(([0-9L,\s]*)\)""")
 
 
 @noun

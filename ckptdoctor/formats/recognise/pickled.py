@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.formats.recognise.found import Found
+from ckptdoctor.regex import regex
 
 _PROTOCOLS = range(2, 6)
 
@@ -14,14 +13,14 @@ _TEXT = rb"(?:V[^\n]*|S(?:'[^\n]*'|\"[^\n]*\"))\np\d+\n"
 _NUMBER = rb"(?:[IF]-?\d[\d.e+-]*|L-?\d+L?)\n"
 
 # how pickles of protocols 0 and 1 begin: a dict, a list, a tuple, an object or a text
-_OLD = re.compile(
+_OLD = regex(
     rb"\(+(?:dp|lp|t?p)\d|\(i?[a-z_][\w.]*\n|c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|[\]}]q\x00|\(dq\x00"
     rb"|" + _TEXT + rb"\.|\(+(?:" + _TEXT + rb"|" + _NUMBER + rb")"
 )
 
 # the opcodes that need nothing on the stack: a stream may begin with each of them
 _FIRST = frozenset(bytes((code,)) for code in b"(cSVFILNPXTUGJKMBC]})\x80\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x95\x96\x97")
-_DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+_DOTTED = regex(r"[A-Za-z_]\w*(?:\.\w+)+")
 _MOST_FOLLOWED = 16 << 20
 
 _CAUTION = "Unpickling runs whatever the file says, so do it only with files that you trust."

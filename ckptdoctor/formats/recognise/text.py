@@ -8,6 +8,7 @@ import re
 from ckptdoctor.checkpoint import Note, NoteKind, Source
 from ckptdoctor.formats.recognise.found import Found, shortened
 from ckptdoctor.formats.suffixes import SAFETENSORS, TORCH
+from ckptdoctor.regex import regex
 
 _LFS = b"version https://git-lfs.github.com/spec/"
 
@@ -16,13 +17,13 @@ _LONGEST_BODY = 8192
 _LONGEST_JSON = 1 << 20
 _TITLE_WITHIN = 1 << 16
 
-_PAGE = re.compile(r"<(?:!doctype\s+html|html|head|body|script|meta|title|center|h1)\b", re.IGNORECASE)
-_TITLE = re.compile(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
-_XML_FIELD = re.compile(r"<(Code|Message|Details)>([^<]*)<")
+_PAGE = regex(r"<(?:!doctype\s+html|html|head|body|script|meta|title|center|h1)\b", re.IGNORECASE)
+_TITLE = regex(r"<title[^>]*>(.*?)</title", re.IGNORECASE | re.DOTALL)
+_XML_FIELD = regex(r"<(Code|Message|Details)>([^<]*)<")
 _ERROR_FIELDS = ("error", "errors", "message", "detail", "error_description", "msg", "Message", "error_message")
 
 # what servers say where they do not send a file
-_SERVER_WORDS = re.compile(
+_SERVER_WORDS = regex(
     r"not found|denied|forbidden|unauthori[sz]ed|invalid (?:user|credential|token|password|request)|gated|"
     r"too many requests|rate limit|quota|unavailable|bad (?:gateway|request)|internal server error|timed? ?out|expired|"
     r"access to|permission|no such|does not exist|please (?:log|sign)|upstream connect|error",

@@ -6,19 +6,19 @@ size. Duplicate keys are kept, for the caller to judge: an object is a tuple of 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from json import JSONDecodeError, JSONDecoder
 
 from ckptdoctor.errors import DamagedError
+from ckptdoctor.regex import regex
 
 # serde_json gives up at its 128th level
 MAX_DEPTH = 127
 
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = regex(r"\\u[dD][89a-fA-F]")
 _HIGH, _LOW = r"\\u[dD][89abAB][0-9a-fA-F]{2}", r"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE = re.compile(rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}")
-_NEGATIVE_ZERO = re.compile(r"[\[,:\s]-0(?![.\deE])")
+_LONE = regex(rf"{_HIGH}(?!{_LOW})|(?<!{_HIGH}){_LOW}")
+_NEGATIVE_ZERO = regex(r"[\[,:\s]-0(?![.\deE])")
 
 Pairs = list[tuple[str, object]]
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from struct import unpack_from
 
 from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import NO_MEMO, Literal, Made, Node, Popped, Step, Value, plain
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
+from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
 
-_INDEX = re.compile(rb"0|[1-9][0-9]{0,18}")
-_ANY_INDEX = re.compile(rb"\s*\+?[0-9]+(?:_[0-9]+)*\s*")
+_INDEX = regex(rb"0|[1-9][0-9]{0,18}")
+_ANY_INDEX = regex(rb"\s*\+?[0-9]+(?:_[0-9]+)*\s*")
 _GETS = frozenset({op.GET, op.BINGET, op.LONG_BINGET})
 
 

@@ -12,10 +12,11 @@ from math import isinf
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
 from ckptdoctor.pickles.opcode_handlers.numbers import push_constant
+from ckptdoctor.regex import regex
 
-_DECIMAL = re.compile(rb"0|-?[1-9][0-9]*")
-_STRTOL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)(?:0[xX]([0-9a-fA-F]+)|0([0-7]*)|([1-9][0-9]*))")
-_FLOAT = re.compile(rb"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE)
+_DECIMAL = regex(rb"0|-?[1-9][0-9]*")
+_STRTOL = regex(rb"[ \t\n\v\f\r]*([+-]?)(?:0[xX]([0-9a-fA-F]+)|0([0-7]*)|([1-9][0-9]*))")
+_FLOAT = regex(rb"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|inf|infinity|nan)", re.IGNORECASE)
 _LARGEST_LONG = 1 << 63
 
 

@@ -9,8 +9,9 @@ from ckptdoctor.pickles import canonical
 from ckptdoctor.pickles import opcodes as op
 from ckptdoctor.pickles.graph import Text, Verbatim
 from ckptdoctor.pickles.machine import Handler, Machine, damaged
+from ckptdoctor.regex import regex
 
-_ESCAPE = re.compile(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{2})|(.)|\Z)", re.DOTALL)
+_ESCAPE = regex(rb"\\(?:([0-7]{1,3})|x([0-9a-fA-F]{2})|(.)|\Z)", re.DOTALL)
 _ESCAPED = {
     b"\\": b"\\",
     b"'": b"'",

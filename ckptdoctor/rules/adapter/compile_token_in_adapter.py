@@ -21,7 +21,6 @@ Repair
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, StateDict
@@ -29,13 +28,14 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Safety
 from ckptdoctor.facts import names
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import rename_fix, share
 from ckptdoctor.rules.when import keys_mention
 
 _MARK = "__orig_mod_"
-_WORD = re.compile(r"(?:__orig_mod)+_(?=[^.])")
+_WORD = regex(r"(?:__orig_mod)+_(?=[^.])")
 _LAYER = "mid_block_attentions_0_proj_in"
 _SICK = {
     f"lora_unet__orig_mod_{_LAYER}.lora_down.weight": T((2, 4)),

@@ -6,8 +6,9 @@ import os
 import re
 
 from ckptdoctor.facts.siblings import folder_of, read_small
+from ckptdoctor.regex import regex
 
-_LIBTORCH = re.compile(r'^\s*(?:platform\s*:\s*"pytorch_libtorch"|backend\s*:\s*"pytorch")', re.MULTILINE)
+_LIBTORCH = regex(r'^\s*(?:platform\s*:\s*"pytorch_libtorch"|backend\s*:\s*"pytorch")', re.MULTILINE)
 
 
 def wants_torchscript(path: str) -> bool:

@@ -27,12 +27,13 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import dtype_begins
 
-_MASK = re.compile(r"(?:^|[._])(?:attn_?|causal_?|tri_?|attention_?)?mask$|attn\.bias$|attention\.bias$", re.IGNORECASE)
+_MASK = regex(r"(?:^|[._])(?:attn_?|causal_?|tri_?|attention_?)?mask$|attn\.bias$|attention\.bias$", re.IGNORECASE)
 SICK = (
     Example("the mask of GPT-2", {"h.0.attn.c_attn.weight": T((4, 12)), "h.0.attn.bias": T((1, 1, 8, 8), "uint8")}),
     Example("a mask by name", {"model": {"fc.weight": T((4, 4)), "causal_mask": T((8, 8), "uint8")}}),

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Sequence
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 
 WIDTHS = ("float64", "float32", "bfloat16", "float16")
 # what programs keep in higher precision on purpose: norms, routers, states of recurrent layers, tables and scales
-_KEPT = re.compile(
+_KEPT = regex(
     r"norm|ln_|\bln\d?\b|layer_?scale|router|gate\.w|gate\.e_score|a_log|rotary|inv_freq|freqs|scale|temperature|rel_pos"
     r"|relative|position|pos_emb|running_|codebook|quantiz|lora_|zero_point",
     re.IGNORECASE,

@@ -29,13 +29,14 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.facts.quantization import quantized_in
 from ckptdoctor.findings import Location, Severity
+from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.when import dtype_begins
 
 _INTEGERS = ("int", "uint")
-_MEANING = re.compile(r"scale|zero|absmax|scb|quant|lut|code|biases|packed|g_idx|perm|bits|shape|format", re.IGNORECASE)
+_MEANING = regex(r"scale|zero|absmax|scb|quant|lut|code|biases|packed|g_idx|perm|bits|shape|format", re.IGNORECASE)
 SICK = (
     Example("int8 without a scale", {"fc.weight": T((8, 8), "int8"), "fc.bias": T((8,))}),
     Example("a model of integers", {"model": {"a.weight": T((8, 8), "uint8"), "b.weight": T((4, 8), "uint8")}}),

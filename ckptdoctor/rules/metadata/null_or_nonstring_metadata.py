@@ -23,7 +23,6 @@ Repair
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING
@@ -32,6 +31,7 @@ from ckptdoctor.checkpoint import Checkpoint, Container, NoteKind
 from ckptdoctor.edits import Fix, Safety, TextMetadata
 from ckptdoctor.facts.notes import ENTRY, header_notes, metadata_notes
 from ckptdoctor.findings import Severity
+from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -106,7 +106,7 @@ def _fix(checkpoint: Checkpoint) -> Fix | None:
 
 _METADATA = "__metadata__"
 _LENGTH = 8  # bytes that count those of the header
-_BLANK = re.compile(r"[ \t\r\n]*")
+_BLANK = regex(r"[ \t\r\n]*")
 
 
 @cache

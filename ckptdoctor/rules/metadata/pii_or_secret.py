@@ -30,6 +30,7 @@ from ckptdoctor.edits import Edit, Fix, Replace, Safety, SetMetadata
 from ckptdoctor.facts.outline import has_only_versions, is_flat
 from ckptdoctor.findings import Location, Severity
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -138,17 +139,15 @@ _SECRETS: tuple[tuple[str, str], ...] = (
     ("private key", r"-----BEGIN (?:[A-Z]+ )?PRIVATE KEY-----"),
     ("password in an address", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{1,64}:[^\s/:@]{3,128}@[\w.-]+"),
 )
-_SECRET = re.compile("|".join(f"(?P<s{number}>{pattern})" for number, (_, pattern) in enumerate(_SECRETS)))
+_SECRET = regex("|".join(f"(?P<s{number}>{pattern})" for number, (_, pattern) in enumerate(_SECRETS)))
 # any of these must be in a text that one of the patterns fits: most texts have none
 _HINTS = ("hf_", "api_org_", "AKIA", "ASIA", "gh", "github_pat_", "glpat-", "AIza", "xox", "sk-", "PRIVATE KEY", "://")
 
 # keys under which Weights & Biases and others keep a key that has no prefix of its own
-_KEY_NAMES = re.compile(
-    r"(?:wandb|wb|comet|neptune|api|secret|access)_?(?:api_?)?(?:key|token)$|password$", re.IGNORECASE
-)
-_PLAIN_KEY = re.compile(r"[0-9a-fA-F]{40}|[A-Za-z0-9+/_=-]{32,200}")
+_KEY_NAMES = regex(r"(?:wandb|wb|comet|neptune|api|secret|access)_?(?:api_?)?(?:key|token)$|password$", re.IGNORECASE)
+_PLAIN_KEY = regex(r"[0-9a-fA-F]{40}|[A-Za-z0-9+/_=-]{32,200}")
 
-_HOME = re.compile(r"(?:/home/|/Users/|[A-Za-z]:[\\/]+Users[\\/]+)(?P<user>[^\\/\s\"':;,]{1,64})")
+_HOME = regex(r"(?:/home/|/Users/|[A-Za-z]:[\\/]+Users[\\/]+)(?P<user>[^\\/\s\"':;,]{1,64})")
 _SHARED = frozenset({"shared", "public", "default", "ubuntu", "user", "root", "runner", "work", "jovyan", "ec2-user"})
 
 

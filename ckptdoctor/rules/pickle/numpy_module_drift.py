@@ -25,7 +25,6 @@ Repair
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.checkpoint import Checkpoint, Role
@@ -41,6 +40,7 @@ from ckptdoctor.facts.blocked_globals import (
     plain_forms,
 )
 from ckptdoctor.findings import Severity
+from ckptdoctor.regex import regex
 from ckptdoctor.rules.examples import Example, Obj, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import blocked as refused
@@ -100,7 +100,7 @@ HEALTHY = (Example("Python's own numbers", {"model": _WEIGHTS, "best": 0.75, "st
 
 # accelerate.checkpointing.load_accelerator_state and transformers.Trainer._load_rng_state allow what is in theirs
 _FOLDERS = frozenset({"Hugging Face Trainer checkpoint", "Accelerate checkpoint"})
-_STATES = re.compile(r"random_states_\d+\.pkl|rng_state(?:_\d+)?\.pth")
+_STATES = regex(r"random_states_\d+\.pkl|rng_state(?:_\d+)?\.pth")
 
 
 @rule("P202", "numpy-module-drift", Severity.ERROR, when=unusual_names)

@@ -6,15 +6,15 @@ Source: ``__reduce__`` and ``__setstate__`` of ``numpy.dtype``: ``dtype("f4", Fa
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
 from ckptdoctor.formats.arrays.elements import Element, element
 from ckptdoctor.formats.torch.read.steps import filling
 from ckptdoctor.formats.torch.read.values import CALLS, bare, call, full_name, integer, items, text
 from ckptdoctor.pickles.graph import Made, Value
+from ckptdoctor.regex import regex
 
-_CODE = re.compile(r"[<>|=]?[a-zA-Z?]([0-9]{0,9})")
+_CODE = regex(r"[<>|=]?[a-zA-Z?]([0-9]{0,9})")
 _MAX_ITEM = 1 << 31
 _HAS_OBJECT = 1  # NPY_ITEM_HASOBJECT
 _STATE_FLAGS = 8  # how many fields a state has at least when the last ones are itemsize, alignment and flags

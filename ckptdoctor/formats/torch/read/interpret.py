@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ckptdoctor.checkpoint import GlobalName, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch.read.contents import Contents, StorageTable
@@ -13,6 +11,7 @@ from ckptdoctor.formats.torch.read.sweep import below, nodes, storage_references
 from ckptdoctor.formats.torch.read.tensors import INNER_READS, TensorReader
 from ckptdoctor.formats.torch.read.tree import TreeBuilder
 from ckptdoctor.pickles.graph import Global, GlobalUse, Made, Pickle, Text, Tuple, Value, plain
+from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
 
 
@@ -76,8 +75,8 @@ def changed_elsewhere(pickle: Pickle, member: str) -> list[Note]:
 _GETATTR = frozenset({"builtins.getattr", "__builtin__.getattr"})
 _SHARDED = "torch.distributed._shard.sharded_tensor"
 _PARTS = {
-    f"{_SHARDED}.api.ShardedTensor": re.compile("ProcessGroupState"),
-    f"{_SHARDED}.metadata.MEM_FORMAT_ENCODING": re.compile("[A-Z][A-Z_]*"),
+    f"{_SHARDED}.api.ShardedTensor": regex("ProcessGroupState"),
+    f"{_SHARDED}.metadata.MEM_FORMAT_ENCODING": regex("[A-Z][A-Z_]*"),
 }
 
 

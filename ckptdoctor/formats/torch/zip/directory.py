@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import repeat
 
@@ -13,6 +12,7 @@ from ckptdoctor.formats.torch.zip.end import find_end
 from ckptdoctor.formats.torch.zip.local import check_records, first_name
 from ckptdoctor.formats.torch.zip.record import Directory, Record, ascii_lower, raw_name, shown
 from ckptdoctor.formats.torch.zip.remarks import Remarks
+from ckptdoctor.regex import regex
 from ckptdoctor.wording import plural
 
 
@@ -77,7 +77,7 @@ _MOST_SORTED = 1 << 16
 _MOST_TOLD = 8
 
 # what a name must contain for any remark but that on its folder, its length, or on a second pickle
-_SUSPICIOUS = re.compile(r"\\|\0|\.\.|\.pickle")
+_SUSPICIOUS = regex(r"\\|\0|\.\.|\.pickle")
 
 
 def choose_prefix(records: Sequence[Record]) -> str | None:

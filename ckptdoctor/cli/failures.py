@@ -1,0 +1,33 @@
+"""Every failure becomes one line on stderr and an exit status."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from ckptdoctor.cli.console import complain, narrate
+from ckptdoctor.cli.exit_status import ExitStatus
+from ckptdoctor.crash import one_line, wants_trace
+from ckptdoctor.errors import CkptDoctorError
+
+
+def status_of(act: Callable[[], int]) -> int:
+    """The exit status that ``act`` returns, or that of its failure, which is told on stderr."""
+    try:
+        return act()
+    except CkptDoctorError as error:
+        complain(error.message)
+    except KeyboardInterrupt:  # where nothing had begun
+        return ExitStatus.INTERRUPTED
+    except Exception as error:  # the last boundary of the process: a bug in ckptdoctor is status 2, not 1
+        if wants_trace():
+            raise
+        complain(one_line(error))
+    return ExitStatus.TROUBLE
+
+
+def tell_interrupt(interrupt: KeyboardInterrupt) -> int:
+    """Ctrl-C ends a command in one sentence, which it may have brought along; the exit status is returned."""
+    behind = "\n" if sys.stderr.isatty() else ""  # the terminal has written ^C
+    narrate(f"{behind}{str(interrupt) or 'interrupted'}")
+    return ExitStatus.INTERRUPTED

@@ -17,12 +17,12 @@ from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import RepairReport
+from ckptdoctor.match.shapes.projections import QKV_LAYOUTS
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import NameMap
 from ckptdoctor.repair.request import (
     EXPERT_LAYOUTS,
     ORTHOGONAL_MAPS,
-    QKV_LAYOUTS,
     FixRequest,
     cast_target,
     substitution,

@@ -16,7 +16,7 @@ from ckptdoctor.rules.framework import Rule, subject_for
 from ckptdoctor.rules.registry import all_rules, concerned
 
 if TYPE_CHECKING:
-    from ckptdoctor.match.comparing import Comparison
+    from ckptdoctor.match.comparison import Comparison
 
 
 @collector_paused()

@@ -12,8 +12,7 @@ from ckptdoctor.checkpoint import Checkpoint, KeyPath, Tensor
 from ckptdoctor.checkpoint.expectation import is_extra_state
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
-from ckptdoctor.match.buffers import is_derived
-from ckptdoctor.match.lit_ema import DECAY, UPDATES
+from ckptdoctor.match.buffers import DECAY, UPDATES, is_derived
 
 _COUNTERS = ("num_batches_tracked", names.N_AVERAGED, DECAY, UPDATES)
 

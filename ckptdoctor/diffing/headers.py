@@ -22,7 +22,8 @@ from ckptdoctor.diffing.pairing import Counterparts, pair_up
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.diffing.ties import ties
-from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
 
 Step = Callable[[Difference, Sequence[int]], None]  # hears what is known so far

@@ -20,7 +20,7 @@ from ckptdoctor.errors import DamagedError
 from ckptdoctor.facts.integrity import Integrity, examine_integrity, integrity_bytes
 from ckptdoctor.facts.values import Values
 from ckptdoctor.findings import Reading, Skipped
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Rule

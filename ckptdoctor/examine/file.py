@@ -27,7 +27,7 @@ from ckptdoctor.wording import plural
 if TYPE_CHECKING:
     from ckptdoctor.diagnose.watching import Watched
     from ckptdoctor.examine.deep import Passed
-    from ckptdoctor.match.comparing import Comparison
+    from ckptdoctor.match.comparison import Comparison
 
 _OF_KEYS = "NRSW"  # the families of rules whose repairs change keys
 _DAMAGE = "F"  # the family of rules that explain why contents cannot be read

@@ -21,7 +21,7 @@ from ckptdoctor.examine.paths import STANDARD_INPUT
 from ckptdoctor.findings import Coverage, Finding, Severity
 
 if TYPE_CHECKING:
-    from ckptdoctor.match.comparing import Comparison
+    from ckptdoctor.match.comparison import Comparison
 
 _DAMAGE = "F"  # the family of rules about files that are not what was written
 _IN_DOUBT = ("P213",)  # readers disagree on what the pickle holds, so that nothing can be proven of it

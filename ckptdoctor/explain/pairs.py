@@ -11,8 +11,8 @@ from itertools import islice
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.match.cut import cut_of
 from ckptdoctor.match.moves import Gap, Move
+from ckptdoctor.match.prefixes import cut_of
 from ckptdoctor.match.proposals import leaves, replacements, shifts
 from ckptdoctor.noun import noun
 

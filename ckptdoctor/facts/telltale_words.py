@@ -1,6 +1,8 @@
-"""Words in keys by which a kind of key is known at first sight: of adapters, quantised layers, observers, layers."""
+"""Words by which a kind of key is known at first sight: of adapters, quantised layers, observers, lists of layers."""
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 # what peft saves an adapter as (peft.utils.WEIGHTS_NAME, SAFETENSORS_WEIGHTS_NAME)
 ADAPTER_FILES = frozenset({"adapter_model.safetensors", "adapter_model.bin"})
@@ -23,7 +25,23 @@ QUANTIZED = (
     "_blocks",
     "W_q",
 )
-# and one of these in every key of an observer (``facts.quantization_torch``)
+# and one of these in every key of an observer (``facts.quantization``)
 OBSERVERS = ("activation_post_process", "fake_quant", "_observer_", "observer_enabled")
 # one of these stands in the keys of a list of alike layers (``facts.sharding``)
 LAYER_LISTS = ("layer.", "layers.", "block.", "blocks.", "h.")
+# what torch.nn calls the parameters and buffers that nearly every model has
+_LEAVES = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+_TELLING = 3  # letters from which an end of such a name is no name of its own
+
+
+def ends_of_names(keys: Collection[str]) -> list[str]:
+    """Keys that begin with a dot, or are the end of a name of nearly every model, cut in the middle of a word."""
+    return [key for key in keys if key.startswith(".") or (len(key) >= _TELLING and key in _ENDS)]
+
+
+_ENDS = frozenset(
+    leaf[start:]
+    for leaf in _LEAVES
+    for start in range(1, len(leaf) - _TELLING + 1)
+    if leaf[start] != "_" and leaf[start - 1] != "_"
+)

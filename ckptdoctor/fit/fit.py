@@ -11,7 +11,8 @@ from ckptdoctor.diagnose.findings import attainable, findings_of, possible
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine.offers import Offer, offers
 from ckptdoctor.facts.whole_modules import with_modules
-from ckptdoctor.match.comparing import Alignment, Comparison, compare
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Alignment, Comparison
 from ckptdoctor.noun import noun
 
 Pair = tuple[str, str]

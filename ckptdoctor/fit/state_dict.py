@@ -28,7 +28,8 @@ from ckptdoctor.loading.inert import Inert
 from ckptdoctor.loading.soundness import require_sound
 from ckptdoctor.loading.storages import StorageReader
 from ckptdoctor.loading.tensors import make_tensor
-from ckptdoctor.match.comparing import Alignment, Comparison, compare, hold
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Alignment, Comparison, sort_keys
 from ckptdoctor.noun import noun
 from ckptdoctor.target.mapping import as_reference
 from ckptdoctor.wording import and_more, plural
@@ -139,9 +140,9 @@ def _settle(comparison: Comparison, dropped: frozenset[KeyPath] = frozenset()) -
             here[name] = tensor
             names[tensor.key] = name
     reference = comparison.reference
-    for key, partner in hold(here, reference).tied.items():  # one parameter of the net, under all of its names
+    for key, partner in sort_keys(here, reference).tied.items():  # one parameter of the net, under all of its names
         here[key] = here[partner]
-    return _Settled(comparison, hold(here, reference), names, tuple(doubled))
+    return _Settled(comparison, sort_keys(here, reference), names, tuple(doubled))
 
 
 def _proven_name(comparison: Comparison, key: str) -> str:

@@ -4,21 +4,77 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import is_extra_state
-from ckptdoctor.checkpoint.tensor import ViewId, shared_view
 from ckptdoctor.facts import adapters, names
 from ckptdoctor.match import norms
-from ckptdoctor.match.blocks import Block, side_blocks
-from ckptdoctor.match.buffers import is_derived
-from ckptdoctor.match.comparing import Comparison, carries
-from ckptdoctor.match.explained import Explained
-from ckptdoctor.match.lit_ema import LitEma, lit_ema
+from ckptdoctor.match.buffers import LitEma, is_derived, lit_ema, profiler_counters
+from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.match.norms import RunningStats
-from ckptdoctor.match.parametrized import beside, computable, parametrized
-from ckptdoctor.match.profiled import profiler_counters
-from ckptdoctor.match.pruning import pruned_for
+from ckptdoctor.match.parametrized import beside, computable, parametrized, pruned_for
+from ckptdoctor.match.second_names import Alias, aliases
+from ckptdoctor.match.wrappers import carries
 from ckptdoctor.noun import noun
+from ckptdoctor.regex import regex
+
+# ---- losses, metrics and teachers that were saved next to the model, each under one name at the top
+
+
+# criterion, loss_fn, mse_loss, val_metrics, …: whole words, however they are put together
+_SIDE = regex(
+    r"(?:\w+_)?(?:loss|losses|criterion|criterions|criteria|metric|metrics)(?:_(?:fn|fns|func|function|module|modules))?"
+)
+_LENGTH = 64  # characters of a name that anybody would give
+_TEACHERS = frozenset({"teacher", "teacher_model", "teacher_net", "teacher_network", "online_finetuner", "lpips"})
+
+
+@noun
+class Block:
+    """The keys below one name at the top, after the cures. ``copies``: some are the target's own under that name.
+
+    ``trained``: it may be a network of its own, a teacher or what a loss looks at, and not counts and class weights.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    copies: bool
+    trained: bool
+
+
+def is_side(name: str) -> bool:
+    """Whether this is what people call a loss, a metric or a teacher."""
+    name = name[: _LENGTH + 1].lower()
+    return len(name) <= _LENGTH and (name in _TEACHERS or _SIDE.fullmatch(name) is not None)
+
+
+def side_blocks(comparison: Comparison, unexpected: Iterable[str]) -> tuple[Block, ...]:
+    """Such blocks among the unexpected keys; none of a name under which the target expects something itself."""
+    wanted, here = comparison.reference.tensors, comparison.cured.here
+    found: dict[str, list[str]] = {}
+    for key in unexpected:
+        name, dot, _ = key.partition(".")
+        if dot and is_side(name):
+            found.setdefault(name, []).append(key)
+    if not found:
+        return ()
+    own = {key.partition(".")[0] for key in wanted}
+    blocks = []
+    for name, keys in found.items():
+        if name not in own:
+            inner = [(wanted.get(key[len(name) + 1 :]), here[key].shape) for key in keys]
+            copies = any(expected is not None and expected.shape == shape for expected, shape in inner)
+            trained = name.lower() in _TEACHERS or any(map(_may_be_trained, [here[key] for key in keys]))
+            blocks.append(Block(name, tuple(keys), copies, trained))
+    return tuple(blocks)
+
+
+def _may_be_trained(tensor: Tensor) -> bool:
+    """Whether it may be a layer's: of a weight for each class, a mean or a count there is one number each."""
+    return tensor.dtype.kind == "float" and len(tensor.shape) > 1
+
+
+# ---- what is left, by the rules that can say why
 
 
 @noun(eq=False)
@@ -69,7 +125,7 @@ def explained(comparison: Comparison) -> Explained:
     parts = parts.union([part for _, original in others for part in beside(comparison, original)])
     wanted = [each.key for each in norms] + [each.key for each in masked] + [key for key, _ in others]
     known = Explained(frozenset(wanted), parts)
-    return sorting.explained(comparison) | leftovers(comparison).explained | known
+    return sorting.explained_by_shapes(comparison) | leftovers(comparison).explained | known
 
 
 @cached_by_identity
@@ -80,7 +136,7 @@ def leftovers(comparison: Comparison) -> Leftovers:
         return Leftovers()
     from ckptdoctor.match.shapes import sorting
 
-    known = sorting.explained(comparison)
+    known = sorting.explained_by_shapes(comparison)
     versions = norms.final_versions(comparison)
     uncounted, unasked = norms.missing_counters(comparison, versions)
     uncounted = tuple([key for key in uncounted if key not in known.missing])
@@ -97,7 +153,7 @@ def leftovers(comparison: Comparison) -> Leftovers:
     unmerged = left.those(adapters.is_adapter_part) if adapter is not None and adapter.wrapped else ()
     blocks = side_blocks(comparison, left.keys) if covered and not cured.mismatched else ()
     left.take([key for block in blocks for key in block.keys])
-    found = aliases(comparison, left.keys)
+    found = aliases(cured.here, left.keys, cured.fits)
     left.take([key for alias in found for key in alias.keys])
     flat = left.those(lambda key: "flat_param" in key and names.flat_parameter((key,)) is not None)
     counts = _profiled(comparison)
@@ -165,81 +221,3 @@ def _profiled(comparison: Comparison) -> set[int]:
     if comparison.state_dict is None or carries(comparison.reference, "N420"):
         return set()
     return set(map(id, profiler_counters(comparison.state_dict)))
-
-
-# ---- one tensor under two names of a state dict, of which a target wants only one
-
-
-_DEPTH = 32  # tokens of a key that are compared: keys of a million dots must not cost a million steps each
-
-
-@noun
-class Alias:
-    """``keys`` (after the cures) are the very tensors of ``twins``, which the target wants.
-
-    All that lies under ``name`` is in them; ``twin`` is the name that stands in its place in the twins.
-    """
-
-    name: str
-    twin: str
-    keys: tuple[str, ...]
-    twins: tuple[str, ...]
-
-
-def aliases(comparison: Comparison, unexpected: Iterable[str]) -> tuple[Alias, ...]:
-    """Names under which there is nothing but what a sibling's name has too, as the same memory."""
-    pairs = _pairs(comparison, unexpected)
-    if not pairs:
-        return ()
-    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for key, twin in pairs:
-        found.setdefault(_differing(key, twin), []).append((key, twin))
-    held = _held(comparison.cured.here, {name for name, _ in found})
-    return tuple(
-        [
-            Alias(name, twin, tuple([key for key, _ in group]), tuple([kept for _, kept in group]))
-            for (name, twin), group in found.items()
-            if len(group) == held[name]
-        ]
-    )
-
-
-def _pairs(comparison: Comparison, unexpected: Iterable[str]) -> list[tuple[str, str]]:
-    """Unexpected keys, each with a key that fits, views the same elements, and differs in exactly one token."""
-    here = comparison.cured.here
-    views = [(key, view) for key in unexpected if (view := shared_view(here[key])) is not None]
-    wanted = {view for _, view in views}
-    storages = {view[0] for view in wanted}
-    kept: dict[ViewId, list[str]] = {}
-    for key in comparison.cured.fits if views else ():
-        storage = here[key].storage
-        if storage is not None and storage.key in storages and (view := shared_view(here[key])) in wanted:
-            kept.setdefault(view, []).append(key)
-    found = []
-    for key, view in views:
-        twin = next((other for other in kept.get(view, ())[:_DEPTH] if _differing(key, other) != ("", "")), None)
-        if twin is not None:
-            found.append((key, twin))
-    return found
-
-
-def _differing(one: str, other: str) -> tuple[str, str]:
-    """The names up to the one token in which two keys differ; two empty ones where it is not exactly one."""
-    left, right = one.split("."), other.split(".")
-    if len(left) != len(right) or len(left) > _DEPTH:
-        return "", ""
-    at = [index for index, (a, b) in enumerate(zip(left, right, strict=True)) if a != b]
-    return (".".join(left[: at[0] + 1]), ".".join(right[: at[0] + 1])) if len(at) == 1 else ("", "")
-
-
-def _held(keys: Iterable[str], under: set[str]) -> dict[str, int]:
-    """How many keys there are under each of these names."""
-    depths = sorted({name.count(".") + 1 for name in under})
-    found = dict.fromkeys(under, 0)
-    for key in keys:
-        tokens = key.split(".", _DEPTH)
-        for depth in depths:
-            name = ".".join(tokens[:depth])
-            if depth <= len(tokens) and name in found:
-                found[name] += 1
-    return found

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
-from ckptdoctor.match.meanings import another_quantity
-from ckptdoctor.match.norm_parts import is_called_part, is_part
+from ckptdoctor.match.meanings import another_quantity, is_called_part, is_part
 from ckptdoctor.noun import noun
 
 # what quanto calls the parts of a weight, and what is beside it; HQQ calls its codes W_q

@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import Mapping as MappingNode
 from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.facts import names
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
 
 COUNTER = "num_batches_tracked"

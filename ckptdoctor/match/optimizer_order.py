@@ -8,7 +8,7 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.facts import names
 from ckptdoctor.facts.optimizers import NoRemapError, Owners, SavedOptimizer, Shape, owners, saved_optimizers
 from ckptdoctor.facts.weight_sets import Candidate, candidates, expected_candidates, only_model, ordered
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
 
 

@@ -1,12 +1,13 @@
-"""Weights that a target wants plain, where a checkpoint has what weight norm or spectral norm computes them of."""
+"""Weights that a target wants plain, where a checkpoint has what they are computed of: norms, or pruning."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 
+from ckptdoctor.checkpoint import StateDict, Tensor
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.norm_parts import PARAMETRIZATIONS, parts_of
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.meanings import PARAMETRIZATIONS, parts_of
 from ckptdoctor.noun import noun
 
 
@@ -23,10 +24,10 @@ class Computable:
 def computable(comparison: Comparison) -> tuple[Computable, ...]:
     """Every missing weight whose norm is here, with as many elements in its direction as the target wants."""
     loose = set(comparison.cured.unexpected)
-    return tuple([each for key in comparison.cured.missing if loose for each in _found(comparison, key, loose)])
+    return tuple([each for key in comparison.cured.missing if loose for each in _found_norm(comparison, key, loose)])
 
 
-def _found(comparison: Comparison, key: str, loose: set[str]) -> Iterator[Computable]:
+def _found_norm(comparison: Comparison, key: str, loose: set[str]) -> Iterator[Computable]:
     for norm, parts in parts_of(key):
         if loose.issuperset(parts):
             whole = comparison.cured.here[parts[0]]
@@ -76,3 +77,70 @@ def orthogonals(comparison: Comparison) -> tuple[tuple[str, tuple[str, ...]], ..
         if len({here[part].dtype.name for part in parts}) == 1 and shapes[1:] in ([], [(*shapes[0][:-2], size, size)]):
             found.append((key, parts))
     return tuple(found)
+
+
+# ---- torch.nn.utils.prune.
+#
+# ``BasePruningMethod.apply`` (torch 2.13, nn/utils/prune.py) puts ``<name>_orig`` (a parameter) and ``<name>_mask`` (a
+# buffer) in the place of the parameter ``<name>``, whatever that is called; ``remove`` puts their product back
+
+
+ORIGINAL, MASK = "_orig", "_mask"
+# what other norms keep beside an original: then it is no question of masks alone
+_NORM_PARTS = ("_u", "_v", "_g")
+
+
+@noun
+class Pruned:
+    """The parameter ``key``, and its two parts here; None for one that is not.
+
+    ``fits``: their shapes are those of such a pair, and that which the target wants.
+    """
+
+    key: str
+    original: Tensor | None
+    mask: Tensor | None
+    fits: bool = False
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """What the keys of the parts that are here end in: the names that they have after all cures."""
+        ends = ((self.original, ORIGINAL), (self.mask, MASK))
+        return tuple([self.key + end for tensor, end in ends if tensor is not None])
+
+
+@cached_by_identity
+def pruned_in(state_dict: StateDict) -> tuple[Pruned, ...]:
+    """Every parameter of which both parts are in a state dict, and which is not there itself."""
+    here = {tensor.key: tensor for tensor in state_dict.tensors}
+    names = [key.removesuffix(MASK) for key in here if key.endswith(MASK)]
+    return tuple(
+        [each for name in names if name not in here for each in _found_pruned(name, here, here) if each.original]
+    )
+
+
+@cached_by_identity
+def pruned_for(comparison: Comparison) -> tuple[Pruned, ...]:
+    """Every missing key of which a part is here that the target does not want, under the names after all cures."""
+    cured = comparison.cured
+    loose = set(cured.unexpected)
+    return tuple([each for key in cured.missing if loose for each in _wanted(comparison, key, loose)])
+
+
+def _wanted(comparison: Comparison, key: str, loose: set[str]) -> Iterator[Pruned]:
+    for found in _found_pruned(key, comparison.cured.here, loose):
+        whole = found.original
+        same = whole is None or whole.shape == comparison.reference.tensors[key].shape
+        yield Pruned(key, found.original, found.mask, found.fits and same)
+
+
+def _found_pruned(key: str, here: Mapping[str, Tensor], loose: Container[str]) -> Iterator[Pruned]:
+    original, mask = (here.get(key + end) if key + end in loose else None for end in (ORIGINAL, MASK))
+    if (original is None and mask is None) or any(key + end in here for end in _NORM_PARTS):
+        return
+    fits = original is not None and mask is not None and _fit(original, mask)
+    yield Pruned(key, original, mask, fits)
+
+
+def _fit(original: Tensor, mask: Tensor) -> bool:
+    return original.shape == mask.shape and original.device == mask.device

@@ -1,13 +1,19 @@
-"""The one prefix that, stripped from keys or added to them, makes most of a reference fit."""
+"""What all keys have too much or too little at their beginning: a prefix, or letters that were cut off."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.checkpoint.expectation import Expected
+from ckptdoctor.facts import names
+from ckptdoctor.match.moves import Gap, Here, Move, Wanted, move
 from ckptdoctor.noun import noun
+
+if TYPE_CHECKING:
+    pass
 
 _TRIED = 4  # prefixes worked out in full: those with the most votes
 _DEPTH = 32  # tokens that a prefix can have: keys of a million dots must not cost a million steps each
@@ -81,3 +87,55 @@ def _reach(here: Mapping[str, Tensor], wanted: Mapping[str, Expected], prefix: P
         if expected is not None and expected.shape == tensor.shape:
             fits += 1
     return fits
+
+
+def prefix_code(prefix: Prefix) -> str:
+    """The rule that speaks of a prefix.
+
+    N402 where the target is wrapped in ``module.``, N408 for attributes of other wrappers, N410 for those that hold a
+    base model, else N409.
+    """
+    tokens = set(prefix.text[:-1].split("."))
+    if prefix.added and tokens == {names.MODULE}:
+        return "N402"
+    if tokens <= names.OTHER_WRAPPERS:
+        return "N408"
+    return "N410" if tokens <= names.BASE_MODELS else "N409"
+
+
+# ---- letters that were cut off: key[7:], meant for module., done to keys that do not begin with it
+
+
+_MOST = 64  # letters: nobody counts further
+_FEWEST = 2  # keys: one that is the end of another is a coincidence
+
+
+@noun(eq=False)
+class Cut:
+    """How many letters are gone, how many keys of the target fell together, and the way back where none did."""
+
+    letters: int
+    lost: int
+    back: Move | None
+
+
+def cut_of(here: Here, wanted: Wanted) -> Cut | None:
+    """The cut that explains every key here; None where there is none, or where what is gone is a prefix of all."""
+    if len(here) < _FEWEST or any(key in wanted for key in here):
+        return None
+    longest = max(here, key=len)
+    for letters in sorted({len(key) - len(longest) for key in wanted if key.endswith(longest)} - {0})[:_MOST]:
+        ends: dict[str, list[str]] = defaultdict(list)
+        for key in wanted:
+            ends[key[letters:]].append(key)
+        if any(all(wanted[key].shape != here[end].shape for key in ends.get(end, ())) for end in here):
+            continue
+        whole = [key for end in here for key in ends[end]]
+        if len({key[:letters] for key in whole}) < _FEWEST or all(key[letters - 1] == "." for key in whole):
+            continue
+        pairs = [(end, keys[0]) for end in here if len(keys := ends[end]) == 1]
+        gap = Gap(here, wanted, tuple(here), tuple(wanted))
+        lost = len(whole) - len(here)
+        back = move("N403", f"put back the {letters} letters that key[{letters}:] cut off", gap, pairs)
+        return Cut(letters, lost, back if not lost else None)
+    return None

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.facts.quantization import BY_RULE, Layer, Quantized, dtype_of, quantized
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.explained import Explained
+from ckptdoctor.facts.quantization import (
+    BY_RULE,
+    Layer,
+    Quantized,
+    TorchQuantized,
+    dtype_of,
+    is_observer,
+    layers_of,
+    quantized,
+)
+from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.noun import noun
 
 _PLAIN = ("", "float64", "float32", "float16", "bfloat16")
@@ -73,7 +81,7 @@ def _others(found: Quantized, here: tuple[Layer, ...], loose: set[str]) -> tuple
     return tuple([key for key in found.others if key in loose]) if scaled else ()
 
 
-def explained(comparison: Comparison) -> Explained:
+def _explained_layers(comparison: Comparison) -> Explained:
     """The keys that rules about quantised layers explain, of those that are missing, unexpected or of another shape."""
     found, cured = unfit(comparison), comparison.cured
     if not found.here and not found.there:
@@ -84,3 +92,47 @@ def explained(comparison: Comparison) -> Explained:
         known.unexpected.intersection(cured.unexpected),
         known.mismatched.intersection(cured.mismatched),
     )
+
+
+@cached_by_identity
+def unfit_of(comparison: Comparison) -> TorchQuantized:
+    """The layers of the compared state dict that the target wants plain, by their names after all cures."""
+    if comparison.state_dict is None:
+        return TorchQuantized()
+    found = layers_of(comparison.checkpoint, comparison.state_dict, comparison.final_name)
+    wanted = comparison.reference.tensors
+    plain = [
+        layer
+        for layer in found.layers
+        if layer.key in wanted
+        and wanted[layer.key].shape == layer.weight.shape
+        and dtype_of(wanted[layer.key]) in ("", "float64", "float32", "float16", "bfloat16")
+    ]
+    if not plain:
+        return TorchQuantized()
+    loose = set(comparison.cured.unexpected)
+    buffers = [path for path in found.buffers if comparison.final_name(str(path[-1])) in loose]
+    return TorchQuantized(tuple(plain), tuple(buffers))
+
+
+@cached_by_identity
+def explained_by_quantization(comparison: Comparison) -> Explained:
+    """Missing, unexpected and mismatched keys that Q951 to Q956 explain."""
+    cured = comparison.cured
+    if not (cured.missing or cured.unexpected):
+        return Explained()
+    found = unfit_of(comparison)
+    names = [name for layer in found.layers for name in (layer.key, layer.bias_key)]
+    gone = [path for layer in found.layers for path in layer.gone]
+    old = [comparison.final_name(str(path[-1])) for path in (*gone, *found.buffers)]
+    whole = Explained(
+        missing=frozenset(names).intersection(cured.missing),
+        unexpected=frozenset([*filter(is_observer, cured.unexpected), *old]).intersection(cured.unexpected),
+    )
+    return whole | _explained_layers(comparison)
+
+
+def packed(comparison: Comparison) -> frozenset[str]:
+    """Keys whose numbers are no weights yet, so that casting them would be wrong: nobody else speaks of their dtype."""
+    here = [layer.key for layer in unfit(comparison).here]
+    return frozenset([*here, *[layer.key for layer in unfit_of(comparison).layers]])

@@ -15,7 +15,7 @@ from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts.key_groups import drop_patterns
 from ckptdoctor.facts.tied_embeddings import same_checksums
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import alike
 from ckptdoctor.match.second_names import is_one
 from ckptdoctor.noun import noun
@@ -25,7 +25,7 @@ _PATTERNS = 8  # of one command
 
 
 @noun
-class Part:
+class RivalPart:
     """One of several parts: the ``prefix`` of its keys (or, where one is added, of the target's), and its tensors by
     what follows the prefix.
 
@@ -49,7 +49,7 @@ class Rivals:
     ``added``: the prefixes are those of the target, which has several such parts where this file has one.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[RivalPart, ...]
     names: frozenset[str]
     added: bool = False
 
@@ -111,7 +111,9 @@ def _of_target(comparison: Comparison, pairs: Sequence[tuple[str, str]]) -> Riva
     for lead, names in list(_groups(added).items())[:_GROUPS]:
         others = _counterparts({new[len(lead) :]: wanted[new] for new in names}, missing)
         if lead and others:
-            return Rivals(tuple([Part(each, {}) for each in (lead, *others)]), frozenset(names.values()), added=True)
+            return Rivals(
+                tuple([RivalPart(each, {}) for each in (lead, *others)]), frozenset(names.values()), added=True
+            )
     return None
 
 
@@ -181,12 +183,12 @@ def _same(here: Mapping[str, Tensor], one: str, other: str, rests: Mapping[str, 
     return all(is_one(ours, theirs) or same_checksums(ours, theirs) is True for ours, theirs in pairs)
 
 
-def _part(comparison: Comparison, prefix: str, parts: Sequence[str], rests: Mapping[str, Tensor]) -> Part:
+def _part(comparison: Comparison, prefix: str, parts: Sequence[str], rests: Mapping[str, Tensor]) -> RivalPart:
     here = comparison.plain.here
     keys = {rest: here[prefix + rest] for rest in rests}
     if len(rests) == len(comparison.cured.fits):
-        return Part(prefix, keys, keep=(f"{escape(prefix)}*",))
+        return RivalPart(prefix, keys, keep=(f"{escape(prefix)}*",))
     others = {each + rest for each in parts if each != prefix for rest in rests}
     kept = [tensor for key, tensor in here.items() if key not in others]
     patterns = drop_patterns(comparison.checkpoint, kept)
-    return Part(prefix, keys, keep=tuple(patterns) if len(patterns) <= _PATTERNS else ())
+    return RivalPart(prefix, keys, keep=tuple(patterns) if len(patterns) <= _PATTERNS else ())

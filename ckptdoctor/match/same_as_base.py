@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Tensor
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.same_bytes import is_readable, same
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
 
 

@@ -116,12 +116,12 @@ class _Told:
 
     def __init__(self, first: Gap) -> None:
         self._first = first
-        self._pairs: list[structure.Pair] | None = None
+        self._pairs: list[structure.NamePair] | None = None
 
     def propose(self, now: Gap) -> Iterator[Move]:
         """As ``structure.propose``."""
         same = (now.loose, now.open) == (self._first.loose, self._first.open)
-        yield from structure.propose_of(now, self._known() if same else structure.pairs_of(now))
+        yield from structure.propose_of(now, self._known() if same else structure.name_pairs(now))
 
     def audited(self, chain: _Chain) -> _Chain:
         """The same chain; a rename is not sure where the parts leave a choice, or say otherwise."""
@@ -140,9 +140,9 @@ class _Told:
         ]
         return replace(chain, moves=moves)
 
-    def _known(self) -> list[structure.Pair]:
+    def _known(self) -> list[structure.NamePair]:
         if self._pairs is None:
-            self._pairs = structure.pairs_of(self._first)
+            self._pairs = structure.name_pairs(self._first)
         return self._pairs
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from ckptdoctor.checkpoint import StateDict, Tensor
+from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts import names
 from ckptdoctor.noun import noun
 
@@ -49,3 +50,15 @@ def name_cures(state_dict: StateDict) -> list[NameCure]:
             title = "drop " + " and ".join([f'"{token}."' for token in present])
             found.append(NameCure(code, title, partial(names.without_tokens, tokens=tokens)))
     return found
+
+
+def carries(reference: Reference, code: str) -> bool:
+    """Whether the reference's own keys have what the naming rule ``code`` takes away: then nothing is wrong here."""
+    keys = reference.tensors
+    if code in TOKENS:
+        return bool(names.present(keys, TOKENS[code]))
+    if code == "N420":
+        return any(names.is_counter(key) for key in keys)
+    if code == "N411":
+        return any(key.endswith(names.N_AVERAGED) for key in keys)
+    return 2 * len(names.module_led(keys)) > len(keys)

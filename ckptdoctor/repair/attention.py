@@ -9,9 +9,10 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.edits import Edit
 from ckptdoctor.errors import RefusedError, UsageError
-from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.fused import Fused
-from ckptdoctor.match.shapes.qkv import HEAD_BY_HEAD, Ranges, rows
+from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, Ranges, rows
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.kit.attention_edits import arranged, one_after_another
 from ckptdoctor.wording import plural

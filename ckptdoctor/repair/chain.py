@@ -11,7 +11,9 @@ from dataclasses import replace
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, show_path
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Edit, TakeRoot
-from ckptdoctor.match.comparing import Comparison, compare, prefix_code
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.kit.layout_edits import layout_edits, title
 from ckptdoctor.rules.kit.renames import rename_edits

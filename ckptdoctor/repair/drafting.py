@@ -17,7 +17,8 @@ from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.edits.kinds import Flatten
 from ckptdoctor.edits.steps import Step
 from ckptdoctor.facts.tied_embeddings import known_partner
-from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.likeness import other_layout
 from ckptdoctor.match.meanings import another_owner, another_thing, is_code
 from ckptdoctor.match.norms import final_versions, missing_counters

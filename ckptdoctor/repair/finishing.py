@@ -13,12 +13,13 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Drop, Safety
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.edits.steps import Step
-from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import orthogonals, parametrized
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.match.published.table import QUERIES
 from ckptdoctor.match.shapes.fused import Fused
-from ckptdoctor.match.shapes.qkv import HEAD_BY_HEAD, HEAD_SIZES, LAYOUTS
+from ckptdoctor.match.shapes.projections import HEAD_BY_HEAD, HEAD_SIZES, QKV_LAYOUTS
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.drafting import drafted
@@ -171,7 +172,7 @@ def with_heads(request: FixRequest, attempt: Try, comparison: Comparison) -> lis
 
 
 def _layouts(request: FixRequest, found: Sequence[Fused]) -> Iterator[FixRequest]:
-    for name in LAYOUTS:
+    for name in QKV_LAYOUTS:
         if name not in HEAD_BY_HEAD:
             yield replace(request, qkv_layout=name, auto=True)
         else:
@@ -217,7 +218,7 @@ def _variants(request: FixRequest) -> Iterator[FixRequest]:
     yield replace(request, unsafe=False)
     yield replace(request, unsafe=True)
     if request.qkv_layout is None:
-        yield replace(request, qkv_layout=LAYOUTS[0])
+        yield replace(request, qkv_layout=QKV_LAYOUTS[0])
 
 
 def without_an_answer(reference: Reference, missing: Sequence[str]) -> str:

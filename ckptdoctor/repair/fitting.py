@@ -12,15 +12,16 @@ from ckptdoctor.checkpoint.expectation import Expected, Reference
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.adapters import foreign
-from ckptdoctor.match.comparing import Alignment, Comparison, compare
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Alignment, Comparison
 from ckptdoctor.match.meanings import is_code
 from ckptdoctor.match.norms import final_versions, missing_counters
 from ckptdoctor.match.parametrized import computable, parametrized
 from ckptdoctor.match.published.families import family_of, layout
 from ckptdoctor.match.rivals import parts_alike
-from ckptdoctor.match.shapes.gates import spelled
+from ckptdoctor.match.shapes.experts import stacks
+from ckptdoctor.match.shapes.fused import spelled
 from ckptdoctor.match.shapes.sorting import shapes
-from ckptdoctor.match.shapes.stacking import stacks
 from ckptdoctor.repair.drafting import may_be_turned
 from ckptdoctor.repair.finishing import Try, ways, with_heads, without_an_answer
 from ckptdoctor.repair.name_map import NameMap

@@ -9,7 +9,8 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.edits import Edit, Safety
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.optimizers import saved_optimizers
-from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.kit.remapping import remap_fix
 
 

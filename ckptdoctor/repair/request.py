@@ -14,13 +14,12 @@ from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.casts import TARGETS, named
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.errors import UsageError
-from ckptdoctor.match.shapes import stacking
-from ckptdoctor.match.shapes.qkv import LAYOUTS
+from ckptdoctor.match.shapes.experts import SLICE_LAYOUTS
 from ckptdoctor.noun import noun
 from ckptdoctor.repair.name_map import NameMap
 
-QKV_LAYOUTS, ORTHOGONAL_MAPS = LAYOUTS, ORTHOGONAL
-EXPERT_LAYOUTS = stacking.LAYOUTS
+ORTHOGONAL_MAPS = ORTHOGONAL
+EXPERT_LAYOUTS = SLICE_LAYOUTS
 
 
 @noun

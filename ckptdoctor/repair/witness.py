@@ -17,7 +17,8 @@ from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.errors import CkptDoctorError, DamagedError
 from ckptdoctor.facts.same_bytes import compared, is_readable, is_telling, probe, same
 from ckptdoctor.facts.tied_embeddings import known_pairs
-from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.second_names import is_one
 from ckptdoctor.repair.drafting import in_question
 

@@ -24,7 +24,7 @@ from ckptdoctor.facts import outline, telltale_words
 from ckptdoctor.facts.names import mentions
 from ckptdoctor.facts.protocols import first_value, pickle_protocol
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.match.cut import ends_of_names
+from ckptdoctor.facts.telltale_words import ends_of_names
 
 Subject = Union[Container, Checkpoint]
 Condition = Callable[[Subject], bool]

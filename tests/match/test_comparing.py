@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint.coverage import CoverageStep
-from ckptdoctor.match.comparing import align
+from ckptdoctor.match.comparison import align
 from ckptdoctor.match.prefixes import best_prefix
 from ckptdoctor.rules.examples import T
 from tests.rules import nouns

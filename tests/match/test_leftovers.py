@@ -9,8 +9,7 @@ from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.patterns import dropped_paths
 from ckptdoctor.facts.key_groups import drop_patterns
 from ckptdoctor.match import norms
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.explained import Explained
+from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.match.leftovers import Leftovers, explained, leftovers
 from ckptdoctor.rules.examples import Odict, T
 from ckptdoctor.rules.naming.profiler_buffers import profiler_buffers

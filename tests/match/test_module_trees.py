@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.match.trees import Forms, tree
+from ckptdoctor.match.module_trees import Forms, tree
 
 
 def grown(*keys):

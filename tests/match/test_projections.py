@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.match.shapes.qkv import LAYOUTS, fuse_order, rows, split_parts
+from ckptdoctor.match.shapes.projections import QKV_LAYOUTS, fuse_order, rows, split_parts
 
 
 def test_all_queries_then_all_keys_then_all_values():
@@ -25,7 +25,7 @@ def test_groups_one_after_another():
     assert rows("grouped", 3, 3, 5) == rows("per-head", 3, 3, 5)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", QKV_LAYOUTS)
 def test_every_row_belongs_to_one_part(layout: str):
     """Nothing is left out, nothing is there twice; fusing puts each piece back where it was."""
     ranges = rows(layout, 6, 6, 4)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import block, is_index
-from ckptdoctor.match.shapes.sorting import Shapes, explained, shapes, sweeping
+from ckptdoctor.match.shapes.sorting import Shapes, explained_by_shapes, shapes, sweeping
 from ckptdoctor.rules.examples import T
 from tests.match import architectures as known
 from tests.match.architectures import SIZES, Contents, family
@@ -68,7 +68,7 @@ def _speaking(found: Shapes) -> set[str]:
 
 def _left(comparison: Comparison) -> list[str]:
     """The keys that do not fit, and of which no rule about shapes speaks."""
-    known_keys, cured = explained(comparison), comparison.cured
+    known_keys, cured = explained_by_shapes(comparison), comparison.cured
     return [
         *sorted(set(cured.missing) - known_keys.missing),
         *sorted(set(cured.unexpected) - known_keys.unexpected),
@@ -191,7 +191,7 @@ def test_no_key_has_two_causes(here: Contents, there: Contents) -> None:
     groups += [list(found.size.mismatched)] if found.size is not None else []
     keys = list(chain.from_iterable(groups))
     assert len(keys) == len(set(keys))
-    cured, known_keys = comparison.cured, explained(comparison)
+    cured, known_keys = comparison.cured, explained_by_shapes(comparison)
     assert known_keys.mismatched == set(keys) <= set(cured.mismatched)
     assert known_keys.missing <= set(cured.missing)
     assert known_keys.unexpected <= set(cured.unexpected)

@@ -23,7 +23,7 @@ from ckptdoctor.edits import (
     Transpose,
 )
 from ckptdoctor.errors import RefusedError
-from ckptdoctor.match.shapes import qkv
+from ckptdoctor.match.shapes import projections
 from tests.repair.applying import repaired
 from tests.repair.arranging import FORMATS, edited, loaded, random, same, written
 from tests.repair.checkpoints import every_way, save, training
@@ -71,15 +71,15 @@ def test_every_layout_of_queries_keys_and_values(tmp_path: Path, suffix: str, la
         fused = torch.cat(groups)
     else:
         fused = torch.cat([flat[key] for key in layout.split("-")])
-    ranges = qkv.rows(layout, heads, kv_heads, head_dim)
+    ranges = projections.rows(layout, heads, kv_heads, head_dim)
     names = {part: f"attn.{part}.weight" for part in "qkv"}
-    split = Split(("attn.qkv.weight",), qkv.split_parts(ranges, names))
+    split = Split(("attn.qkv.weight",), projections.split_parts(ranges, names))
     contents = {"x": torch.ones(2, 2), "attn.qkv.weight": fused}
     outcome = repaired(written(contents, tmp_path, suffix), [split])
     result = loaded(outcome.plan.output)
     for part, name in names.items():
         assert same(result[name], flat[part])
-    fuse = Fuse(tuple([(name,) for name in names.values()]), "attn.qkv.weight", 0, qkv.fuse_order(ranges))
+    fuse = Fuse(tuple([(name,) for name in names.values()]), "attn.qkv.weight", 0, projections.fuse_order(ranges))
     again = loaded(repaired(Path(outcome.plan.output), [fuse]).plan.output)
     assert same(again["attn.qkv.weight"], fused)
 

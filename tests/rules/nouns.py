@@ -16,7 +16,8 @@ from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.findings import Finding
-from ckptdoctor.match.comparing import Comparison, compare
+from ckptdoctor.match.comparing import compare
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Odict, T
 from ckptdoctor.rules.framework import Rule
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint, Container
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.framework import Problem, Rule, rule, subject_for
 from tests.rules import nouns

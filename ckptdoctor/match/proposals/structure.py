@@ -9,21 +9,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from ckptdoctor.match.likeness import alike, other_layout
-from ckptdoctor.match.module_trees import Match, counterparts
+from ckptdoctor.match.module_trees import Forms, Match, Node, ParameterKind, counterparts, tree
 from ckptdoctor.match.moves import Gap, Move, move
 from ckptdoctor.match.rewordings import Rewording, describe, template
-from ckptdoctor.match.trees import Forms, Kind, Node, tree
 from ckptdoctor.noun import noun
 
 Shape = tuple[int, ...]
-Kinds = Callable[[str, Shape], Kind | None]
+Kinds = Callable[[str, Shape], ParameterKind | None]
 
 _PLAIN = ("weight", "bias")
 _MANY = 10_000  # keys whose shapes alone tell nothing
 
 
 @noun
-class Pair:
+class NamePair:
     """A parameter's name here and there. ``kin``: all parts around it have the name that they had."""
 
     old: str
@@ -48,16 +47,16 @@ class _Way:
 
 def propose(gap: Gap) -> Iterator[Move]:
     """What is sure, new numbers apart from new names where that goes; everything where nothing is."""
-    yield from propose_of(gap, pairs_of(gap))
+    yield from propose_of(gap, name_pairs(gap))
 
 
-def pairs_of(gap: Gap) -> list[Pair]:
+def name_pairs(gap: Gap) -> list[NamePair]:
     """The parameters that have other names, by their own names and shapes; if none does, by their shapes alone."""
     found = _pairs(gap, _named_alike)
     return found if found or len(gap.loose) > _MANY else _pairs(gap, _of_one_shape)
 
 
-def propose_of(gap: Gap, pairs: Sequence[Pair]) -> Iterator[Move]:
+def propose_of(gap: Gap, pairs: Sequence[NamePair]) -> Iterator[Move]:
     """What these pairs say, as ``propose``."""
     chosen = [pair for pair in pairs if pair.sure] or pairs
     whole = _move(gap, chosen)
@@ -71,7 +70,7 @@ def propose_of(gap: Gap, pairs: Sequence[Pair]) -> Iterator[Move]:
         yield from found
 
 
-def _move(gap: Gap, pairs: Sequence[Pair]) -> Move | None:
+def _move(gap: Gap, pairs: Sequence[NamePair]) -> Move | None:
     code = "N424" if all(pair.shifted for pair in pairs) else "N423"
     pattern = describe([each for pair in pairs for each in pair.rewordings])
     found = move(code, pattern, gap, [(pair.old, pair.new) for pair in pairs], sure=all(pair.sure for pair in pairs))
@@ -80,12 +79,12 @@ def _move(gap: Gap, pairs: Sequence[Pair]) -> Move | None:
     return replace(found, kin=all(pair.kin or pair.shifted for pair in pairs))
 
 
-def _pairs(gap: Gap, kind: Kinds) -> list[Pair]:
+def _pairs(gap: Gap, kind: Kinds) -> list[NamePair]:
     """The loose keys and the open ones that are the same parameters, and have other names."""
     loose = set(gap.loose)
     settled = {template(key) for key in gap.here if key not in loose}
     ways: dict[Node, _Way] = {}
-    found: list[Pair] = []
+    found: list[NamePair] = []
     numbered: list[int] = []  # those that get the name of a list's member, of which others have theirs
     known: dict[Rewording, bool] = {}
     for match in counterparts(*_trees(gap, kind)):
@@ -98,7 +97,7 @@ def _pairs(gap: Gap, kind: Kinds) -> list[Pair]:
                     known[each] = other_layout(*each.middle())
             doubtful = doubtful or any(known[each] for each in way.rewordings)
             numbered += [len(found)] if template(new) in settled else []
-            found.append(Pair(old, new, match.sure and not doubtful, way.kin, way.rewordings))
+            found.append(NamePair(old, new, match.sure and not doubtful, way.kin, way.rewordings))
     if numbered and not _throughout(found, gap):
         for at in numbered:
             found[at] = replace(found[at], sure=False)
@@ -116,7 +115,7 @@ def _token(old: str, new: str) -> tuple[str, str, str] | None:
     return (one, other, ".".join(ours[: differ[0]])) if word else None
 
 
-def _throughout(found: Sequence[Pair], gap: Gap) -> bool:
+def _throughout(found: Sequence[NamePair], gap: Gap) -> bool:
     """Whether all that is open is one word for one member of a list in several places: ``upsilon`` for each ``bn2``.
 
     Nothing is left over on either side then, and the others of the list have their names.
@@ -139,12 +138,12 @@ def _trees(gap: Gap, kind: Kinds) -> tuple[Node, Node]:
     return ours, theirs
 
 
-def _named_alike(key: str, shape: Shape) -> Kind | None:
+def _named_alike(key: str, shape: Shape) -> ParameterKind | None:
     """Parameters of one name and shape are of one kind."""
     return key.rpartition(".")[2], shape
 
 
-def _of_one_shape(key: str, shape: Shape) -> Kind | None:
+def _of_one_shape(key: str, shape: Shape) -> ParameterKind | None:
     """Whatever they are called: ``gamma_1`` is ``ls1.gamma``, and ``attn.gamma1.weight``.
 
     But ``weight_v`` is a part of a weight, and ``qweight`` stands for one: neither is the weight itself.

@@ -15,7 +15,7 @@ from ckptdoctor.match.likeness import Tokens, alike, kin_of, letters, nearest, o
 from ckptdoctor.match.moves import Gap, Move, move
 
 Substitution = tuple[Tokens, Tokens]
-Place = tuple[str, str, tuple[int, ...]]
+_Place = tuple[str, str, tuple[int, ...]]
 
 _TRIED = 12  # substitutions worked out in full: those with the most votes
 _PAIRS = 4096  # pairs that vote: a sample tells enough
@@ -62,7 +62,7 @@ def _by_name(votes: Counter[Substitution]) -> list[Substitution]:
     return found
 
 
-def _move(gap: Gap, substitutions: Sequence[Substitution], rivals: Mapping[Place, set[str]]) -> Move | None:
+def _move(gap: Gap, substitutions: Sequence[Substitution], rivals: Mapping[_Place, set[str]]) -> Move | None:
     """The move that these substitutions make, where it fits at least half of the keys that hold their tokens."""
     pairs: list[tuple[str, str]] = []
     used: dict[Substitution, None] = {}
@@ -174,16 +174,16 @@ def _equal(old: Tokens, new: Tokens) -> bool:
     return letters(old) == letters(new) or (len(old) == 1 and old[0] in _WRAPPED and not new)
 
 
-def _rivals(gap: Gap) -> dict[Place, set[str]]:
+def _rivals(gap: Gap) -> dict[_Place, set[str]]:
     """For each token of each open key: what else could stand in its place, the shape being the same."""
-    found: dict[Place, set[str]] = defaultdict(set)
+    found: dict[_Place, set[str]] = defaultdict(set)
     for key in gap.open:
         for before, token, after in _taken_apart(key):
             found[before, after, gap.wanted[key].shape].add(token)
     return found
 
 
-def _only_choice(old: str, new: str, gap: Gap, rivals: Mapping[Place, set[str]]) -> bool:
+def _only_choice(old: str, new: str, gap: Gap, rivals: Mapping[_Place, set[str]]) -> bool:
     """Whether each new token is the only one that could stand there, or the only one that begins like the old one."""
     before = old.split(".")
     same_length = len(before) == new.count(".") + 1

@@ -16,7 +16,7 @@ class Layout:
 
 
 @noun
-class Family:
+class LayoutFamily:
     """Layouts of the same networks, and what converts one into the other; renaming alone never does."""
 
     layouts: tuple[Layout, ...]
@@ -25,7 +25,7 @@ class Family:
 
 
 FAMILIES = (
-    Family(
+    LayoutFamily(
         (
             Layout("Meta's Llama", ("tok_embeddings.", ".attention.wq.", ".feed_forward.w1.")),
             Layout("torchtune's Llama", (".attn.q_proj.", ".attn.output_proj.", ".sa_norm.scale")),
@@ -34,7 +34,7 @@ FAMILIES = (
         "transformers/models/llama/convert_llama_weights_to_hf.py",
         "the rows of queries and keys may lie in another order (rotary halves)",
     ),
-    Family(
+    LayoutFamily(
         (
             Layout("latent diffusion", ("model.diffusion_model.", "first_stage_model.")),
             Layout("diffusers' UNet", ("down_blocks.", "mid_block.", "up_blocks.")),
@@ -42,7 +42,7 @@ FAMILIES = (
         "diffusers' from_single_file() or scripts/convert_original_stable_diffusion_to_diffusers.py",
         "blocks are numbered and attention is shaped in another way",
     ),
-    Family(
+    LayoutFamily(
         (
             Layout("OpenAI's CLIP", ("visual.transformer.resblocks.", "transformer.resblocks.", "token_embedding.")),
             Layout("transformers' CLIP", ("vision_model.encoder.layers.", "text_model.encoder.layers.")),
@@ -50,7 +50,7 @@ FAMILIES = (
         "transformers/models/clip/convert_clip_original_pytorch_to_hf.py",
         "query, key and value are one matrix in one and three in the other",
     ),
-    Family(
+    LayoutFamily(
         (
             Layout("Megatron", (".query_key_value.", ".dense_h_to_4h.", ".dense_4h_to_h.")),
             Layout("transformers' GPT-2", (".attn.c_attn.", ".mlp.c_fc.", ".mlp.c_proj.")),
@@ -58,7 +58,7 @@ FAMILIES = (
         "Megatron's own tools/checkpoint/convert.py",
         "query, key and value lie in another order",
     ),
-    Family(
+    LayoutFamily(
         (
             Layout("Swin", (".attn.relative_position_bias_table", ".mlp.fc1.", ".downsample.reduction.")),
             Layout(
@@ -79,7 +79,7 @@ def layout(keys: Iterable[str]) -> Layout | None:
     return found[0] if len(found) == 1 else None
 
 
-def family_of(one: Layout | None, other: Layout | None) -> Family | None:
+def family_of(one: Layout | None, other: Layout | None) -> LayoutFamily | None:
     """The family that two different layouts belong to."""
     if one is None or other is None or one is other:
         return None

@@ -10,14 +10,16 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.checkpoint.expectation import PAIRED, Reference
 from ckptdoctor.facts.model_config import Config, config_beside, read_config
 from ckptdoctor.facts.siblings import folder_of
-from ckptdoctor.match.published.matching import Conversion
+from ckptdoctor.match.published.matching import LayoutConversion
 from ckptdoctor.match.published.table import QUERIES
 
 # what Meta publishes beside its params.json, whole or by rank, and what others made of it
 _META = re.compile(r"consolidated(?:\.\d+)?\.(?:pth|pt|safetensors)")
 
 
-def with_heads(found: Conversion, here: Mapping[str, Tensor], checkpoint: Checkpoint, wanted: Reference) -> Conversion:
+def with_heads(
+    found: LayoutConversion, here: Mapping[str, Tensor], checkpoint: Checkpoint, wanted: Reference
+) -> LayoutConversion:
     """The conversion with the number of heads that it needs; or with what it lacks, where that is not known.
 
     The target says it, or the config beside it, or the config or params.json beside the checkpoint.
@@ -36,7 +38,7 @@ def with_heads(found: Conversion, here: Mapping[str, Tensor], checkpoint: Checkp
     return replace(found, lacks=wrong) if wrong else replace(found, heads=heads)
 
 
-def _not_divided(found: Conversion, here: Mapping[str, Tensor], heads: int) -> str:
+def _not_divided(found: LayoutConversion, here: Mapping[str, Tensor], heads: int) -> str:
     """Why there cannot be so many heads; "" where there can."""
     sizes = set()
     for piece in found.rotary:

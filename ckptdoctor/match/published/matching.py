@@ -48,7 +48,7 @@ class Piece:
 
 
 @noun(eq=False)
-class Conversion:
+class LayoutConversion:
     """How a checkpoint in one published layout becomes the same network in another one.
 
     ``way`` is the table. ``dropped`` are keys here that follow from sizes; ``tied`` are (new key, owner): a second name
@@ -89,13 +89,13 @@ class Conversion:
         return found
 
 
-def conversion(here: Here, reference: Reference) -> Conversion | None:
+def layout_conversion(here: Here, reference: Reference) -> LayoutConversion | None:
     """The published way from these tensors to what is wanted, the one that leaves least over; None without one."""
     wanted = reference.tensors
     if not here or not wanted:
         return None
     ours, theirs = "\n".join(here), "\n".join(wanted)
-    found: list[tuple[int, int, Conversion]] = []
+    found: list[tuple[int, int, LayoutConversion]] = []
     for way in WAYS:
         if _leaf(way.rows[0].one[0]) in ours and _leaf(way.rows[0].other[0]) in theirs:
             made = _by(way, here, reference)
@@ -104,7 +104,7 @@ def conversion(here: Here, reference: Reference) -> Conversion | None:
     return min(found)[2] if found else _of_kernels(here, reference)
 
 
-def _of_kernels(here: Here, reference: Reference) -> Conversion | None:
+def _of_kernels(here: Here, reference: Reference) -> LayoutConversion | None:
     """The way from the layers of Keras or Flax to the same layers of torch."""
     found, never = kernels(here, reference)
     if not found:
@@ -113,7 +113,7 @@ def _of_kernels(here: Here, reference: Reference) -> Conversion | None:
     names = {piece.old[0]: piece.new[0] for piece in pieces if piece.renamed}
     made = [name for piece in pieces for name in piece.new]
     zeros = () if never else tuple(second_biases(made, reference.tensors))
-    return Conversion(KERNELS, pieces, (), (), names, zeros=zeros, lacks=never, never=bool(never))
+    return LayoutConversion(KERNELS, pieces, (), (), names, zeros=zeros, lacks=never, never=bool(never))
 
 
 def _leaf(template: str) -> str:
@@ -121,7 +121,7 @@ def _leaf(template: str) -> str:
     return template.rpartition(_ANY)[2]
 
 
-def _by(way: Published, here: Here, reference: Reference) -> Conversion | None:
+def _by(way: Published, here: Here, reference: Reference) -> LayoutConversion | None:
     """What this way makes of the tensors, where it accounts for all of them and for all that is wanted."""
     wanted = reference.tensors
     leads = _lead(here, way.rows[0].one[0]), _lead(wanted, way.rows[0].other[0])
@@ -173,7 +173,7 @@ def _many(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 def _whole(
     way: Published, pieces: list[Piece], dropped: list[str], lead: str, reference: Reference
-) -> Conversion | None:
+) -> LayoutConversion | None:
     """The conversion, where nothing that is wanted is missing but what is tied or follows from sizes."""
     made = {key for piece in pieces for key in piece.new}
     if len(made) != sum(len(piece.new) for piece in pieces):
@@ -191,7 +191,7 @@ def _whole(
             return None
         ties.append((key, owner))
     names = {piece.old[0]: piece.new[0] for piece in pieces if piece.renamed}
-    return Conversion(way, tuple(pieces), tuple(dropped), tuple(ties), names)
+    return LayoutConversion(way, tuple(pieces), tuple(dropped), tuple(ties), names)
 
 
 # ---- names

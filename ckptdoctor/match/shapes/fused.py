@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import Shape, is_index
-from ckptdoctor.match.shapes.projections import Kind
+from ckptdoctor.match.shapes.projections import Projections
 from ckptdoctor.noun import noun
 
 
@@ -31,14 +31,14 @@ class _Name:
     leaf: str
 
 
-def fused(comparison: Comparison, kind: Kind) -> tuple[Fused, ...]:
+def fused(comparison: Comparison, kind: Projections) -> tuple[Fused, ...]:
     """Every tensor of this kind whose parts lie at the same place on the other side, with shapes that add up."""
     here = {key: comparison.cured.here[key].shape for key in comparison.cured.unexpected}
     there = {key: comparison.reference.tensors[key].shape for key in comparison.cured.missing}
     return (*_matched(kind, here, there, here=True), *_matched(kind, there, here, here=False))
 
 
-def _matched(kind: Kind, ones: dict[str, Shape], apart: dict[str, Shape], *, here: bool) -> Iterable[Fused]:
+def _matched(kind: Projections, ones: dict[str, Shape], apart: dict[str, Shape], *, here: bool) -> Iterable[Fused]:
     whole = {key: name for key in ones if (name := _name(key)).layer in kind.fused}
     if not whole:
         return
@@ -56,7 +56,7 @@ def _matched(kind: Kind, ones: dict[str, Shape], apart: dict[str, Shape], *, her
 
 
 def _added_up(
-    kind: Kind, key: str, shape: Shape, found: dict[str, str], shapes: dict[str, Shape], *, here: bool
+    kind: Projections, key: str, shape: Shape, found: dict[str, str], shapes: dict[str, Shape], *, here: bool
 ) -> Fused | None:
     """The parts whose shapes add up to the fused one's; none where others beside them would be as good."""
     whole = [set(names) for names in kind.parts if found.keys() >= set(names)]
@@ -98,3 +98,31 @@ def _name(key: str) -> _Name:
             return _Name(path, leaf[: -len(end) - 1], end)
     place, _, layer = path.rpartition(".")
     return _Name(place, layer, leaf)
+
+
+# ---- S508: fused names that say themselves what is in them in which order
+
+
+# the fused layer's name → the parts that it spells out, in their order along the rows. Sources: transformers
+# (Phi3MLP, Glm4MLP: gate, up = gate_up_proj(x).chunk(2)), vLLM (w13 is w1 above w3), xformers and DINOv2 (w12)
+_SPELLED = {
+    "gate_up_proj": ("gate_proj", "up_proj"),
+    "gate_and_up_proj": ("gate_proj", "up_proj"),
+    "gate_up": ("gate", "up"),
+    "w13": ("w1", "w3"),
+    "w12": ("w1", "w2"),
+}
+
+
+def spelled(found: Fused) -> bool:
+    """Whether the name tells the order, and the rows are outputs."""
+    return found.axis == 0 and _SPELLED.get(_layer(found.key)) == tuple([_layer(part) for part in found.parts])
+
+
+def _layer(key: str) -> str:
+    """The name of the layer that a weight or a bias belongs to."""
+    path, _, leaf = key.rpartition(".")
+    for end in ("_weight", "_bias"):
+        if leaf.endswith(end):
+            return leaf.removesuffix(end)
+    return path.rpartition(".")[2]

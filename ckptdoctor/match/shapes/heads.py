@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.kinds import is_head, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, model_order
 from ckptdoctor.noun import noun

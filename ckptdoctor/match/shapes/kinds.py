@@ -30,7 +30,7 @@ def is_position(key: str) -> bool:
     return any(word in text for word in (*_POSITIONS, *_TABLES))
 
 
-def is_derived(key: str) -> bool:
+def is_mask_or_ids(key: str) -> bool:
     """Whether the last token is one of those that masks and ids have."""
     return key.rpartition(".")[2].lower() in _DERIVED
 

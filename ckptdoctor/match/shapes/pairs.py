@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
 
 Shape = tuple[int, ...]
@@ -78,3 +78,23 @@ def model_order(comparison: Comparison) -> list[str]:
         if any(one > other for one, other in itertools.pairwise(keys)):
             return keys
     return []
+
+
+# ---- S506: the same values under another shape, with sides of size 1 more or fewer
+
+
+def same_but_for_ones(pair: Pair) -> bool:
+    """Whether both shapes are the same but for sides of size 1: then the elements are as many, in the same order."""
+    return _squeezed(pair.here) == _squeezed(pair.there)
+
+
+def loads_anyway(pair: Pair) -> bool:
+    """Whether torch takes the difference without a word: a vector of one element for a scalar.
+
+    Source: ``torch.nn.Module._load_from_state_dict``, "Backward compatibility: loading 1-dim tensor from 0.3.*".
+    """
+    return pair.here == (1,) and pair.there == ()
+
+
+def _squeezed(shape: Shape) -> Shape:
+    return tuple([size for size in shape if size != 1])

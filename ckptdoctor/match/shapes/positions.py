@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import isqrt
 
-from ckptdoctor.match.shapes.kinds import is_derived, is_position
+from ckptdoctor.match.shapes.kinds import is_mask_or_ids, is_position
 from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.noun import noun
 
@@ -50,7 +50,7 @@ def _counts_positions(pair: Pair, dim: int) -> bool:
     """Whether this side of a table counts positions: the last one is its width, but for ids."""
     if pair.leaf.startswith("relative_position_index"):
         return False
-    return dim < len(pair.here) - 1 or len(pair.here) == 1 or is_derived(pair.key)
+    return dim < len(pair.here) - 1 or len(pair.here) == 1 or is_mask_or_ids(pair.key)
 
 
 def _owner(pair: Pair, found: dict[tuple[int, int], list[Pair]]) -> tuple[int, int] | None:
@@ -61,7 +61,7 @@ def _owner(pair: Pair, found: dict[tuple[int, int], list[Pair]]) -> tuple[int, i
     if len(sides) != 1:
         return None
     ours, theirs = only = next(iter(sides))
-    if is_derived(pair.key) and only in found:
+    if is_mask_or_ids(pair.key) and only in found:
         return only
     if pair.leaf == "relative_position_index":  # one for each two places in the window
         wanted = (_offsets(ours), _offsets(theirs))

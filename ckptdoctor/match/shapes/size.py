@@ -6,10 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.shapes import units
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.kinds import is_head, is_position, is_vocabulary
-from ckptdoctor.match.shapes.pairs import Pair, Shape, block
+from ckptdoctor.match.shapes.pairs import Pair, Shape, block, same_but_for_ones
 from ckptdoctor.noun import noun
 
 _SHARE = Fraction(3, 10)  # of the keys that both sides have: so many differ where the whole model does
@@ -94,7 +93,7 @@ def _named_apart(one: Sized, other: Sized) -> bool:
 
 def _plain(pair: Pair) -> bool:
     """Whether nothing narrower than the model's size would explain the pair."""
-    if len(pair.here) != len(pair.there) or pair.reversed or units.alike(pair):
+    if len(pair.here) != len(pair.there) or pair.reversed or same_but_for_ones(pair):
         return False
     change = pair.change
     if change is None:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from itertools import chain
 
 from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
-from ckptdoctor.match import quantization_explained
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.explained import Explained
-from ckptdoctor.match.shapes import units
+from ckptdoctor.match import quantized
+from ckptdoctor.match.comparison import Comparison, Explained
 from ckptdoctor.match.shapes.experts import Experts, experts
 from ckptdoctor.match.shapes.fused import Fused, fused
 from ckptdoctor.match.shapes.heads import Head, Vocabulary, heads, vocabulary
-from ckptdoctor.match.shapes.kinds import is_first, is_vocabulary
-from ckptdoctor.match.shapes.pairs import Pair, block, model_order, pairs_of
+from ckptdoctor.match.shapes.kinds import is_first
+from ckptdoctor.match.shapes.pairs import Pair, model_order, pairs_of, same_but_for_ones
 from ckptdoctor.match.shapes.placeholders import placeholders
 from ckptdoctor.match.shapes.positions import Positions, positions
 from ckptdoctor.match.shapes.projections import GATE_UP, QKV
 from ckptdoctor.match.shapes.size import WrongSize, wrong_size
-from ckptdoctor.match.shapes.transposed import Family, transposed
+from ckptdoctor.match.shapes.tensor_parallel import Sharded, sharded
+from ckptdoctor.match.shapes.transposed import TransposedFamily, transposed
 from ckptdoctor.noun import noun
 
 
@@ -34,7 +31,7 @@ class Shapes:
     placeholders: tuple[Pair, ...] = ()
     shards: Sharded | None = None
     size: WrongSize | None = None
-    transposed: tuple[Family, ...] = ()
+    transposed: tuple[TransposedFamily, ...] = ()
     units: tuple[Pair, ...] = ()
     vocabulary: Vocabulary | None = None
     heads: tuple[Head, ...] = ()
@@ -49,7 +46,7 @@ class Shapes:
 @cached_by_identity
 def shapes(comparison: Comparison) -> Shapes:
     """What the shapes of a comparison say: each pair to the first rule that explains it, the most sweeping first."""
-    pairs = _without(pairs_of(comparison), set(quantization_explained.explained(comparison).mismatched))
+    pairs = _without(pairs_of(comparison), set(quantized.explained_by_quantization(comparison).mismatched))
     empty = _placeholders(comparison, pairs)
     pairs = _without(pairs, {pair.key for pair in empty})
     apart = fused(comparison, QKV), fused(comparison, GATE_UP), experts(comparison)
@@ -59,12 +56,12 @@ def shapes(comparison: Comparison) -> Shapes:
         return Shapes(empty, shards, size, qkv=apart[0], gates=apart[1], experts=apart[2])
     families = transposed(comparison, pairs)
     pairs = _without(pairs, {key for family in families for key in family.reversed})
-    same = tuple([pair for pair in pairs if units.alike(pair)])
+    same = tuple([pair for pair in pairs if same_but_for_ones(pair)])
     found = Shapes(empty, None, None, families, same, qkv=apart[0], gates=apart[1], experts=apart[2])
     return _narrow(comparison, _without(pairs, {pair.key for pair in same}), found)
 
 
-def explained(comparison: Comparison) -> Explained:
+def explained_by_shapes(comparison: Comparison) -> Explained:
     """The keys of which the rules about shapes speak, and those about quantised weights."""
     found = shapes(comparison)
     apart = (*found.qkv, *found.gates)
@@ -83,7 +80,7 @@ def explained(comparison: Comparison) -> Explained:
     for family in found.transposed:
         mismatched.update(family.reversed)
     found_here = Explained(frozenset(missing), frozenset(unexpected), frozenset(mismatched))
-    return found_here | quantization_explained.explained(comparison)
+    return found_here | quantized.explained_by_quantization(comparison)
 
 
 def sweeping(comparison: Comparison) -> bool:
@@ -91,7 +88,7 @@ def sweeping(comparison: Comparison) -> bool:
     found, cured = shapes(comparison), comparison.cured
     if found.size is not None or found.shards is not None or found.placeholders or comparison.conversion is not None:
         return True
-    known = explained(comparison)
+    known = explained_by_shapes(comparison)
     return all(
         known_keys.issuperset(keys)
         for known_keys, keys in (
@@ -190,74 +187,3 @@ def _first(comparison: Comparison) -> str | None:
     """The first convolution in the model's own order."""
     there = comparison.reference.tensors
     return next((key for key in model_order(comparison) if key in there and len(there[key].shape) in _RANKS), None)
-
-
-# ---- S512: the checkpoint is one rank's part of a model that was split by tensor parallelism
-
-
-_MOST = 64  # ranks that one layer is split over
-_MATRICES = 4  # fewer may be split by chance
-_PADDING = 128  # Megatron's make-vocab-size-divisible-by: rows per rank are a multiple of it
-# what the files of single ranks are called: Llama's, Megatron's and DeepSpeed's, others'
-_RANK = re.compile(r"consolidated[._]\d+|mp_rank_\d+|tp_rank_?\d+|model_part-\d+|tp\d+_", re.IGNORECASE)
-
-
-@noun
-class Sharded:
-    """Tensors of which the file has one of ``ranks`` parts, by the side (0: rows, 1: columns) that was split."""
-
-    ranks: int
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    named: bool  # the file is called like a rank's
-
-
-def sharded(comparison: Comparison, pairs: list[Pair]) -> Sharded | None:
-    """Which tensors were split, where nearly all matrices were, by one number; None for a model that is just smaller.
-
-    What layers split for tensor parallelism leave whole (norms, and biases of layers that were split by columns) must
-    fit; a smaller model would have smaller norms, or leave its embedding alone.
-    """
-    ranks = _ranks(pairs)
-    if ranks is None:
-        return None
-    split = {pair.key: dim for pair in pairs if (dim := _split(pair, ranks)) is not None}
-    if len(split) != len(pairs):
-        return None
-    cured, there = comparison.cured, comparison.reference.tensors
-    named = _RANK.search(comparison.checkpoint.path.replace("\\", "/").rpartition("/")[2]) is not None
-    matrices = [pair.key for pair in pairs if len(pair.here) == 2]
-    whole = [key for key in cured.fits if len(there[key].shape) == 2]
-    wide = {size for pair in pairs if len(pair.here) == 2 for size in pair.there}
-    norms = any(len(there[key].shape) == 1 and there[key].shape[0] in wide for key in cured.fits)
-    enough = len(matrices) >= (1 if named else 4) * len(whole) and len(matrices) >= _MATRICES
-    both = {split[key] for key in matrices} == {0, 1}
-    in_blocks = any(block(key) is not None for key in matrices)
-    table_left = not named and any(is_vocabulary(key) and there[key].shape[0] > _PADDING for key in whole)
-    if not (enough and both and in_blocks and norms) or table_left:
-        return None
-    rows, columns = ([key for key, dim in split.items() if dim == side] for side in (0, 1))
-    return Sharded(ranks, tuple(rows), tuple(columns), named)
-
-
-def _ranks(pairs: list[Pair]) -> int | None:
-    """The number by which most sides were divided."""
-    found: Counter[int] = Counter()
-    for pair in pairs:
-        change = pair.change
-        if change is not None and change[1] > 0 and change[2] % change[1] == 0:
-            found[change[2] // change[1]] += 1
-    ranks = found.most_common(1)[0][0] if found else 0
-    return ranks if 2 <= ranks <= _MOST else None
-
-
-def _split(pair: Pair, ranks: int) -> int | None:
-    """The side of a matrix or vector that was divided by so many, padded before where it counts tokens."""
-    change = pair.change
-    if change is None or len(pair.here) > 2:
-        return None
-    dim, ours, theirs = change
-    if ours * ranks == theirs:
-        return dim
-    padded = dim == 0 and (is_vocabulary(pair.key) or "head" in pair.key or "output" in pair.key)
-    return dim if padded and 0 < ours * ranks - theirs < ranks * _PADDING else None

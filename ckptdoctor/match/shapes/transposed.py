@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.kinds import is_position, is_vocabulary
 from ckptdoctor.match.shapes.pairs import Pair, block
 from ckptdoctor.noun import noun
@@ -12,7 +12,7 @@ _MANY = 3  # so many reversed matrices are no coincidence, even without a bias
 
 
 @noun
-class Family:
+class TransposedFamily:
     """Matrices that were saved by one piece of code: those of one stack of blocks, or those outside of all stacks.
 
     ``reversed`` are those whose shapes show it. ``squares`` are those whose shapes cannot. ``others`` have the
@@ -27,7 +27,7 @@ class Family:
     proven: bool = False
 
 
-def transposed(comparison: Comparison, pairs: list[Pair]) -> tuple[Family, ...]:
+def transposed(comparison: Comparison, pairs: list[Pair]) -> tuple[TransposedFamily, ...]:
     """The families of which many matrices are reversed, or a few whose biases prove it."""
     turned: dict[str, list[Pair]] = {}
     for pair in pairs:
@@ -44,7 +44,7 @@ def transposed(comparison: Comparison, pairs: list[Pair]) -> tuple[Family, ...]:
             (squares if shape[0] == shape[1] else others)[name].append(key)
     return tuple(
         [
-            Family(
+            TransposedFamily(
                 name,
                 tuple([pair.key for pair in each]),
                 tuple(squares[name]),

@@ -44,7 +44,7 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.adapters import Adapter, adapter_in, base_name, has_adapters
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -31,7 +31,7 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.facts import names
 from ckptdoctor.facts.adapters import is_adapter_file
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.adapter.layouts import PEFT, LoraLayout, lora_layout
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint.cached_by_identity import cached_by_identity
 from ckptdoctor.checkpoint.expectation import Expected
 from ckptdoctor.facts import adapters
 from ckptdoctor.facts.adapters import LEAD, Adapter
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
 
 _DEPTH, _LENGTH = 32, 1024  # tokens of a name that are looked at; longer ones are nobody's

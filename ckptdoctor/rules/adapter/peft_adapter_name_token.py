@@ -35,7 +35,7 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Safety
 from ckptdoctor.facts.adapters import Adapter, adapter_in, is_adapter_file, part_of
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -30,7 +30,7 @@ from ckptdoctor.checkpoint import StateDict
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts.adapters import LEAD, is_adapter_file
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.adapter.on_base_model import OnBase, on_base
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -7,9 +7,9 @@ from math import gcd
 
 from ckptdoctor.checkpoint.keypath import KeyPath
 from ckptdoctor.edits import Edit, Fuse, Split, Transpose
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.fused import Fused
-from ckptdoctor.match.shapes.qkv import Ranges, fuse_order, rows, split_parts
+from ckptdoctor.match.shapes.projections import Ranges, fuse_order, rows, split_parts
 
 
 def one_after_another(found: Fused, layout: str = "q-k-v") -> dict[str, Ranges]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.rivals import Rivals, rivals
 from ckptdoctor.rules.kit import wording
 

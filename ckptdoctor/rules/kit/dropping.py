@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts.key_groups import drop_patterns
 from ckptdoctor.findings import Location
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option, choice_of

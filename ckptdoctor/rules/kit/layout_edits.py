@@ -8,8 +8,8 @@ from itertools import accumulate
 from ckptdoctor.checkpoint import KeyPath, Tensor
 from ckptdoctor.edits import Drop, Edit, Fill, Fuse, Rename, Reshape, Split, Transpose
 from ckptdoctor.edits.kinds import Tie
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.published.matching import Conversion, Piece
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.published.matching import LayoutConversion, Piece
 from ckptdoctor.match.published.table import (
     DEPTHWISE,
     GATE_BIASES,
@@ -23,7 +23,7 @@ from ckptdoctor.match.published.table import (
     TURNED,
     TURNED_ROWS,
 )
-from ckptdoctor.match.shapes.qkv import HEAD_SIZES
+from ckptdoctor.match.shapes.projections import HEAD_SIZES
 from ckptdoctor.rules.kit.choosing import auto_option
 from ckptdoctor.wording import plural
 
@@ -68,7 +68,7 @@ def with_heads(comparison: Comparison) -> tuple[str, ...]:
     return tuple([f"ckptdoctor fix FILE {auto_option(comparison)} --heads {number}" for number in heads])
 
 
-def title(found: Conversion) -> str:
+def title(found: LayoutConversion) -> str:
     """What the edits do, in a few words."""
     said = []
     for how, what in (
@@ -84,7 +84,7 @@ def title(found: Conversion) -> str:
     return f"from {found.way.one} to {found.way.other}{more}"
 
 
-def _edits(found: Conversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
+def _edits(found: LayoutConversion, here: Mapping[str, Tensor]) -> Iterator[Edit]:
     """One kind of edit after another: those of one kind are carried out together."""
     queries = [piece for piece in found.pieces if piece.how == QUERIES]
     size = here[queries[0].old[0]].shape[0] // found.heads if found.rotary else 0

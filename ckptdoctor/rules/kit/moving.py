@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.findings import Location
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.moves import Move
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording

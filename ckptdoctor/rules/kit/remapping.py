@@ -10,7 +10,7 @@ from ckptdoctor.edits import Drop, Edit, Fix, Renumber, Reorder, Replace, Safety
 from ckptdoctor.facts.optimizers import NoRemapError, SavedOptimizer
 from ckptdoctor.facts.plain_data import NotPlainError, as_plain
 from ckptdoctor.facts.weight_sets import only_model
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.optimizer_order import Remap, own_target, remap, target_of
 
 _SINGLE = 16  # groups that are changed one by one; more are written anew, all at once

@@ -10,8 +10,8 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Drop, Edit, Fix, Rename, Safety
 from ckptdoctor.facts import names
 from ckptdoctor.findings import Location
-from ckptdoctor.match.comparing import Comparison, carries
-from ckptdoctor.match.wrappers import TOKENS
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.wrappers import TOKENS, carries
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording
 

@@ -8,7 +8,7 @@ from itertools import islice
 from ckptdoctor.checkpoint import KeyPath
 from ckptdoctor.edits import Fix
 from ckptdoctor.findings import Location
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording

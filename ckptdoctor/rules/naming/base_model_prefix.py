@@ -27,7 +27,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison, prefix_code
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved

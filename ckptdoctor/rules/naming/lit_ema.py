@@ -32,9 +32,9 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.buffers import LitEma, whole_or_part
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
-from ckptdoctor.match.lit_ema import LitEma, whole_or_part
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

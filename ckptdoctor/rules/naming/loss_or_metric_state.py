@@ -27,9 +27,8 @@ from collections.abc import Iterator
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.blocks import Block
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.leftovers import leftovers
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.leftovers import Block, leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -28,7 +28,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison, prefix_code
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.naming.prefixing import prefix_problem

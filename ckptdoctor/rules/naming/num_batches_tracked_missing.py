@@ -29,7 +29,7 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Fill, Fix, Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.norms import COUNTER, final_versions, inside, module_of, without_counter
 from ckptdoctor.rules.examples import Example, Odict, T

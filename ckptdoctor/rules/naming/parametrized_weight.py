@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.edits.computing import ORTHOGONAL
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import beside, orthogonals, parametrized
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

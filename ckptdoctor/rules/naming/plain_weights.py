@@ -9,7 +9,7 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import FuseNorm
 from ckptdoctor.edits.norms import DTYPES, WEIGHT, spectral_dims, weight_dims
 from ckptdoctor.findings import Location
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.parametrized import Computable, computable
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording

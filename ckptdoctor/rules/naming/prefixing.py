@@ -7,7 +7,7 @@ import shlex
 from ckptdoctor.checkpoint import StateDict, show_part
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.findings import Location
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.prefixes import Prefix
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording

@@ -26,8 +26,8 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, StateDict
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.profiled import profiler_counters
+from ckptdoctor.match.buffers import profiler_counters
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -33,8 +33,8 @@ from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.computing import FLOATS, MASKED, MASKS
 from ckptdoctor.edits.kinds import Compute
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.pruning import Pruned, pruned_for, pruned_in
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.parametrized import Pruned, pruned_for, pruned_in
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -30,8 +30,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.norm_parts import SPECTRAL
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.meanings import SPECTRAL
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.moving import moved

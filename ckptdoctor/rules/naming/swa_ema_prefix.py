@@ -35,7 +35,7 @@ from ckptdoctor.checkpoint import Checkpoint, StateDict, Tensor, show_path
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.facts import names
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, Odict, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

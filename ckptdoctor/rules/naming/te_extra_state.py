@@ -32,7 +32,7 @@ from ckptdoctor.checkpoint.expectation import EXTRA_STATE, is_extra_state
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts import key_groups
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -32,7 +32,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.norms import RunningStats
 from ckptdoctor.rules.examples import Example, Odict, T

@@ -29,7 +29,8 @@ from ckptdoctor.checkpoint.weights import WEIGHTS
 from ckptdoctor.edits import Safety
 from ckptdoctor.facts import names
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison, prefix_code
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.prefixes import prefix_code
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit.renames import rename_fix, torch_lines

@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.quantization import Layer
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, unknown_key

@@ -12,7 +12,7 @@ from ckptdoctor.edits.quantization import FOUR, INT8, SCALED, dequantized
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts import quantization as facts
 from ckptdoctor.facts.quantization import Layer, dtype_of
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.kit.choosing import auto_option
 

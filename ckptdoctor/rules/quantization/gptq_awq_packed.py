@@ -32,7 +32,7 @@ from collections.abc import Iterator, Sequence
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.quantization import AWQ, GPTQ, Layer
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.messages import CHECK, NO_PLACE, NOT_QUANTISED, unknown_key

@@ -10,7 +10,7 @@ from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.edits import Fix
 from ckptdoctor.facts.quantization import Layer, quantized_in
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.quantized import unfit
 from ckptdoctor.noun import noun
 from ckptdoctor.rules.framework import Problem

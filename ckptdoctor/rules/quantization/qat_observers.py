@@ -29,9 +29,9 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.facts.quantization import is_observer, observers_in
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.quantization_torch import is_observer, observers_in
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

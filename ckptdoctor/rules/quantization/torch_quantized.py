@@ -37,10 +37,10 @@ from ckptdoctor.checkpoint import Checkpoint, Tensor
 from ckptdoctor.edits import Drop, Edit, Fix, Safety
 from ckptdoctor.edits.kinds import Dequantize
 from ckptdoctor.edits.quantization import AFFINE, SAME, TARGETS
-from ckptdoctor.facts.quantization import dtype_of
+from ckptdoctor.facts.quantization import TorchLayer, TorchQuantized, dtype_of, quantized_tensors
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.quantization_torch import TorchLayer, TorchQuantized, quantized_tensors, unfit_of
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.quantized import unfit_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -26,8 +26,8 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import DType
 from ckptdoctor.checkpoint.dtypes import cast_loses_values
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.quantization_explained import packed
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.quantized import packed
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

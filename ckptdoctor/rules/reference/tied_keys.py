@@ -34,7 +34,7 @@ from ckptdoctor.checkpoint import Tensor
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.edits.kinds import Tie
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import leftovers
 from ckptdoctor.match.second_names import is_one
 from ckptdoctor.rules.examples import Example, T

@@ -29,7 +29,7 @@ from collections.abc import Iterator
 
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.leftovers import explained
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -29,9 +29,8 @@ from dataclasses import replace
 
 from ckptdoctor.edits import Edit, Fix, Fuse, Safety, Split
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.shapes.fused import Fused
-from ckptdoctor.match.shapes.gates import spelled
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.fused import Fused, spelled
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule

@@ -32,7 +32,7 @@ from dataclasses import replace
 
 from ckptdoctor.edits import Fix, Safety
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T

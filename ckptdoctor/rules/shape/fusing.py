@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ckptdoctor.findings import Location
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.fused import Fused
 from ckptdoctor.rules.framework import Problem
 from ckptdoctor.rules.kit import wording

@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.positions import Grid, Positions
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T

@@ -30,10 +30,10 @@ from collections.abc import Iterator
 
 from ckptdoctor.edits import Fix, Safety, Transpose
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.match.shapes.sorting import shapes
-from ckptdoctor.match.shapes.transposed import Family
+from ckptdoctor.match.shapes.transposed import TransposedFamily
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -95,7 +95,7 @@ def transposed_linear(comparison: Comparison) -> Iterator[Problem]:
         yield mismatch(comparison, pairs, likewise(pairs), _CAUSE + _squares(family), advice, fix)
 
 
-def _squares(family: Family) -> str:
+def _squares(family: TransposedFamily) -> str:
     if not family.squares or family.others:
         return ""
     number = len(family.squares)
@@ -105,7 +105,7 @@ def _squares(family: Family) -> str:
     )
 
 
-def _fix(comparison: Comparison, family: Family) -> tuple[Fix | None, str]:
+def _fix(comparison: Comparison, family: TransposedFamily) -> tuple[Fix | None, str]:
     """The whole family turned; advice where it is not of one kind."""
     if family.others:
         number, some = len(family.others), wording.abridged(family.others, 2)

@@ -27,9 +27,8 @@ from collections.abc import Iterator, Sequence
 
 from ckptdoctor.edits import Fix, Reshape, Safety
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.shapes import units
-from ckptdoctor.match.shapes.pairs import Pair
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.pairs import Pair, loads_anyway
 from ckptdoctor.match.shapes.sorting import shapes
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
@@ -64,8 +63,8 @@ HEALTHY = (
 def unit_dim_mismatch(comparison: Comparison) -> Iterator[Problem]:
     """Shapes that are the same but for sides of size 1."""
     pairs = shapes(comparison).units
-    refused = [pair for pair in pairs if not units.loads_anyway(pair)]
-    taken = [pair for pair in pairs if units.loads_anyway(pair)]
+    refused = [pair for pair in pairs if not loads_anyway(pair)]
+    taken = [pair for pair in pairs if loads_anyway(pair)]
     if refused:
         yield mismatch(
             comparison,

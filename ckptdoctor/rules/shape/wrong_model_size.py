@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.shapes.pairs import Pair
 from ckptdoctor.match.shapes.size import Sized, WrongSize
 from ckptdoctor.match.shapes.sorting import shapes

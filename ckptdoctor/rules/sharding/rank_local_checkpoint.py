@@ -26,9 +26,9 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.sharding import layer_lists
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.rank_files import ranks
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
+from ckptdoctor.rules.sharding.rank_files import ranks
 from ckptdoctor.rules.when import rank_in_path
 
 _INNER = ("attn.q.weight", "attn.k.weight", "mlp.up.weight", "mlp.down.weight")

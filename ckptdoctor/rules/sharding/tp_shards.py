@@ -26,12 +26,13 @@ from collections.abc import Iterator
 
 from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.rank_files import slice_of, slices
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.shapes.tensor_parallel import slice_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
 from ckptdoctor.rules.messages import Message, Way
+from ckptdoctor.rules.sharding.rank_files import slices
 from ckptdoctor.rules.when import file_begins
 
 _SLICE = {"layers.0.attention.wq.weight": T((4, 8)), "norm.weight": T((8,))}

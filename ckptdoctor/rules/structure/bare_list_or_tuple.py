@@ -28,7 +28,7 @@ from ckptdoctor.checkpoint import Checkpoint, Sequence, Tensor
 from ckptdoctor.checkpoint.expectation import Reference
 from ckptdoctor.facts.weight_sets import expected_candidates
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -36,7 +36,7 @@ from ckptdoctor.edits import Fix, Safety, TakeRoot
 from ckptdoctor.facts import names
 from ckptdoctor.facts.weight_sets import networks, weight_sets
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import sets, wording

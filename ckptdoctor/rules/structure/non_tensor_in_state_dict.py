@@ -33,8 +33,8 @@ from ckptdoctor.checkpoint import Sequence as Items
 from ckptdoctor.edits import Drop, Fix, Safety
 from ckptdoctor.facts import key_groups
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison
-from ckptdoctor.match.quantization_torch import unfit_of
+from ckptdoctor.match.comparison import Comparison
+from ckptdoctor.match.quantized import unfit_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from ckptdoctor.checkpoint import Checkpoint, Mapping, show_part
 from ckptdoctor.facts.weight_sets import purpose
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.comparing import Comparison
+from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording

@@ -29,9 +29,9 @@ from ckptdoctor.checkpoint import Checkpoint
 from ckptdoctor.facts.adapters import foreign
 from ckptdoctor.facts.weight_sets import empty_places, purpose, without_elements
 from ckptdoctor.findings import Location, Severity
-from ckptdoctor.match.comparing import Comparison, describe
-from ckptdoctor.match.rank_files import slice_of
+from ckptdoctor.match.comparison import Comparison, subject_of
 from ckptdoctor.match.shapes.sorting import sweeping
+from ckptdoctor.match.shapes.tensor_parallel import slice_of
 from ckptdoctor.rules.examples import Example, T
 from ckptdoctor.rules.framework import Problem, rule
 from ckptdoctor.rules.kit import wording
@@ -63,7 +63,7 @@ def uncovered_model(comparison: Comparison) -> Iterator[Problem]:
     total = len(comparison.reference.tensors)
     fits = f"{len(cured.fits):,}" if cured.fits else "none"
     there = wording.percent(cured.parameters, comparison.total_parameters)
-    here = f"; {describe(comparison)} has {wording.count(len(cured.here), 'key')}" if comparison.state_dict else ""
+    here = f"; {subject_of(comparison)} has {wording.count(len(cured.here), 'key')}" if comparison.state_dict else ""
     yield Problem(
         message=f"{fits} of {wording.count(total, 'key')} of {comparison.reference.source} "
         f"({there} of its parameters) {'fits' if len(cured.fits) == 1 else 'fit'}{here}",

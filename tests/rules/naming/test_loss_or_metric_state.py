@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.match.blocks import is_side
+from ckptdoctor.match.leftovers import is_side
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.naming.loss_or_metric_state import loss_or_metric_state
 from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys

@@ -12,8 +12,8 @@ from torch import nn
 
 from ckptdoctor.edits import Safety
 from ckptdoctor.examine.file import check
+from ckptdoctor.facts.quantization import is_observer
 from ckptdoctor.findings import Severity
-from ckptdoctor.match.quantization_torch import is_observer
 from ckptdoctor.repair.plan import plan
 from ckptdoctor.repair.repair import repair
 from ckptdoctor.repair.request import FixRequest

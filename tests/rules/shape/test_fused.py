@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ckptdoctor.edits import Safety
-from ckptdoctor.match.shapes.qkv import LAYOUTS
+from ckptdoctor.match.shapes.projections import QKV_LAYOUTS
 from ckptdoctor.rules.examples import T
 from ckptdoctor.rules.reference.missing_keys import missing_keys
 from ckptdoctor.rules.reference.unexpected_keys import unexpected_keys
@@ -56,7 +56,7 @@ def test_no_layout_is_guessed_and_all_are_named() -> None:
     """A wrong order loads without a word, so there is no repair, only the layouts that it could be."""
     [found] = nouns.findings(fused_qkv, llama(2, 64, 160, 320, qkv=True), llama(2, 64, 160, 320))
     assert found.fix is None
-    assert all(layout in found.advice for layout in LAYOUTS)
+    assert all(layout in found.advice for layout in QKV_LAYOUTS)
 
 
 def test_a_transposed_tensor_is_known_for_one() -> None:

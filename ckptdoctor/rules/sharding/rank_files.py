@@ -11,7 +11,7 @@ from ckptdoctor.facts.siblings import folder_of
 from ckptdoctor.noun import noun
 
 if TYPE_CHECKING:
-    from ckptdoctor.match.comparing import Comparison
+    pass
 
 # slices of tensor parallelism: Llama's, and others'
 _SLICES = re.compile(r"(consolidated[._]|model_part-)(\d{1,3})(\.(?:pth|pt|bin|safetensors))")
@@ -22,7 +22,6 @@ _RANKS = re.compile(
 # folders of what each process saved: rank_3/model.pt, mp_rank_00/model_optim_rng.pt
 _FOLDERS = re.compile(r"(.*?rank[_-]?)(\d{1,5})", re.I)
 _ONLY_RANDOM = re.compile(r"(?:rng|random)", re.IGNORECASE)
-_FEWEST = 3  # tensors that are split: fewer may be anything
 _MOST = 20_000  # names that are looked at in one folder
 _COUNTED = re.compile(r"rank[_-]?\d+[_-]of[_-]\d", re.IGNORECASE)
 _RANDOM = re.compile(r"rng|random", re.IGNORECASE)
@@ -38,46 +37,6 @@ class RankFiles:
     rank: int
     ranks: tuple[int, ...]
     apart: bool = False
-
-
-@noun
-class Slice:
-    """One of ``count`` parts of a model that was split for tensor parallelism: ``key`` is split along ``axis``."""
-
-    count: int
-    key: str
-    axis: int
-    split: int
-
-
-def slice_of(comparison: Comparison) -> Slice | None:
-    """The part of the reference that the compared state dict is, where the shapes say so: every name is there, most
-    matrices are shorter along one side, all by the same number, and nothing else is of another shape.
-    """
-    cured = comparison.cured
-    wanted = comparison.reference.tensors
-    if cured.missing or cured.unexpected or not cured.mismatched:
-        return None
-    found: list[tuple[str, int, int]] = []  # key, axis, how many times as long
-    for key in cured.mismatched:
-        here, there = cured.here[key].shape, wanted[key].shape
-        if len(here) != len(there):
-            return None
-        longer = [
-            (axis, size, whole) for axis, (size, whole) in enumerate(zip(here, there, strict=True)) if size != whole
-        ]
-        axis, size, whole = longer[0]
-        if len(longer) != 1 or not size or whole % size or whole // size < 2:
-            return None
-        found.append((key, axis, whole // size))
-    counts = {times for _, _, times in found}
-    matrices = [key for key, expected in wanted.items() if len(expected.shape) > 1]
-    if len(counts) != 1 or len(found) < _FEWEST or 2 * len(set(matrices) & set(cured.mismatched)) <= len(matrices):
-        return None
-    # along one side alone it may be a narrower model, or another vocabulary
-    if len({axis for _, axis, _ in found}) < 2:
-        return None
-    return Slice(counts.pop(), found[0][0], found[0][1], len(found))
 
 
 def slices(path: str) -> RankFiles | None:

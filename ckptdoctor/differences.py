@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import Enum
 from math import nan, sqrt
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Node, Note, Role, Tensor
-from ckptdoctor.checkpoint.progress import Reading
+from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.checkpoint.tensor import is_contiguous
 from ckptdoctor.checkpoint.unread import told_of, unread_files
 from ckptdoctor.noun import noun
@@ -287,7 +288,7 @@ class Difference:
     summary: str = ""
     seconds: float = 0.0
     notes: tuple[str, ...] = ()
-    interrupted: Reading | None = None
+    interrupted: Progress | None = None
 
     @property
     def unseen(self) -> tuple[str, ...]:
@@ -310,3 +311,7 @@ class Difference:
         """The state dicts that lie elsewhere in B."""
         skip = len(self.a.root), len(self.b.root)
         return tuple([each for each in self.sections if each.a[skip[0] :] != each.b[skip[1] :]])
+
+
+# Hears what is known so far, and the numbers of the pairs that are new in it
+SoFar = Callable[[Difference, Sequence[int]], None]

@@ -8,7 +8,7 @@ from enum import Enum
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath
 from ckptdoctor.checkpoint.coverage import Coverage as Coverage
 from ckptdoctor.checkpoint.coverage import CoverageStep as CoverageStep
-from ckptdoctor.checkpoint.progress import Reading as Reading
+from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.edits import Fix
 from ckptdoctor.edits.conversion import ConvertReport
 from ckptdoctor.edits.steps import Step
@@ -88,7 +88,7 @@ class FileReport:
     error: str | None = None
     bytes_read: int = 0
     interrupted: bool = False
-    readings: tuple[Reading, ...] = ()
+    readings: tuple[Progress, ...] = ()
 
 
 @noun

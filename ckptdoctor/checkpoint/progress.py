@@ -1,69 +1,128 @@
-"""How far long work is: whoever reads or writes many bytes says so here, and whoever listens is told now and then.
+"""How far long work is, who hears of it, and how it learns that nobody wants the rest.
 
-It is a matter of the thread: what others do at the same time is told by the one that waits for them.
+Whoever reads or writes many bytes has a ``Work``, and says there how far it is. Whoever listens is told the
+``Progress`` each time, and may raise StoppedError, which ends the work there. ``phase`` begins work that everybody
+hears who listens in this thread (``heard``). ``in_thread`` does work in a thread of its own, so that whoever waits
+hears how far it is and Ctrl-C ends it at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
+from dataclasses import field
 from time import monotonic
+from typing import Generic, TypeVar
 
+from ckptdoctor.checkpoint import process
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.noun import noun
+
+Result = TypeVar("Result")
+Said = TypeVar("Said")
 
 
 @noun
-class Reading:
-    """How far one kind of work came: ``done`` of ``total`` bytes of ``what``."""
+class Progress:
+    """How far one kind of work is: ``done`` of ``total`` bytes of ``what`` (0: nobody knows how many there are).
+
+    ``complete`` once it is over and nothing was left undone.
+    """
 
     what: str
     done: int
     total: int
-    complete: bool
+    complete: bool = False
 
 
-Listener = Callable[[str, int, int], None]  # what is done, how many bytes of it, and of how many
+# Hears how far work is, each time that it says so. Work ends where a listener raises StoppedError
+Listener = Callable[[Progress], None]
 
-_EVERY = 0.1  # seconds between two reports
+_EVERY = 0.1  # seconds between two reports, and between two looks at the work of another thread
 
 
-class Phase:
-    """One kind of work: ``done`` of ``total`` bytes."""
+def now_and_then(listener: Listener) -> Listener:
+    """The same listener, told only ten times a second, and whenever work begins or all of it is done."""
+    last, told = Progress("", 0, 0), float("-inf")
 
-    def __init__(self, what: str, total: int, listener: Listener | None) -> None:
+    def hear(progress: Progress) -> None:
+        nonlocal last, told
+        begins = progress.what != last.what or progress.done < last.done
+        ends = last.done < last.total == progress.done
+        if begins or ends or monotonic() - told >= _EVERY:
+            last, told = progress, monotonic()
+            listener(progress)
+
+    return hear
+
+
+class Work:
+    """One kind of long work: ``done`` of ``total`` bytes of ``what``. Threads may share it.
+
+    ``stopped`` once it was told that nobody wants the rest.
+    """
+
+    def __init__(self, what: str = "", total: int = 0, listener: Listener | None = None) -> None:
+        from threading import Lock  # no examination of headers needs threads
+
         self.what = what
         self.total = total
         self.done = 0
+        self.stopped = False
         self._listener = listener
-        self._told = float("-inf")
+        self._lock = Lock()
 
-    def advance(self, count: int = 0) -> None:
-        """So many bytes more."""
-        self.reach(self.done + count)
+    @property
+    def progress(self) -> Progress:
+        """How far it is."""
+        return Progress(self.what, min(self.done, self.total) if self.total else self.done, self.total)
+
+    def advance(self, count: int) -> None:
+        """So many bytes more. Raises StoppedError where nobody wants the rest."""
+        with self._lock:
+            self.done += count
+            self._tell()
 
     def reach(self, done: int) -> None:
-        """So many bytes altogether."""
-        self.done = done
-        if done >= self.total or monotonic() - self._told >= _EVERY:
-            self.tell()
+        """So many bytes altogether. Raises StoppedError where nobody wants the rest."""
+        with self._lock:
+            self.done = done
+            self._tell()
 
-    def tell(self) -> None:
-        """Say how far it is, now."""
-        if self._listener is not None:
-            self._listener(self.what, min(self.done, self.total), self.total)
-            self._told = monotonic()
+    def go_on(self) -> None:
+        """Nothing more is done yet. Raises StoppedError where nobody wants the rest."""
+        with self._lock:
+            self._tell()
+
+    def _tell(self) -> None:
+        if self.stopped:
+            raise StoppedError
+        if self._listener is None:
+            return
+        try:
+            self._listener(self.progress)
+        except StoppedError:
+            self.stopped = True
+            raise
+
+    def again(self) -> Work:
+        """For what is read once more: it ends where this does, and counts nothing."""
+        return Work(self.what, self.total, lambda progress: self.go_on())
+
+
+# ---- work in the thread that asks for it: what others do at the same time is told by the one that waits for them
 
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
-_phase: ContextVar[Phase | None] = ContextVar("phase", default=None)
+_work: ContextVar[Work | None] = ContextVar("work", default=None)
 
 
 @contextmanager
-def heard(listener: Listener | None) -> Iterator[None]:
-    """Have ``listener`` told of all work in this thread meanwhile; None leaves it to whoever listens already."""
+def heard(listener: Listener) -> Iterator[None]:
+    """Have ``listener`` told of all work in this thread meanwhile."""
     before = _listener.get()
-    _listener.set(listener or before)
+    _listener.set(listener)
     try:
         yield
     finally:
@@ -71,21 +130,125 @@ def heard(listener: Listener | None) -> Iterator[None]:
 
 
 @contextmanager
-def phase(what: str, total: int) -> Iterator[Phase]:
+def phase(what: str, total: int) -> Iterator[Work]:
     """One kind of work begins, of so many bytes; ``advance`` counts for it."""
-    before = _phase.get()
-    begun = Phase(what, total, _listener.get())
-    _phase.set(begun)
+    before = _work.get()
+    begun = Work(what, total, _listener.get())
+    _work.set(begun)
     try:
-        begun.tell()
+        begun.go_on()
         yield begun
-        begun.tell()
+        begun.go_on()
     finally:
-        _phase.set(before)
+        _work.set(before)
+
+
+def current() -> Work:
+    """The work that has begun in this thread; one that nobody hears of where none has."""
+    return _work.get() or Work()
 
 
 def advance(count: int) -> None:
     """So many bytes more of whatever is being done; nothing where nobody has said what that is."""
-    begun = _phase.get()
+    begun = _work.get()
     if begun is not None:
         begun.advance(count)
+
+
+# ---- work in a thread of its own
+
+
+# seconds that the work has to hand over what it has found; fewer before there can be anything, while torch is imported.
+# The command line's process may end before the work does; any other interpreter would crash with it in the end
+_GRACE, _NOTHING_YET, _ELSEWHERE = 1.0, 0.2, 10.0
+
+
+@noun(frozen=False)
+class WorkDone(Generic[Result]):
+    """What came of the work: its ``result``, all of it if ``progress.complete``; None where there is none.
+
+    ``interrupted``: Ctrl-C came meanwhile, perhaps too late to matter.
+    """
+
+    progress: Progress | None = None
+    result: Result | None = None
+    interrupted: bool = False
+    error: BaseException | None = field(default=None, repr=False)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing was left undone."""
+        return self.progress is None or self.progress.complete
+
+    def require(self) -> Result:
+        """The result. Raises KeyboardInterrupt where the work was interrupted."""
+        if self.interrupted or self.result is None:
+            raise KeyboardInterrupt
+        return self.result
+
+
+def in_thread(do: Callable[[Work], Result], what: str, total: int) -> Generator[Progress, None, WorkDone[Result]]:
+    """Do some work in a thread; it says in the ``Work`` that it is given how far it is.
+
+    Yields that, and returns what came of it. Raises what the work raised, unless it was told to stop.
+    """
+    from threading import Event, Thread
+
+    state: WorkDone[Result] = WorkDone()
+    over = Event()  # not Thread.join: an exception there makes Python take a thread that still runs for one that ended
+    begun = False
+
+    def hear(progress: Progress) -> None:
+        nonlocal begun
+        begun = True
+        if state.interrupted:
+            raise StoppedError
+
+    work = Work(what, total, hear)
+
+    def run() -> None:
+        try:
+            state.result = do(work)
+        except BaseException as error:  # noqa: BLE001  carried over to the thread that waits
+            state.error = error
+        finally:
+            over.set()
+
+    with process.patience():
+        Thread(target=run, daemon=True).start()
+        try:
+            yield Progress(what, 0, total)
+            while not (over.wait(_EVERY) or process.wants_end()):
+                yield work.progress
+            yield work.progress
+            state.interrupted = process.wants_end()
+        except KeyboardInterrupt:
+            state.interrupted = True
+        finally:
+            state.interrupted |= not over.is_set()  # whoever waited has gone away
+            grace = _ELSEWHERE if not process.is_ours() else _GRACE if begun else _NOTHING_YET
+            complete = over.wait(grace) and not work.stopped and state.error is None
+            state.progress = Progress(what, min(work.done, total), total, complete)
+    if state.error is not None and not work.stopped:
+        raise state.error
+    return state
+
+
+def follow(steps: Generator[Said, None, Result], listener: Callable[[Said], None]) -> Result:
+    """Tell ``listener`` each step, and give what comes of them in the end.
+
+    Ctrl-C that comes while it listens is for those who take the steps.
+    """
+    with closing(steps):
+        while True:
+            try:
+                listener(next(steps))
+            except StopIteration as end:
+                found: Result = end.value
+                return found
+            except KeyboardInterrupt as interrupt:
+                try:
+                    listener(steps.throw(interrupt))
+                except StopIteration as end:
+                    last: Result = end.value
+                    return last

@@ -61,7 +61,7 @@ def _examined(paths: tuple[str, ...], settings: Settings, printer: _Printer) -> 
     """The reports on all files, each printed when it is ready."""
     reports: list[FileReport] = []
     with drawn() as bar:
-        files = examine_all(paths, settings, bar.watch)
+        files = examine_all(paths, settings, bar.hear)
         while True:
             try:
                 report = next(files)

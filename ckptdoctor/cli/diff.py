@@ -49,7 +49,7 @@ def command(
     """
     request = DiffRequest(a, b, root, root_b, rtol, atol)
     with drawn() as bar:
-        found = diff(request, _measure(), bar.watch) if values or rtol or atol else diff(request)
+        found = diff(request, _measure(), bar.hear) if values or rtol or atol else diff(request)
     emit(_rendered(found, style, color, every))
     _tell_unread(found)
     if found.interrupted is not None:

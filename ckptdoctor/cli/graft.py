@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from typing import TYPE_CHECKING
 
 import click
 
+from ckptdoctor.checkpoint.progress import Progress, follow
 from ckptdoctor.cli.console import complain, emit, paint, width
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.cli.options import SHORT_HELP, as_json, color
 from ckptdoctor.cli.progress import NOTHING_WRITTEN, drawn
-from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.errors import CkptDoctorError, UnreadableError, UsageError
 from ckptdoctor.grafting.request import GraftRequest
+
+if TYPE_CHECKING:
+    from ckptdoctor.edits.grafts import GraftReport
 
 
 @click.command("graft", context_settings=SHORT_HELP)
@@ -71,19 +74,17 @@ def _carried_out(request: GraftRequest, style: str, color: str) -> ExitStatus:
     from ckptdoctor.grafting.heal import grafting
     from ckptdoctor.report import graft as shown
 
-    with drawn(NOTHING_WRITTEN) as bar, closing(grafting(request)) as steps:
-        while True:
-            try:
-                event = next(steps)
-            except StopIteration as end:
-                report = end.value
-                break
+    with drawn(NOTHING_WRITTEN) as bar:
+
+        def hear(event: Progress | GraftReport) -> None:
             if isinstance(event, Progress):
-                bar.watch(event)
-                continue
+                bar.hear(event)
+                return
             bar.clear()
             if style != "json":
                 emit(shown.planned(event, paint(color), width()))
+
+        report = follow(grafting(request), hear)
     if style == "json":
         from ckptdoctor import __version__
 

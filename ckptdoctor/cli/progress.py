@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TextIO
 
-from ckptdoctor.checkpoint import process, progress
+from ckptdoctor.checkpoint import process
+from ckptdoctor.checkpoint.progress import Progress, heard, now_and_then
 from ckptdoctor.cli.console import width
-from ckptdoctor.diagnose.events import Event, Progress
+from ckptdoctor.diagnose.events import Event
 from ckptdoctor.report.numbers import size
 
 _BAR = 24  # columns
@@ -30,7 +31,7 @@ class ProgressBar:
         self._began = 0.0
         self._drawn = False
 
-    def watch(self, event: Event) -> None:
+    def hear(self, event: Event) -> None:
         """Draw what an event says of progress; any other event clears the line."""
         if self._columns is None:
             return
@@ -64,7 +65,7 @@ def drawn(otherwise: str = "interrupted") -> Iterator[ProgressBar]:
     """A line for all work that is done meanwhile. Where Ctrl-C ends it, ``otherwise`` is what is said."""
     bar = ProgressBar()
     try:
-        with progress.heard(lambda what, done, total: bar.watch(Progress(what, done, total))):
+        with heard(now_and_then(bar.hear)):
             yield bar
     except KeyboardInterrupt:
         raise KeyboardInterrupt(otherwise) from None

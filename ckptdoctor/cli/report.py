@@ -44,7 +44,7 @@ def command(
     """
     require_room(output, _KIND, force=force)
     with drawn("interrupted; no page was written") as bar:
-        found = gathered(path, _settings(headers_only, root, target), bar.watch)
+        found = gathered(path, _settings(headers_only, root, target), bar.hear)
         if found.report.interrupted:
             raise KeyboardInterrupt
         if found.report.error is not None:
@@ -69,7 +69,7 @@ def _page(found: Gathered, other: str | None, root: str | None, headers_only: bo
 
     difference = None
     if other is not None:
-        difference = compared(found.report.path, other, root, None if headers_only else _measure(), bar.watch)
+        difference = compared(found.report.path, other, root, None if headers_only else _measure(), bar.hear)
     when = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     return render(Examined(found.report, found.values, difference, __version__, when))
 

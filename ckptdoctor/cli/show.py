@@ -69,7 +69,7 @@ def command(
         source = stack.enter_context(spooled(sys.stdin.buffer)) if path == STANDARD_INPUT else path
         if what == "stats":
             with drawn() as bar:
-                found = measured(source, root, only, bar.watch, text)
+                found = measured(source, root, only, bar.hear, text)
             return _told(path, found.part, lambda: _statistics(found, sort, style, color), style, found.interrupted)
         part = _read(source, root, text)
     return _told(path, part, lambda: _rendered(part, what, style, color), style)

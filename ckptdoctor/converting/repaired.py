@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
-from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.errors import CkptDoctorError, WriteError
 from ckptdoctor.examine.file import check
 from ckptdoctor.findings import Loader, NextStep, Proof
@@ -21,12 +20,12 @@ from ckptdoctor.writing.target import Target, require_folder, resolve
 from ckptdoctor.writing.unfinished import temporary_folder
 
 
-def carry_out(plan: Plan, watch: Callable[[Progress], None] | None = None) -> Outcome:
+def carry_out(plan: Plan) -> Outcome:
     """Write the output of ``plan``, verified, in the container that its name asks for; as ``repair`` otherwise."""
-    return repair(plan, watch) if plan.converts is None else _converted(plan, watch)
+    return repair(plan) if plan.converts is None else _converted(plan)
 
 
-def _converted(plan: Plan, watch: Callable[[Progress], None] | None) -> Outcome:
+def _converted(plan: Plan) -> Outcome:
     """The repaired contents in the container that the output's name asks for.
 
     The repaired file is proven and converted in a temporary folder, which is removed with it.
@@ -42,7 +41,7 @@ def _converted(plan: Plan, watch: Callable[[Progress], None] | None) -> Outcome:
         with temporary_folder(Target(os.path.join(folder, name), folder, False)) as beside:
             path = os.path.join(beside, f"repaired{suffix}")
             with _renamed(path, plan.output):
-                between = repair(replace(plan, output=path, converts=None), watch)
+                between = repair(replace(plan, output=path, converts=None))
             with _renamed(path, plan.request.path):
                 conversion = convert(replace(request, paths=(path,), original=plan.request.path))
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Union
 
 from ckptdoctor.checkpoint import Checkpoint, Container
+from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.findings import FileReport, Finding, Skipped
 from ckptdoctor.noun import noun
 
@@ -38,15 +39,6 @@ class LeftOut:
     """Something was not examined."""
 
     skipped: Skipped
-
-
-@noun
-class Progress:
-    """How far reading every byte is: ``done`` of ``total`` bytes of ``what``, said several times a second."""
-
-    what: str
-    done: int
-    total: int
 
 
 @noun

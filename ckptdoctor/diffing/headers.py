@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from time import perf_counter
 from typing import Generic, Protocol, TypeVar
@@ -12,11 +11,10 @@ from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, NoteKind, Role, Source, StateDict, Tensor, addresses, show_path
 from ckptdoctor.checkpoint.collecting import collector_paused
 from ckptdoctor.checkpoint.expectation import Expected, Reference
+from ckptdoctor.checkpoint.progress import Listener, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.weights import WEIGHTS
-from ckptdoctor.diagnose.events import Event
-from ckptdoctor.diagnose.watching import Going, told, watched
-from ckptdoctor.differences import Difference, Pair, Section, Side, Single
+from ckptdoctor.differences import Difference, Pair, Section, Side, Single, SoFar
 from ckptdoctor.diffing.others import other_differences
 from ckptdoctor.diffing.pairing import Counterparts, pair_up
 from ckptdoctor.diffing.request import DiffRequest
@@ -26,23 +24,20 @@ from ckptdoctor.match.comparing import compare
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
 
-Step = Callable[[Difference, Sequence[int]], None]  # hears what is known so far
-Watch = Callable[[Event], None]
-
 
 class Measure(Protocol):
     """Compares the values as well."""
 
     def __call__(
-        self, found: Difference, a: Source, b: Source, going: Going, step: Step | None = None, /
+        self, found: Difference, a: Source, b: Source, work: Work, sofar: SoFar | None = None, /
     ) -> Difference:
         """The difference of headers and values; ``a`` and ``b`` are where the bytes of both are."""
 
 
-def diff(request: DiffRequest, measure: Measure | None = None, watch: Watch | None = None) -> Difference:
+def diff(request: DiffRequest, measure: Measure | None = None, listener: Listener | None = None) -> Difference:
     """Compare two checkpoints by their headers, and by their values where ``measure`` compares those.
 
-    ``watch`` is told how far that is, and Ctrl-C ends it at once, with what is known by then. Raises UsageError when
+    ``listener`` is told how far that is, and Ctrl-C ends it at once, with what is known by then. Raises UsageError when
     there is no such root, and what ``formats.open_checkpoint`` does.
     """
     start = perf_counter()
@@ -52,27 +47,25 @@ def diff(request: DiffRequest, measure: Measure | None = None, watch: Watch | No
         b = _side(request.b, formats.read(other, second), root_b)
         found = replace(held_against(a, b), rtol=request.rtol, atol=request.atol)
         if measure is not None:
-            found = _measured(found, one, other, measure, watch)
+            found = _measured(found, one, other, measure, listener)
         found = replace(found, ties=ties(found.pairs, found.removed, found.added))
     return replace(found, summary=summary(found), seconds=perf_counter() - start)
 
 
-def _measured(found: Difference, a: Source, b: Source, measure: Measure, watch: Watch | None) -> Difference:
-    if watch is None:
-        return replace(measure(found, a, b, lambda done: True), compared=True)
+def _measured(found: Difference, a: Source, b: Source, measure: Measure, listener: Listener | None) -> Difference:
+    if listener is None:
+        return replace(measure(found, a, b, Work()), compared=True)
     from ckptdoctor.values.differences import bytes_to_compare
 
     known = [found]
 
-    def work(going: Going) -> Difference:
-        return measure(found, a, b, going, lambda sofar, new: known.append(sofar))
+    def compared(work: Work) -> Difference:
+        return measure(found, a, b, work, lambda now, new: known.append(now))
 
-    steps = watched(work, "values", bytes_to_compare(found))
-    with closing(steps):
-        state = told(steps, watch)
-    if state.result is not None and state.complete:
-        return replace(state.result, compared=True)
-    return replace(known[-1], interrupted=state.reading)
+    done = follow(in_thread(compared, "values", bytes_to_compare(found)), listener)
+    if done.result is not None and done.complete:
+        return replace(done.result, compared=True)
+    return replace(known[-1], interrupted=done.progress)
 
 
 def _side(path: str, checkpoint: Checkpoint, root: str | None) -> Side:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from time import perf_counter
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.differences import Difference, Side
+from ckptdoctor.checkpoint.progress import Listener, Work
+from ckptdoctor.differences import Difference, Side, SoFar
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.summary import summary
 from ckptdoctor.diffing.ties import ties
 from ckptdoctor.errors import UnreadableError
 
-Step = Callable[[Difference, Sequence[int]], None]
-Going = Callable[[int, int], bool]
 
+def compare_values_of(found: Difference, request: DiffRequest, sofar: SoFar, listener: Listener) -> Difference | None:
+    """The same with what the values say; None where ``listener`` wanted no more.
 
-def compare_values_of(found: Difference, request: DiffRequest, step: Step, going: Going) -> Difference | None:
-    """The same with what the values say; None where ``going`` wanted no more.
-
-    ``step`` hears what is known so far, and which pairs are new in it; ``going`` how many of how many bytes are done.
+    ``sofar`` hears what is known so far, and which pairs are new in it.
     Pairs whose values are known are not read again: what was broken off can be gone on with. Raises UnreadableError
     when a file is not the one whose headers were read.
     """
@@ -30,12 +27,12 @@ def compare_values_of(found: Difference, request: DiffRequest, step: Step, going
 
     start = perf_counter()
     left = replace(found, pairs=tuple([pair for pair in found.pairs if pair.values is None]))
-    total = bytes_to_compare(left)
+    work = Work("values", bytes_to_compare(left), listener)
     with formats.opened(request.a) as (one, first), formats.opened(request.b) as (other, second):
         for side, container in ((found.a, first), (found.b, second)):
             _require_the_same(side, container)
         try:
-            found = compare_values(found, one, other, lambda done: going(min(done, total), total), step)
+            found = compare_values(found, one, other, work, sofar)
         except StoppedError:
             return None
     found = replace(found, compared=True, seconds=found.seconds + perf_counter() - start)

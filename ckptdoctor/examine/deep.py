@@ -8,18 +8,18 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, get_args
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
-from ckptdoctor.diagnose.events import Progress
-from ckptdoctor.diagnose.watching import Going, Watched, watched
-from ckptdoctor.errors import DamagedError
+from ckptdoctor.checkpoint.progress import Progress, Work, WorkDone, in_thread
+from ckptdoctor.errors import DamagedError, StoppedError
 from ckptdoctor.facts.integrity import Integrity, examine_integrity, integrity_bytes
 from ckptdoctor.facts.values import Values
-from ckptdoctor.findings import Reading, Skipped
+from ckptdoctor.findings import Skipped
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.match.same_as_base import SameAsBase, same_as_base
 from ckptdoctor.noun import noun
@@ -35,23 +35,23 @@ _REASONS = 5  # different reasons that a report names for values that were not l
 _ONLY_FINITE = ("V651",)  # the rules that ask no more than whether values are finite
 
 
-def integrity_of(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, Watched[Integrity]]:
+def integrity_of(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, WorkDone[Integrity]]:
     """Checksums and holes. Raises TruncatedError when the file shrinks meanwhile."""
 
-    def work(going: Going) -> Integrity:
-        return examine_integrity(checkpoint, source, going)
+    def read(work: Work) -> Integrity:
+        return examine_integrity(checkpoint, source, work)
 
-    return (yield from watched(work, "checksums", integrity_bytes(checkpoint, source)))
+    return (yield from in_thread(read, "checksums", integrity_bytes(checkpoint, source)))
 
 
-def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Reading]:
+def not_begun(checkpoint: Checkpoint, rules: Iterable[Rule]) -> Iterator[Progress]:
     """The parts of an examination of which nothing was read."""
     from ckptdoctor.values.examine import bytes_to_read
 
     stored = sum([each.extent.length for each in checkpoint.storages if each.extent is not None])
-    yield Reading("checksums", 0, stored, complete=False)
+    yield Progress("checksums", 0, stored, complete=False)
     if _readers(rules):
-        yield Reading("values", 0, bytes_to_read(checkpoint), complete=False)
+        yield Progress("values", 0, bytes_to_read(checkpoint), complete=False)
 
 
 def _readers(rules: Iterable[Rule]) -> set[str]:
@@ -62,19 +62,19 @@ def _readers(rules: Iterable[Rule]) -> set[str]:
 
 def values_of(
     checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]
-) -> Generator[Progress, None, Watched[Values]]:
+) -> Generator[Progress, None, WorkDone[Values]]:
     """What the values are, as far as one of the rules asks for it and torch is there: see ``unread``."""
     from ckptdoctor.values.examine import bytes_to_read, examine_values
 
     readers = _readers(rules)
     if not readers:
-        return Watched()
+        return WorkDone()
     few = readers <= set(_ONLY_FINITE)
 
-    def work(going: Going) -> Values:
-        return examine_values(checkpoint, source, going, only_finite=few)
+    def read(work: Work) -> Values:
+        return examine_values(checkpoint, source, work, only_finite=few)
 
-    return (yield from watched(work, "values", bytes_to_read(checkpoint)))
+    return (yield from in_thread(read, "values", bytes_to_read(checkpoint)))
 
 
 @noun
@@ -89,19 +89,19 @@ class Passed:
     end: int | None
     error: DamagedError | None
 
-    def integrity_of(self, checkpoint: Checkpoint, source: Source) -> Watched[Integrity]:
+    def integrity_of(self, checkpoint: Checkpoint, source: Source) -> WorkDone[Integrity]:
         """As ``integrity_of`` of the file, which is known to its end by now."""
         found = self.heard.integrity(checkpoint, source)
         total = integrity_bytes(checkpoint, source)
         done = total if self.end is not None else min(found.read, total)
-        return Watched(Reading("checksums", done, total, self.end is not None), found)
+        return WorkDone(Progress("checksums", done, total, self.end is not None), found)
 
-    def values_of(self, checkpoint: Checkpoint, source: Source) -> Watched[Values]:
+    def values_of(self, checkpoint: Checkpoint, source: Source) -> WorkDone[Values]:
         """As ``values_of`` of the file; what it ends too early for is looked for once more, to be told why not."""
         from ckptdoctor.values.examine import bytes_to_read, examine_values
 
         if self.values is None:
-            return Watched()
+            return WorkDone()
         found = {each.path: each for each in self.values.skipped}
         lost = tuple([each for each in checkpoint.tensors if not _is_whole(each)])
         if lost:
@@ -114,7 +114,7 @@ class Passed:
             skipped=tuple([found[path] for path in order if path in found]),
         )
         total = bytes_to_read(checkpoint)
-        return Watched(Reading("values", min(values.read, total), total, values.complete), values)
+        return WorkDone(Progress("values", min(values.read, total), total, values.complete), values)
 
 
 def _is_whole(tensor: Tensor) -> bool:
@@ -124,19 +124,19 @@ def _is_whole(tensor: Tensor) -> bool:
 
 def passed_by(
     checkpoint: Checkpoint, front: Front | Thin, rules: Iterable[Rule]
-) -> Generator[Progress, None, Watched[Passed]]:
+) -> Generator[Progress, None, WorkDone[Passed]]:
     """Read a compressed file to its end, once: its values as they lie, and whatever else is heard of it."""
     from ckptdoctor.examine.overheard import Overheard
 
     readers = _readers(rules)
 
-    def work(going: Going) -> Passed:
-        heard, wanted = Overheard(checkpoint, front), True
+    def read(work: Work) -> Passed:
+        heard = Overheard(checkpoint, front)
 
         def hear(at: int, piece: bytes) -> None:
-            nonlocal wanted
             heard.hear(at, piece)
-            wanted = going(at + len(piece))
+            with suppress(StoppedError):  # this piece is taken to its end: what goes on with the next asks ``work``
+                work.reach(at + len(piece))
 
         passage = front.passage(hear)
         values = None
@@ -145,12 +145,12 @@ def passed_by(
 
             in_order = replace(checkpoint, tensors=tuple(sorted(checkpoint.tensors, key=_place)))
             few = readers <= set(_ONLY_FINITE)
-            values = examine_values(in_order, passage, lambda done: wanted, only_finite=few, threads=1)
-        while wanted and passage.go_on():
+            values = examine_values(in_order, passage, work.again(), only_finite=few, threads=1)
+        while not work.stopped and passage.go_on():
             pass  # hear has seen it
-        return Passed(heard, values, passage.at if wanted else None, passage.error)
+        return Passed(heard, values, None if work.stopped else passage.at, passage.error)
 
-    return (yield from watched(work, "checksums and values", front.size))
+    return (yield from in_thread(read, "checksums and values", front.size))
 
 
 def _place(tensor: Tensor) -> int:
@@ -160,7 +160,7 @@ def _place(tensor: Tensor) -> int:
 
 def base_of(
     comparison: Comparison, source: Source, rules: Iterable[Rule]
-) -> Generator[Progress, None, Watched[SameAsBase]]:
+) -> Generator[Progress, None, WorkDone[SameAsBase]]:
     """Which tensors have the very bytes of those of the other checkpoint that they are compared with, if there is one.
 
     Raises what opening it raises; it was opened before.
@@ -168,14 +168,14 @@ def base_of(
     other, state_dict = comparison.reference.beside, comparison.state_dict
     wanted = any(SameAsBase in (rule.subject, *get_args(rule.subject)) for rule in rules)
     if not wanted or other is None or state_dict is None or not _is_another(other, source):
-        return Watched()
+        return WorkDone()
     checkpoint = other
 
-    def work(going: Going) -> SameAsBase:
+    def read(work: Work) -> SameAsBase:
         with formats.opened(checkpoint.path) as (base, _):
-            return same_as_base(comparison, source, checkpoint, base, going)
+            return same_as_base(comparison, source, checkpoint, base, work)
 
-    return (yield from watched(work, "the reference", sum([each.nbytes for each in state_dict.tensors])))
+    return (yield from in_thread(read, "the reference", sum([each.nbytes for each in state_dict.tensors])))
 
 
 def _is_another(other: Checkpoint, source: Source) -> bool:

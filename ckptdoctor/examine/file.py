@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Note, NoteKind, Source, addresses, show_path
 from ckptdoctor.checkpoint.coverage import CoverageStep
+from ckptdoctor.checkpoint.progress import follow
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.diagnose.events import Event, Finished, Found, LeftOut, Measured, Opened, Recognised
 from ckptdoctor.diagnose.findings import apply_rules, attainable, compared, concerned_by, possible, worst_first
@@ -18,14 +19,14 @@ from ckptdoctor.diagnose.settings import SOURCES, Settings
 from ckptdoctor.errors import CkptDoctorError, DamagedError, NotACheckpointError, UsageError
 from ckptdoctor.examine.printable import keeping, printable, towards
 from ckptdoctor.examine.targets import read_reference
-from ckptdoctor.findings import Coverage, FileReport, Finding, Reading, Severity, Skipped
+from ckptdoctor.findings import Coverage, FileReport, Finding, Severity, Skipped
 from ckptdoctor.rules.framework import Rule
 from ckptdoctor.rules.registry import all_rules
 from ckptdoctor.target import Reference
 from ckptdoctor.wording import plural
 
 if TYPE_CHECKING:
-    from ckptdoctor.diagnose.watching import Watched
+    from ckptdoctor.checkpoint.progress import Progress, WorkDone
     from ckptdoctor.examine.deep import Passed
     from ckptdoctor.match.comparison import Comparison
 
@@ -35,15 +36,13 @@ _DAMAGE = "F"  # the family of rules that explain why contents cannot be read
 
 def check(path: str, settings: Settings | None = None, reference: Reference | None = None) -> FileReport:
     """The report on one file; see ``diagnose``."""
-    *_, last = diagnose(path, settings, reference)
-    assert isinstance(last, Finished)
-    return last.report
+    return follow(diagnose(path, settings, reference), lambda event: None)
 
 
 def diagnose(
     path: str, settings: Settings | None = None, reference: Reference | None = None, shown: str | None = None
-) -> Generator[Event, None, None]:
-    """Examine the file at ``path``; the last event is ``Finished``. It is called ``shown`` in the report.
+) -> Generator[Event, None, FileReport]:
+    """Examine the file at ``path``; the last event is ``Finished``, with the report, in which it is called ``shown``.
 
     ``target`` is what ``read_reference`` gives, where the caller has already read it. Damage is a finding; a
     file that cannot be examined at all gives a report with ``error`` set. Raises UsageError for a bad rule code,
@@ -53,7 +52,7 @@ def diagnose(
     rules = chosen_rules(settings, reference)
     if reference is None:
         reference = read_reference(settings, path)
-    yield from _Examination(path, settings, rules, reference).events(shown or addresses.shown(path))
+    return (yield from _Examination(path, settings, rules, reference).events(shown or addresses.shown(path)))
 
 
 def chosen_rules(settings: Settings, reference: Reference | None = None) -> tuple[Rule, ...] | None:
@@ -85,11 +84,11 @@ class _Examination:
         self._told: set[Skipped] = set()
         self.error: str | None = None
         self.interrupted = False
-        self.readings: list[Reading] = []
+        self.readings: list[Progress] = []
         self.comparison: Comparison | None = None
         self.passed: Passed | None = None  # what was learnt on the way, of what is read before it is examined
 
-    def events(self, shown: str) -> Iterator[Event]:
+    def events(self, shown: str) -> Generator[Event, None, FileReport]:
         """Everything that happens, ``Finished`` last."""
         self.shown = shown
         started = perf_counter()
@@ -120,21 +119,21 @@ class _Examination:
             begun = {each.what for each in self.readings}
             rules = all_rules() if self.rules is None else self.rules
             self.readings += [each for each in not_begun(self.checkpoint, rules) if each.what not in begun]
-        yield Finished(
-            FileReport(
-                path=self.shown,
-                container=self.container,
-                checkpoint=self.checkpoint,
-                findings=tuple(worst_first(self.findings)),
-                skipped=tuple(self.skipped),
-                coverage=self.coverage,
-                seconds=perf_counter() - started,
-                error=self.error,
-                bytes_read=bytes_read,
-                interrupted=self.interrupted,
-                readings=tuple(self.readings),
-            )
+        report = FileReport(
+            path=self.shown,
+            container=self.container,
+            checkpoint=self.checkpoint,
+            findings=tuple(worst_first(self.findings)),
+            skipped=tuple(self.skipped),
+            coverage=self.coverage,
+            seconds=perf_counter() - started,
+            error=self.error,
+            bytes_read=bytes_read,
+            interrupted=self.interrupted,
+            readings=tuple(self.readings),
         )
+        yield Finished(report)
+        return report
 
     def _say_what_works(self) -> None:
         """Leave out of the findings what would be refused because of the others."""
@@ -310,10 +309,10 @@ class _Examination:
             self._take_down(base)
             yield from self._run(base.result)
 
-    def _take_down(self, work: Watched[Any]) -> None:
+    def _take_down(self, work: WorkDone[Any]) -> None:
         """How far it came. Ctrl-C that came when all was done did not interrupt it."""
-        if work.reading is not None:
-            self.readings.append(work.reading)
+        if work.progress is not None:
+            self.readings.append(work.progress)
         self.interrupted |= work.interrupted and not work.complete
 
     def _left_out(self) -> Iterator[Skipped]:

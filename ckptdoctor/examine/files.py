@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Iterable
-from contextlib import closing
 from dataclasses import replace
 
 from ckptdoctor.checkpoint import addresses
+from ckptdoctor.checkpoint.progress import follow
 from ckptdoctor.crash import one_line, wants_trace
-from ckptdoctor.diagnose.events import Event, Finished
+from ckptdoctor.diagnose.events import Event
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import chosen_rules, diagnose
@@ -17,32 +17,30 @@ from ckptdoctor.examine.paths import STANDARD_INPUT, expand, spooled
 from ckptdoctor.examine.targets import Targets
 from ckptdoctor.findings import FileReport, Skipped
 
-Watch = Callable[[Event], None]
-
 
 def examine_all(
-    patterns: Iterable[str], settings: Settings, watch: Watch = lambda event: None
+    patterns: Iterable[str], settings: Settings, listener: Callable[[Event], None] = lambda event: None
 ) -> Generator[FileReport, None, tuple[str, ...]]:
     """The report on every file that ``patterns`` mean (``examine.paths.expand``), each when it is ready.
 
-    ``watch`` is told every event. Where a report says that it was interrupted, it is the last; what is returned are the
-    files that were to follow. Raises what is wrong with the request itself: a bad rule code, a reference that cannot be
-    read.
+    ``listener`` is told every event. Where a report says that it was interrupted, it is the last; what is returned are
+    the files that were to follow. Raises what is wrong with the request itself: a bad rule code, a reference that
+    cannot be read.
     """
     chosen_rules(settings)
     paths, targets = expand(patterns), Targets(settings)
     for number, path in enumerate(paths, 1):
-        report = _survived(path, settings, targets, watch)
+        report = _survived(path, settings, targets, listener)
         yield report
         if report.interrupted:
             return tuple(map(addresses.shown, paths[number:]))
     return ()
 
 
-def _survived(path: str, settings: Settings, targets: Targets, watch: Watch) -> FileReport:
+def _survived(path: str, settings: Settings, targets: Targets, listener: Callable[[Event], None]) -> FileReport:
     """The report on one file; a bug met on the way is its error, and the next file has its turn."""
     try:
-        return _examined(path, settings, targets, watch)
+        return _examined(path, settings, targets, listener)
     except CkptDoctorError:
         raise
     except KeyboardInterrupt:  # it came outside of the examination: while standard input was waited for
@@ -54,14 +52,14 @@ def _survived(path: str, settings: Settings, targets: Targets, watch: Watch) -> 
         return FileReport(addresses.shown(path), None, None, error=f"{addresses.shown(path)}: {one_line(error)}")
 
 
-def _examined(path: str, settings: Settings, targets: Targets, watch: Watch) -> FileReport:
+def _examined(path: str, settings: Settings, targets: Targets, listener: Callable[[Event], None]) -> FileReport:
     if path != STANDARD_INPUT:
-        return _last(path, addresses.shown(path), settings, targets, watch)
+        return _last(path, addresses.shown(path), settings, targets, listener)
     with spooled(sys.stdin.buffer) as copy:
-        return _last(copy, path, settings, targets, watch)
+        return _last(copy, path, settings, targets, listener)
 
 
-def _last(path: str, shown: str, settings: Settings, targets: Targets, watch: Watch) -> FileReport:
+def _last(path: str, shown: str, settings: Settings, targets: Targets, listener: Callable[[Event], None]) -> FileReport:
     known = targets.is_known
     try:
         reference = targets.of(path)
@@ -71,22 +69,4 @@ def _last(path: str, shown: str, settings: Settings, targets: Targets, watch: Wa
         return FileReport(shown, None, None, error=f"{shown}: {error.message}")
     if reference is not None and shown == STANDARD_INPUT:  # nobody knows the copy of it
         reference = replace(reference, told=reference.told.replace(path, "standard input"))
-    with closing(_watched(diagnose(path, settings, reference, shown), watch)) as events:
-        *_, last = events
-    assert isinstance(last, Finished)
-    return last.report
-
-
-def _watched(events: Generator[Event, None, None], watch: Watch) -> Generator[Event, None, None]:
-    """The events, each told to ``watch`` before the next; Ctrl-C that comes meanwhile is the examination's to see."""
-    with closing(events):
-        while True:
-            try:
-                event = next(events)
-                watch(event)
-            except StopIteration:
-                return
-            except KeyboardInterrupt as interrupt:
-                event = events.throw(interrupt)
-                watch(event)
-            yield event
+    return follow(diagnose(path, settings, reference, shown), listener)

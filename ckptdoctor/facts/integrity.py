@@ -12,6 +12,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, Note, NoteKind, Source, Storage
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.checksums import Promise, digest_of, promise_of
 from ckptdoctor.noun import noun
@@ -66,10 +67,8 @@ class Integrity:
     twins: tuple[TiedPair, ...] = ()
 
 
-def examine_integrity(
-    checkpoint: Checkpoint, source: Source, going: Callable[[int], bool] = lambda done: True
-) -> Integrity:
-    """Read every storage once; ``going`` gets the number of bytes done after each chunk, and ends it with False.
+def examine_integrity(checkpoint: Checkpoint, source: Source, work: Work | None = None) -> Integrity:
+    """Read every storage once. ``work`` says how far that is after each chunk, and may end it there.
 
     Two threads work on different storages, a chunk each in memory, whatever the file's size. Storages that have no
     checksum and hold no floating-point values are not read: nothing could be seen. Raises TruncatedError when the
@@ -78,7 +77,7 @@ def examine_integrity(
     from concurrent.futures import ThreadPoolExecutor
 
     storages = readable(checkpoint, source)
-    reader = _Reader(source, going)
+    reader = _Reader(source, work or Work())
     with ThreadPoolExecutor(_THREADS) as pool:
         try:
             found = [each for batch in pool.map(reader.examine, _batches(storages)) for each in batch]
@@ -117,11 +116,11 @@ def _twins(checkpoint: Checkpoint, source: Source, count: Callable[[int], None])
 class _Reader:
     """Reads for several threads: a source counts its bytes, so that only one may read at a time."""
 
-    def __init__(self, source: Source, going: Callable[[int], bool]) -> None:
+    def __init__(self, source: Source, work: Work) -> None:
         from threading import Lock  # only a deep examination needs threads
 
         self.source = source
-        self.going = going
+        self.work = work
         self.done = 0
         self.stopped = False
         self.lock = Lock()
@@ -145,15 +144,16 @@ class _Reader:
                 raise StoppedError
             chunk = self.source.part(file).read(offset, length)
             self.done += length
-            self.stopped = not self.going(self.done)
+            try:
+                self.work.reach(self.done)
+            except StoppedError:  # what has been read counts
+                self.stopped = True
         return chunk
 
     def count(self, length: int) -> None:
         """So many bytes more. Raises StoppedError where nobody wants the rest."""
         self.done += length
-        self.stopped = self.stopped or not self.going(self.done)
-        if self.stopped:
-            raise StoppedError
+        self.work.reach(self.done)
 
 
 def scanned(storage: Storage, extent: Extent, read: Callable[[int, int], bytes]) -> Iterator[Damage]:

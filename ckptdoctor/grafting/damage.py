@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import field, replace
 from importlib.util import find_spec
-from typing import TypeVar
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Source, Storage, Tensor
-from ckptdoctor.diagnose.events import Progress
-from ckptdoctor.diagnose.watching import Going, Watched, watched
+from ckptdoctor.checkpoint.progress import Progress, Work, in_thread
 from ckptdoctor.examine.deep import integrity_of
-from ckptdoctor.facts.integrity import Damage, Integrity
+from ckptdoctor.facts.integrity import Damage
 from ckptdoctor.facts.values import Values
 from ckptdoctor.facts.values_of_weights import not_finite
 from ckptdoctor.noun import noun
-
-Result = TypeVar("Result")
 
 
 @noun
@@ -38,7 +34,7 @@ def examined(
     checkpoint: Checkpoint, source: Source, only: Iterable[Tensor] | None = None
 ) -> Generator[Progress, None, Health]:
     """Reads every byte, and the values of all tensors, or of those in ``only``."""
-    integrity: Integrity = result_of((yield from integrity_of(checkpoint, source)))
+    integrity = (yield from integrity_of(checkpoint, source)).require()
     damage = {each.storage.key: each for each in integrity.damage}
     troubles = dict(_of_bytes(checkpoint, damage))
     wanted = checkpoint.tensors if only is None else tuple(only)
@@ -49,13 +45,6 @@ def examined(
     told = f"whether values are NaN or infinite: {why}" if why else ""
     only_odd = frozenset(odd.keys() - troubles.keys())
     return Health(damage, {**odd, **troubles}, integrity.without_checksum, told, only_odd)
-
-
-def result_of(done: Watched[Result]) -> Result:
-    """What came of the work. Raises KeyboardInterrupt where it was interrupted."""
-    if done.interrupted or done.result is None:
-        raise KeyboardInterrupt
-    return done.result
 
 
 def storages_of(tensor: Tensor) -> Iterator[Storage]:
@@ -89,10 +78,10 @@ def _trouble(storage: Storage, damage: Damage | None) -> str:
 def _values(checkpoint: Checkpoint, source: Source) -> Generator[Progress, None, Values]:
     from ckptdoctor.values.examine import bytes_to_read, examine_values
 
-    def work(going: Going) -> Values:
-        return examine_values(checkpoint, source, going, only_finite=True)
+    def read(work: Work) -> Values:
+        return examine_values(checkpoint, source, work, only_finite=True)
 
-    return result_of((yield from watched(work, "values", bytes_to_read(checkpoint))))
+    return (yield from in_thread(read, "values", bytes_to_read(checkpoint))).require()
 
 
 def _of_values(values: Values) -> Iterator[tuple[KeyPath, str]]:
@@ -100,8 +89,3 @@ def _of_values(values: Values) -> Iterator[tuple[KeyPath, str]]:
         words = [f"{read.nan:,} NaN"] if read.nan else []
         words += [f"{read.infinite:,} infinite"] if read.infinite else []
         yield tensor.path, f"has {' and '.join(words)} of {read.count:,} {'value' if read.count == 1 else 'values'}"
-
-
-def watched_work(work: Callable[[Going], Result], what: str, total: int) -> Generator[Progress, None, Result]:
-    """Long work whose progress is told. Raises KeyboardInterrupt where it was interrupted."""
-    return result_of((yield from watched(work, what, total)))

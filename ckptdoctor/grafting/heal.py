@@ -18,10 +18,9 @@ from typing import Union
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Container, KeyPath, Source, show_path
 from ckptdoctor.checkpoint.patterns import named_paths
+from ckptdoctor.checkpoint.progress import Progress, Work, follow, in_thread
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.unread import told_of
-from ckptdoctor.diagnose.events import Progress
-from ckptdoctor.diagnose.watching import Going
 from ckptdoctor.differences import ABSENT, Difference, Pair, Side
 from ckptdoctor.diffing.headers import held_against
 from ckptdoctor.edits.grafts import Graft, GraftReport, Ground, Likeness
@@ -29,7 +28,7 @@ from ckptdoctor.errors import DamagedError, RefusedError, UsageError
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.facts.notes import unwrapped_path
 from ckptdoctor.grafting.choice import Choice, with_others
-from ckptdoctor.grafting.damage import Health, examined, storages_of, watched_work
+from ckptdoctor.grafting.damage import Health, examined, storages_of
 from ckptdoctor.grafting.recipe import Healed, recipe_of
 from ckptdoctor.grafting.request import GraftRequest, output_of
 from ckptdoctor.noun import noun
@@ -66,13 +65,7 @@ def graft(request: GraftRequest) -> GraftReport:
     The output is verified before it gets its name, and the original is never touched. Raises UnreadableError,
     NotACheckpointError, DamagedError, UsageError, RefusedError for what would be a mixture or a guess, and WriteError.
     """
-    steps = grafting(request)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: GraftReport = end.value
-            return found
+    return follow(grafting(request), lambda event: None)
 
 
 def grafting(request: GraftRequest) -> Generator[Event, None, GraftReport]:
@@ -189,11 +182,12 @@ def _without_doubts(
 
 
 def _compared(pairs: Sequence[Pair], mine: _Opened, its: _Opened) -> Generator[Progress, None, list[bool | None]]:
-    def work(going: Going) -> list[bool | None]:
+    def compared(work: Work) -> list[bool | None]:
         opened = (mine.checkpoint, mine.source), (its.checkpoint, its.source)
-        return same_bytes([(pair.a, pair.b) for pair in pairs], *opened, going)
+        return same_bytes([(pair.a, pair.b) for pair in pairs], *opened, work)
 
-    return (yield from watched_work(work, "both copies", sum([pair.a.nbytes + pair.b.nbytes for pair in pairs])))
+    total = sum([pair.a.nbytes + pair.b.nbytes for pair in pairs])
+    return (yield from in_thread(compared, "both copies", total)).require()
 
 
 def _likeness(

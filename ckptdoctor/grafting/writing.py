@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
+from ckptdoctor.checkpoint.progress import current
 from ckptdoctor.edits.grafts import GraftReport
 from ckptdoctor.facts.integrity import examine_integrity
 from ckptdoctor.grafting.recipe import Healed
@@ -63,5 +64,5 @@ def _wrong(
     ):
         return "a checksum does not fit"
     tensors = {tensor.path: tensor for tensor in written[0].tensors}
-    same = same_bytes([(tensors[one.path], other) for one, other in donors], written, its)
+    same = same_bytes([(tensors[one.path], other) for one, other in donors], written, its, current())
     return None if all(each is not False for each in same) else "a tensor is not that of the other copy"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar, Union
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, FileSource, Source, Tensor
 from ckptdoctor.checkpoint.checkpoint import FileIdentity
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import CkptDoctorError, UnreadableError
 from ckptdoctor.facts.values import Extreme, Extremes, Look, Number, Picture, Refused, TensorValues, Window
 
@@ -23,15 +24,14 @@ __all__ = ["Extreme", "Extremes", "Inspector", "Look", "Number", "Picture", "Ref
 
 _KEPT = 64  # looks that are remembered
 
-Going = Callable[[], bool]
 Seen = TypeVar("Seen")
 
 
 class Inspector:
     """Looks into the tensors of a checkpoint that has been read; threads may share it.
 
-    The file is opened with the first look and stays open. What cannot be looked at is ``Refused``; where ``going``
-    says False, a look ends early, refused for no reason.
+    The file is opened with the first look and stays open. What cannot be looked at is ``Refused``; where nobody
+    wants the rest of the ``work``, a look ends early, refused for no reason.
     """
 
     def __init__(self, path: str, checkpoint: Checkpoint) -> None:
@@ -47,26 +47,26 @@ class Inspector:
         """Whether torch has been imported, by whomever; the first look takes a second otherwise."""
         return "torch" in sys.modules
 
-    def window(self, tensor: Tensor, box: Sequence[range], going: Going) -> Union[Window, Refused]:
+    def window(self, tensor: Tensor, box: Sequence[range], work: Work) -> Union[Window, Refused]:
         """The values of a box: of each dimension some neighbouring indexes."""
 
-        def work(boxes: Boxes, distant: bool) -> Window:
+        def see(boxes: Boxes, distant: bool) -> Window:
             from ckptdoctor.values.preview import window
 
             return window(tensor, box, boxes)
 
-        return self._try(work, going)
+        return self._try(see, work)
 
-    def look(self, tensor: Tensor, going: Going) -> Union[Look, Refused]:
+    def look(self, tensor: Tensor, work: Work) -> Union[Look, Refused]:
         """Statistics, histograms and extremes; of a large tensor, of a sample of it."""
 
-        def work(boxes: Boxes, distant: bool) -> Look:
+        def see(boxes: Boxes, distant: bool) -> Look:
             from ckptdoctor.values.preview import look
 
-            return look(tensor, boxes, going, distant)
+            return look(tensor, boxes, work, distant)
 
         known = self._looks.pop(id(tensor), None)
-        seen = self._try(work, going) if known is None else known
+        seen = self._try(see, work) if known is None else known
         if isinstance(seen, Look):
             self._looks[id(tensor)] = seen  # the last ones stay: people go back and forth
             if len(self._looks) > _KEPT:
@@ -74,16 +74,16 @@ class Inspector:
         return seen
 
     def picture(
-        self, tensor: Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str, going: Going
+        self, tensor: Tensor, box: Sequence[range], rows: int | None, shape: tuple[int, int], how: str, work: Work
     ) -> Union[Picture, Refused]:
         """A slice of at most two dimensions as at most so many rows and columns of cells."""
 
-        def work(boxes: Boxes, distant: bool) -> Picture:
+        def see(boxes: Boxes, distant: bool) -> Picture:
             from ckptdoctor.values.preview import picture
 
             return picture(tensor, box, rows, shape, how, boxes)
 
-        return self._try(work, going)
+        return self._try(see, work)
 
     def difference(
         self,
@@ -94,18 +94,18 @@ class Inspector:
         rows: int | None,
         shape: tuple[int, int],
         how: str,
-        going: Going,
+        work: Work,
     ) -> Union[Picture, Refused]:
         """The same of the values of a tensor minus those of one of another checkpoint, which has the same shape."""
 
-        def work(boxes: Boxes, distant: bool) -> Union[Picture, Refused]:
+        def see(boxes: Boxes, distant: bool) -> Union[Picture, Refused]:
             from ckptdoctor.values.preview import difference_picture
 
             return other._try(
-                lambda there, _: difference_picture(tensor, its, box, rows, shape, how, (boxes, there)), going
+                lambda there, _: difference_picture(tensor, its, box, rows, shape, how, (boxes, there)), work
             )
 
-        return self._try(work, going)
+        return self._try(see, work)
 
     def seen_as(self, tensor: Tensor) -> Union[Tensor, Refused]:
         """The tensor whose values are shown: of a sparse one, or of a wrapper, the one inside."""
@@ -119,7 +119,7 @@ class Inspector:
         except UnreadError as error:
             return Refused(str(error))
 
-    def _try(self, work: Callable[[Boxes, bool], Seen], going: Going) -> Union[Seen, Refused]:
+    def _try(self, see: Callable[[Boxes, bool], Seen], work: Work) -> Union[Seen, Refused]:
         if find_spec("torch") is None:
             return Refused("values are read with torch, and it is not installed: pip install torch")
         from ckptdoctor.errors import StoppedError
@@ -130,7 +130,7 @@ class Inspector:
         load_beforehand()  # the screen is another thread
         try:
             source = self._open()
-            return work(Boxes(self._checkpoint, source, going, self._lock), source.distant)
+            return see(Boxes(self._checkpoint, source, work, self._lock), source.distant)
         except (UnreadError, StoppedError) as error:
             return Refused(str(error))
         except CkptDoctorError as error:

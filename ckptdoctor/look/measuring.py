@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from fnmatch import translate
 from importlib.util import find_spec
 
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import Checkpoint, Tensor, show_path
-from ckptdoctor.diagnose.events import Event
-from ckptdoctor.diagnose.watching import told, watched
+from ckptdoctor.checkpoint.progress import Listener, Work, follow, in_thread
 from ckptdoctor.errors import UsageError
 from ckptdoctor.facts.values import Values
 from ckptdoctor.look.contents import Excerpt, part_of
 from ckptdoctor.noun import noun
-
-Watch = Callable[[Event], None]
 
 
 @noun
@@ -33,13 +30,13 @@ def measured(
     path: str,
     root: str | None = None,
     only: Iterable[str] = (),
-    watch: Watch = lambda event: None,
+    listener: Listener = lambda progress: None,
     text: str = "",
 ) -> Measurement:
     """The values of all tensors below ``root`` whose key path or key matches one of the patterns ``only`` (none: all).
 
-    Of these only what the filter ``text`` keeps. ``watch`` is told how far it is. Ctrl-C ends it with what is known by
-    then. Raises what ``formats.read`` does, and UsageError where there is nothing to read, or no torch to read it with.
+    Of these only what the filter ``text`` keeps. ``listener`` is told how far it is. Ctrl-C ends it with what is known
+    by then. Raises what ``formats.read`` does, and UsageError where there is nothing to read, or no torch to do it.
     """
     if find_spec("torch") is None:
         raise UsageError("Values are read with torch, and it is not installed: pip install torch")
@@ -53,10 +50,10 @@ def measured(
             part = filtered(part, checkpoint, text, path)
         from ckptdoctor.values.examine import bytes_to_read, examine_values
 
-        work = watched(
-            lambda going: examine_values(part.checkpoint, source, going), "values", bytes_to_read(part.checkpoint)
-        )
-        found = told(work, watch)
+        def read(work: Work) -> Values:
+            return examine_values(part.checkpoint, source, work)
+
+        found = follow(in_thread(read, "values", bytes_to_read(part.checkpoint)), listener)
     values = found.result if found.result is not None else Values(part.checkpoint, {}, complete=False)
     return Measurement(part, values, not (found.complete and values.complete))
 

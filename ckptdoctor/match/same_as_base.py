@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ckptdoctor.checkpoint import Checkpoint, Source, StateDict, Tensor
-from ckptdoctor.errors import StoppedError
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.facts.same_bytes import is_readable, same
 from ckptdoctor.match.comparison import Comparison
 from ckptdoctor.noun import noun
@@ -25,13 +25,11 @@ class SameAsBase:
     unknown: tuple[Tensor, ...]
 
 
-def same_as_base(
-    comparison: Comparison, source: Source, other: Checkpoint, base: Source, going: Callable[[int], bool]
-) -> SameAsBase:
-    """Compare the bytes of the tensors; ``going`` gets the number of bytes done, and says whether to go on.
+def same_as_base(comparison: Comparison, source: Source, other: Checkpoint, base: Source, work: Work) -> SameAsBase:
+    """Compare the bytes of the tensors; ``work`` says how many of them are done.
 
     What stored checksums tell apart is not read. ``base`` are the bytes of ``other``, which the reference is. Raises
-    TruncatedError when a file shrinks meanwhile, and StoppedError once ``going`` says False.
+    TruncatedError when a file shrinks meanwhile, and StoppedError once nobody wants the rest.
     """
     assert comparison.state_dict is not None
     theirs = _tensors(other, comparison)
@@ -41,8 +39,7 @@ def same_as_base(
     def count(length: int) -> None:
         nonlocal done
         done += length
-        if not going(done):
-            raise StoppedError
+        work.reach(done)
 
     for tensor in comparison.state_dict.tensors:
         name = comparison.final_name(tensor.key)

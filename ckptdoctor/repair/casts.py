@@ -60,13 +60,8 @@ def values_fixes(checkpoint: Checkpoint, source: Source, rules: Iterable[Rule]) 
         return []
     from ckptdoctor.values.examine import bytes_to_read, examine_values
 
-    with progress.phase("values", bytes_to_read(checkpoint)) as reading:
-
-        def going(done: int) -> bool:
-            reading.reach(done)
-            return True
-
-        values = examine_values(checkpoint, source, going)
+    with progress.phase("values", bytes_to_read(checkpoint)) as work:
+        values = examine_values(checkpoint, source, work)
     found = [finding for rule in wanted for finding in rule.run(values)]
     return [(each, each.fix) for each in found if each.fix is not None and each.fix.safety is Safety.SAFE]
 

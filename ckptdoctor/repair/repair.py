@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 
@@ -11,7 +11,6 @@ from ckptdoctor import formats
 from ckptdoctor.brief import in_full
 from ckptdoctor.checkpoint import Checkpoint, Container, FolderSource, Role, Tensor
 from ckptdoctor.checkpoint.weights import weights_among
-from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.diagnose.findings import findings_of, possible, worst_first
 from ckptdoctor.diagnose.fixes import container_findings
 from ckptdoctor.edits.conversion import ConvertReport
@@ -48,12 +47,11 @@ class Outcome:
         return replace(made, proof=self.proof, seconds=seconds, next=after, conversion=self.conversion)
 
 
-def repair(plan: Plan, watch: Callable[[Progress], None] | None = None) -> Outcome:
+def repair(plan: Plan) -> Outcome:
     """Write the output of ``plan``, verified; the original stays as it is unless it is what ``force`` replaces.
 
-    The output is in the container of the original (``converting.repaired`` writes others). ``watch`` is told how far it
-    is; what that raises ends it. Raises WriteError when the output could not be written
-    or is not what was planned; then nothing has changed.
+    The output is in the container of the original (``converting.repaired`` writes others). Raises WriteError when the
+    output could not be written or is not what was planned; then nothing has changed.
     """
     assert plan.converts is None  # else this would write another container than the name says
     if plan.recipe is None:
@@ -62,8 +60,7 @@ def repair(plan: Plan, watch: Callable[[Progress], None] | None = None) -> Outco
     holds = verify if plan.index is None else verify_index
     part = Part(plan.recipe, plan.output, lambda path: proofs.append(holds(path, plan)))
     parts = [*_kept(plan, plan.recipe), part]
-    told = None if watch is None else lambda what, done, total: watch(Progress(what, done, total))
-    written = publish_together(parts, force=plan.request.force, identity=plan.original.identity, watch=told)
+    written = publish_together(parts, force=plan.request.force, identity=plan.original.identity)
     return Outcome(plan, written[-1], proofs[0])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import field
 
+from ckptdoctor.checkpoint.progress import Listener
 from ckptdoctor.diagnose.events import Event, Measured
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Difference
@@ -30,23 +31,23 @@ class Gathered:
 
 @noun(frozen=False)
 class _Ears:
-    """Keeps what is measured, and tells everything to whoever watches."""
+    """Keeps what is measured, and tells everything to another listener."""
 
-    watch: Callable[[Event], None]
+    listener: Callable[[Event], None]
     values: Values | None = field(default=None)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Measured):
             self.values = event.values
-        self.watch(event)
+        self.listener(event)
 
 
-def gathered(path: str, settings: Settings, watch: Callable[[Event], None] = lambda event: None) -> Gathered:
-    """The examination of the one checkpoint that ``path`` means; ``watch`` is told every event.
+def gathered(path: str, settings: Settings, listener: Callable[[Event], None] = lambda event: None) -> Gathered:
+    """The examination of the one checkpoint that ``path`` means; ``listener`` is told every event.
 
     Raises UsageError where it means several, and what ``examine_all`` does.
     """
-    ears = _Ears(watch)
+    ears = _Ears(listener)
     (report,) = examine_all([single(path)], settings, ears)
     return Gathered(report, ears.values)
 
@@ -65,15 +66,15 @@ def compared(
     other: str,
     root: str | None,
     measure: Measure | None,
-    watch: Callable[[Event], None] = lambda event: None,
+    listener: Listener = lambda progress: None,
 ) -> Difference:
-    """The difference to another checkpoint; see ``diffing.headers``. ``watch`` is told how far it is.
+    """The difference to another checkpoint; see ``diffing.headers``. ``listener`` is told how far it is.
 
     Raises KeyboardInterrupt where Ctrl-C came before the end.
     """
     if STANDARD_INPUT in (path, other):
         raise UsageError("Two files can be compared only by their names: standard input can be read once.")
-    found = diff(DiffRequest(single(path), single(other), root), measure, watch)
+    found = diff(DiffRequest(single(path), single(other), root), measure, listener)
     if found.interrupted is not None:
         raise KeyboardInterrupt
     return found

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ckptdoctor.findings import FileReport, Reading, Report
+from ckptdoctor.checkpoint.progress import Progress
+from ckptdoctor.findings import FileReport, Report
 from ckptdoctor.report.numbers import plural, size
 from ckptdoctor.wording import and_more
 
@@ -15,12 +16,12 @@ def interrupted(report: FileReport) -> str:
     return f"Interrupted: {came_to(report.readings) or 'not even the headers are done'}. {found} so far."
 
 
-def came_to(readings: Iterable[Reading]) -> str:
+def came_to(readings: Iterable[Progress]) -> str:
     """As in “checksums done, values 1.2 of 3.2 GB”."""
     return ", ".join([f"{each.what} {'done' if each.complete else _part(each)}" for each in readings])
 
 
-def _part(reading: Reading) -> str:
+def _part(reading: Progress) -> str:
     done, _, unit = size(reading.done).partition(" ")
     total = size(reading.total)
     return f"{done} of {total}" if not reading.done or total.endswith(f" {unit}") else f"{done} {unit} of {total}"

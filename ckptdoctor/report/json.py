@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 
 from ckptdoctor.checkpoint import show_path
+from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.edits import Fix
-from ckptdoctor.findings import Coverage, FileReport, Finding, Location, Reading, Report, Severity
+from ckptdoctor.findings import Coverage, FileReport, Finding, Location, Report, Severity
 from ckptdoctor.report.numbers import count
 from ckptdoctor.report.shell import fix_command, with_path
 from ckptdoctor.report.summary import Summary, summarise
@@ -56,7 +57,7 @@ def _file(report: FileReport) -> dict[str, object]:
     }
 
 
-def reading(each: Reading) -> dict[str, object]:
+def reading(each: Progress) -> dict[str, object]:
     """The progress of one part of the work, in bytes."""
     return {"what": each.what, "done": each.done, "total": each.total, "complete": each.complete}
 

@@ -9,14 +9,12 @@ lists, whose places mean something, None stands for it. An optimizer's state of 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ckptdoctor import formats
 from ckptdoctor.account.account import require_accounted
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Role, Source, Storage, Tensor, at, progress
-from ckptdoctor.checkpoint.progress import Phase
-from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.edits import Drop, Edit, Replace, Safety, Truncate
 from ckptdoctor.edits.applied.wanted import wanted_of
 from ckptdoctor.edits.steps import Step
@@ -29,8 +27,6 @@ from ckptdoctor.repair.request import FixRequest, require_local
 
 if TYPE_CHECKING:
     from ckptdoctor.repair.plan import Plan
-
-Watch = Callable[[Progress], None]
 
 _LEAST_ZEROS = 64 << 10  # fewer are what many tensors end with
 _CHUNK = 1 << 20
@@ -50,16 +46,13 @@ def beside(path: str) -> str:
     return f"{stem}.salvaged{own}"
 
 
-def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | None = None) -> Salvage:
-    """What is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does.
-
-    ``watch`` is told how far reading is; what that raises ends it.
-    """
+def plan_salvage(path: str, output: str, *, force: bool = False) -> Salvage:
+    """What is whole and what is not. Reads every byte once, and writes nothing; raises as ``salvage`` does."""
     require_local(path)
     with formats.opened(path) as (source, container):
         original = formats.salvage(source, container)
         require_own_values(original)
-        state = _State(original, source, watch)
+        state = _State(original, source)
         lost = [tensor for tensor in original.tensors if state.share(tensor) < 1]
         if original.tensors and len(lost) == len(original.tensors):
             none = "its only tensor is not" if len(lost) == 1 else f"none of its {len(lost):,} tensors is"
@@ -76,23 +69,12 @@ def plan_salvage(path: str, output: str, *, force: bool = False, watch: Watch | 
     return Salvage(plan, _report(plan, lost, state))
 
 
-def _told(watch: Watch | None, reading: Phase) -> Callable[[int], bool]:
-    """What reading tells: the bytes of the whole file, of which not all hold values."""
-
-    def going(done: int) -> bool:
-        if watch is not None:
-            watch(Progress(reading.what, done, max(done, reading.total)))
-        return True
-
-    return going
-
-
 class _State:
     """How much of each storage is there."""
 
-    def __init__(self, checkpoint: Checkpoint, source: Source, watch: Watch | None = None) -> None:
-        with progress.phase("storages", checkpoint.size) as reading:
-            integrity = examine_integrity(checkpoint, source, _told(watch, reading))
+    def __init__(self, checkpoint: Checkpoint, source: Source) -> None:
+        with progress.phase("storages", checkpoint.size) as work:
+            integrity = examine_integrity(checkpoint, source, work)
         self._damaged = {
             each.storage.key: "has holes of zero bytes" if each.computed is None else "does not match its checksum"
             for each in integrity.damage

@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from textual.message_pump import MessagePump
 from textual.widget import Widget
 from textual.worker import get_current_worker
 
+from ckptdoctor.checkpoint.progress import Listener, Progress, now_and_then
 from ckptdoctor.crash import one_line, wants_trace
-from ckptdoctor.errors import CkptDoctorError
-from ckptdoctor.tui.messages import Computed
+from ckptdoctor.errors import CkptDoctorError, StoppedError
+from ckptdoctor.tui.messages import Computed, Progressed
 
 T = TypeVar("T")
 
@@ -54,6 +56,28 @@ def guarded(work: Callable[[], None], failed: Callable[[str], object]) -> None:
         if wants_trace():
             raise
         failed(one_line(error))
+
+
+def posting(screen: MessagePump) -> Listener:
+    """Tells a screen how far the work of a thread is."""
+
+    def post(progress: Progress) -> None:
+        screen.post_message(Progressed(progress))
+
+    return now_and_then(post)
+
+
+def until_cancelled(listener: Listener | None = None) -> Listener:
+    """Ends work of the thread that calls this once its worker is cancelled; ``listener`` hears how far it is."""
+    worker = get_current_worker()
+
+    def hear(progress: Progress) -> None:
+        if worker.is_cancelled:
+            raise StoppedError
+        if listener is not None:
+            listener(progress)
+
+    return hear
 
 
 def _work(asker: Background, work: Callable[[], T], then: Callable[[T], None]) -> None:

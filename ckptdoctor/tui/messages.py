@@ -10,7 +10,7 @@ from typing import Any
 from textual.message import Message
 
 from ckptdoctor.checkpoint import Container
-from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.findings import FileReport, Finding, RepairReport
 from ckptdoctor.tui.models.comparison import ComparedEntries, News
 from ckptdoctor.tui.models.fitted import FitRow

@@ -9,15 +9,14 @@ from contextlib import closing
 from dataclasses import replace
 from operator import is_
 from threading import Event, Lock
-from time import perf_counter
 from typing import TYPE_CHECKING
 
 from textual.message_pump import MessagePump
 from textual.worker import Worker, get_current_worker
 
 from ckptdoctor.checkpoint.expectation import Reference
+from ckptdoctor.checkpoint.progress import Progress, heard
 from ckptdoctor.diagnose import events
-from ckptdoctor.diagnose.events import Progress
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.differences import Difference
 from ckptdoctor.diffing.headers import diff
@@ -28,7 +27,7 @@ from ckptdoctor.examine.file import diagnose
 from ckptdoctor.examine.targets import read_reference
 from ckptdoctor.findings import FileReport, Finding
 from ckptdoctor.report.contents import header
-from ckptdoctor.tui.background import guarded
+from ckptdoctor.tui.background import guarded, posting, until_cancelled
 from ckptdoctor.tui.messages import (
     CheckpointOpened,
     ComparingFailed,
@@ -135,7 +134,7 @@ class Examination:
                 if worker.is_cancelled:
                     return
                 self._tell(event)
-                self._reading = isinstance(event, events.Progress)
+                self._reading = isinstance(event, Progress)
                 if self._reading and self._stop.is_set():  # as Ctrl-C does
                     self._tell(happenings.throw(KeyboardInterrupt))
 
@@ -152,7 +151,7 @@ class Examination:
             rows = self.opened.badges.touched(event.finding) if self.opened is not None else array("I")
             self.found.append(event.finding)
             post(FindingFound(event.finding, rows))
-        elif isinstance(event, events.Progress):
+        elif isinstance(event, Progress):
             collect_again()  # reading every value may take hours
             post(Progressed(event))
         elif isinstance(event, events.Finished):
@@ -168,16 +167,12 @@ def collect_again() -> None:
         gc.enable()
 
 
-_EVERY = 0.1  # seconds between two reports of how far it is
-
-
 class Comparing:
     """One comparison of two checkpoints. ``headers`` and ``values`` are for thread workers."""
 
     def __init__(self, screen: MessagePump, request: DiffRequest) -> None:
         self.screen = screen
         self.request = request
-        self._said = 0.0
 
     def headers(self) -> None:
         """Compare the headers."""
@@ -189,32 +184,22 @@ class Comparing:
 
     def values(self, comparison: ComparedEntries) -> None:
         """Compare the values that are not known yet, until all are or the worker is cancelled."""
-        worker = get_current_worker()
-        self._guarded(lambda: self._values(comparison, worker))
+        self._guarded(lambda: self._values(comparison))
 
     def _headers(self) -> None:
         self.screen.post_message(ComparisonMade(ComparedEntries(diff(self.request))))
 
-    def _values(self, comparison: ComparedEntries, worker: Worker[None]) -> None:
-        def step(found: Difference, entries: Sequence[int]) -> None:
+    def _values(self, comparison: ComparedEntries) -> None:
+        def sofar(found: Difference, entries: Sequence[int]) -> None:
             if entries:
                 self.screen.post_message(ValuesCompared(news(found, entries)))
             elif not _same_pairs(found, comparison.found):  # contents have brought tensors together
                 self.screen.post_message(ComparisonMade(ComparedEntries(found)))
 
-        def going(done: int, total: int) -> bool:
-            self._tell(done, total)
-            return not worker.is_cancelled
-
-        found = compare_values_of(comparison.found, self.request, step, going)
+        listener = until_cancelled(posting(self.screen))
+        found = compare_values_of(comparison.found, self.request, sofar, listener)
         last = None if found is None else replace(news(found, ()), ties=ties_by_name(found))
         self.screen.post_message(ValuesCompared(last, ended=True))
-
-    def _tell(self, done: int, total: int) -> None:
-        now = perf_counter()
-        if now - self._said >= _EVERY:
-            self._said = now
-            self.screen.post_message(Progressed(Progress("values", done, total)))
 
     def _guarded(self, work: Callable[[], None]) -> None:
         guarded(work, lambda sentence: self.screen.post_message(ComparingFailed(sentence)))
@@ -244,14 +229,17 @@ class Repairing:
     def _repair(self) -> None:
         from ckptdoctor.converting.repaired import carry_out
 
+        post = posting(self.screen)
+
+        def hear(progress: Progress) -> None:
+            if self._stopped.is_set():
+                raise StoppedError
+            post(progress)
+
         try:
-            report = carry_out(self.plan, self._watch).report
+            with heard(hear):
+                report = carry_out(self.plan).report
         except StoppedError:
             self.screen.post_message(RepairFailed("Stopped."))
         else:
             self.screen.post_message(RepairDone(report))
-
-    def _watch(self, progress: Progress) -> None:
-        if self._stopped.is_set():
-            raise StoppedError
-        self.screen.post_message(Progressed(progress))

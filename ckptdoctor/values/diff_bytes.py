@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import blake2b
-from threading import Lock
 from typing import BinaryIO
 
-from ckptdoctor.checkpoint import Checkpoint, Source, Tensor, progress
+from ckptdoctor.checkpoint import Checkpoint, Source, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.errors import DamagedError, StoppedError, UnreadableError
+from ckptdoctor.errors import DamagedError, UnreadableError
 from ckptdoctor.formats.compose.strided import length, refusal, segments
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import system_says
@@ -133,41 +133,13 @@ class Feed:
         return step
 
 
-Going = Callable[[int], bool]
-
-
-class ByteTally:
-    """The number of bytes of both sides that all threads are done with."""
-
-    def __init__(self, going: Going = lambda done: True) -> None:
-        self._going = going
-        self._done = 0
-        self._lock = Lock()
-
-    def add(self, count: int) -> None:
-        """So many more. Raises StoppedError where nobody wants the rest."""
-        with self._lock:
-            self._done += count
-            done = self._done
-        if not self._going(done):
-            raise StoppedError
-
-    def go_on(self) -> None:
-        """Nothing more is done yet. Raises StoppedError where nobody wants the rest."""
-        self.add(0)
-
-    def uncounted(self) -> ByteTally:
-        """A tally for what is read once more: it ends where this one does, and counts nothing."""
-        return ByteTally(lambda done: self._going(self._done))
-
-
 class Blocks:
     """Two buffers of one thread."""
 
-    def __init__(self, a: Files, b: Files, tally: ByteTally | None = None) -> None:
+    def __init__(self, a: Files, b: Files, work: Work | None = None) -> None:
         self._files = a, b
         self._buffers = bytearray(BLOCK), bytearray(BLOCK)
-        self._tally = tally or ByteTally()
+        self._work = work or Work()
 
     def same(self, run: ByteRun) -> bool:
         """Whether both sides have the same bytes; what follows the first block that differs is not read."""
@@ -179,10 +151,10 @@ class Blocks:
             feeds[0].fill(memoryview(one)[:step])
             feeds[1].fill(memoryview(other)[:step])
             if (one != other) if step == BLOCK else (one[:step] != other[:step]):
-                self._tally.add(2 * (left - whole))  # all of it is measured again
+                self._work.advance(2 * (left - whole))  # all of it is measured again
                 return False
             left, most = left - step, BLOCK
-            self._tally.add(2 * step)
+            self._work.advance(2 * step)
         return True
 
     def digest(self, data: Data, side: int) -> bytes:
@@ -195,7 +167,7 @@ class Blocks:
             feed.fill(buffer[:step])
             made.update(buffer[:step])
             left -= step
-            self._tally.add(step)
+            self._work.advance(step)
         return made.digest()
 
 
@@ -307,11 +279,11 @@ def same_bytes(
     pairs: Sequence[tuple[Tensor, Tensor]],
     a: tuple[Checkpoint, Source],
     b: tuple[Checkpoint, Source],
-    going: Callable[[int], bool] = lambda done: True,
+    work: Work,
 ) -> list[bool | None]:
     """For each pair whether both tensors hold the same bytes in the same order; None where that cannot be told.
 
-    ``going`` gets the bytes of both done now and then. Raises StoppedError once it says False.
+    ``work`` counts the bytes of both that are done. Raises StoppedError once nobody wants the rest.
     """
     swapped = a[0].big_endian, b[0].big_endian
     told: list[bool | None] = []
@@ -322,19 +294,15 @@ def same_bytes(
         told.append(kind if not isinstance(found, str) else None)
         every += [] if isinstance(found, str) else found
 
-    tally = ByteTally(going)
-
-    def work(group: list[ByteRun]) -> list[tuple[int, bool]]:
+    def compared(group: list[ByteRun]) -> list[tuple[int, bool]]:
         with Files(a[1]) as mine, Files(b[1]) as its:
-            blocks = Blocks(mine, its, tally)
+            blocks = Blocks(mine, its, work)
             return [(run.number, blocks.same(run)) for run in group]
 
     with ThreadPoolExecutor(workers(a[1].distant or b[1].distant), thread_name_prefix="ckptdoctor-alike") as pool:
-        groups = list(batches(every))
-        futures = [pool.submit(work, group) for group in groups]
+        futures = [pool.submit(compared, group) for group in batches(every)]
         try:
-            for group, future in zip(groups, futures, strict=True):
-                progress.advance(sum([run.nbytes for run in group]))
+            for future in futures:
                 for number, same in future.result():
                     told[number] = bool(told[number]) and same
         finally:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Source, Tensor
 from ckptdoctor.checkpoint.dtypes import DType, cast_loses_values
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.differences import Numbers, Pair, Rank, Ranks, Verdict
 from ckptdoctor.formats.compose.strided import segments
 from ckptdoctor.noun import noun
-from ckptdoctor.values.diff_bytes import ByteRun, ByteTally, Feed, Files, leaves
+from ckptdoctor.values.diff_bytes import ByteRun, Feed, Files, leaves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     import torch
 
@@ -56,11 +57,11 @@ class Tolerance:
 class DifferenceMeter:
     """Measures runs in memory of its own: one for each thread."""
 
-    def __init__(self, a: Files, b: Files, tolerance: Tolerance, tally: ByteTally | None = None) -> None:
+    def __init__(self, a: Files, b: Files, tolerance: Tolerance, work: Work | None = None) -> None:
         import torch
 
         self._files = a, b
-        self._tally = tally or ByteTally()
+        self._work = work or Work()
         self._tolerance = tolerance
         self._buffers = bytearray(CHUNK * _LARGEST), bytearray(CHUNK * _LARGEST)
         self._raw = [torch.frombuffer(buffer, dtype=torch.uint8) for buffer in self._buffers]
@@ -86,7 +87,7 @@ class DifferenceMeter:
     def _chunk(self, run: ByteRun, feeds: tuple[Feed, Feed], count: int) -> Numbers:
         a = self.values(feeds[0], run.a.dtype, count, 0)
         b = self.values(feeds[1], run.b.dtype, count, 1)
-        self._tally.add(count * (run.a.dtype.bits + run.b.dtype.bits) // 8)
+        self._work.advance(count * (run.a.dtype.bits + run.b.dtype.bits) // 8)
         rounded = run.a.dtype == run.b.dtype or _converted(a, b, run.a.dtype, run.b.dtype)
         flags = _flags(run.a), _flags(run.b)
         if narrow(run.a.dtype) and narrow(run.b.dtype) and not any(flags):
@@ -218,11 +219,11 @@ def ranks(
     a: Source,
     b: Source,
     swapped: tuple[bool, bool],
-    go_on: Callable[[], None] = lambda: None,
+    work: Work,
 ) -> Ranks | None:
     """The ranks of what changed in the largest matrices; None where none is large enough.
 
-    ``go_on`` is called again and again; what it raises ends the work.
+    Raises StoppedError once nobody wants the rest of ``work``, in which nothing of this is counted.
     """
     wanted = sorted(filter(_eligible, pairs), key=lambda pair: -pair.a.numel)[:_MATRICES]
     if not wanted:
@@ -231,7 +232,7 @@ def ranks(
     with Files(a) as files_a, Files(b) as files_b:
         meter = DifferenceMeter(files_a, files_b, Tolerance())
         for pair in wanted:
-            found = _rank(pair, meter, files_a, files_b, swapped, go_on)
+            found = _rank(pair, meter, files_a, files_b, swapped, work)
             if found is None:
                 full.append(pair.name)
             else:
@@ -254,7 +255,7 @@ def _eligible(pair: Pair) -> bool:
 
 
 def _rank(
-    pair: Pair, meter: DifferenceMeter, a: Files, b: Files, swapped: tuple[bool, bool], go_on: Callable[[], None]
+    pair: Pair, meter: DifferenceMeter, a: Files, b: Files, swapped: tuple[bool, bool], work: Work
 ) -> Rank | None:
     """The rank of the difference of two matrices; None where it is not low, as merged adapters change one.
 
@@ -271,11 +272,11 @@ def _rank(
     generator = torch.Generator().manual_seed(0)
     random = torch.randn(shape[1], directions, generator=generator)
     scale = 1 / sqrt(numbers.square / (shape[0] * shape[1]))  # so that neither rounding nor overflow decides
-    image = torch.cat([apart.mul_(scale) @ random for apart in _rows(pair, shape, meter, a, b, swapped, go_on)])
+    image = torch.cat([apart.mul_(scale) @ random for apart in _rows(pair, shape, meter, a, b, swapped, work)])
     basis, _ = torch.linalg.qr(image)
     inner = torch.zeros(directions, shape[1])
     first = 0
-    for apart in _rows(pair, shape, meter, a, b, swapped, go_on):
+    for apart in _rows(pair, shape, meter, a, b, swapped, work):
         inner += basis[first : first + len(apart)].T @ apart.mul_(scale)
         first += len(apart)
     energy = torch.linalg.svdvals(inner.double()).square() / (shape[0] * shape[1])
@@ -302,13 +303,13 @@ def _rows(
     a: Files,
     b: Files,
     swapped: tuple[bool, bool],
-    go_on: Callable[[], None],
+    work: Work,
 ) -> Iterator[torch.Tensor]:
     """The difference in groups of whole rows, in float32."""
     feeds = Feed(segments(_plain(pair, 0), swapped[0]), a), Feed(segments(_plain(pair, 1), swapped[1]), b)
     step = CHUNK // shape[1]
     for first in range(0, shape[0], step):
-        go_on()
+        work.go_on()
         count = min(step, shape[0] - first)
         one = meter.values(feeds[0], pair.a.dtype, count * shape[1], 0).float()
         other = meter.values(feeds[1], pair.b.dtype, count * shape[1], 1).float()

@@ -11,17 +11,16 @@ from threading import local
 from typing import TypeVar
 
 from ckptdoctor.checkpoint import Source, Tensor
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.sharing import view_in_file
-from ckptdoctor.differences import Difference, Numbers, Pair, Single, Values, Verdict
+from ckptdoctor.differences import Difference, Numbers, Pair, Single, SoFar, Values, Verdict
 from ckptdoctor.facts.incomplete import require_own_values
 from ckptdoctor.formats.compose.strided import segments
-from ckptdoctor.values.diff_bytes import Blocks, ByteRun, ByteTally, Files, Going, batches, leaves, runs, workers
+from ckptdoctor.values.diff_bytes import Blocks, ByteRun, Files, batches, leaves, runs, workers
 from ckptdoctor.writing.recipe import Generated
 
 Told = TypeVar("Told")
 Worker = Callable[[Files, Files], Callable[[ByteRun], Told]]
-# hears what is known by now, and which pairs are new in it
-Step = Callable[[Difference, Sequence[int]], None]
 
 _LIKE_ITSELF = 0.1  # relative L2: a matrix that is closer to another has not got its rows and columns exchanged
 _PORTION = 128 << 20  # bytes of A, or so many tensors
@@ -30,20 +29,21 @@ _SPARSE = ("sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc")
 
 
 def compare_values(
-    found: Difference, a: Source, b: Source, going: Going = lambda done: True, step: Step | None = None
+    found: Difference, a: Source, b: Source, work: Work | None = None, sofar: SoFar | None = None
 ) -> Difference:
     """The same with what the values say, tensor by tensor; also what has another name and the same contents.
 
-    Neither file is held in memory, and torch is imported only where bytes differ. ``going`` gets the bytes of both
-    that are done, of ``total_bytes``; StoppedError is raised when it says False. Pairs whose values are known already
-    are left as they are. ``step`` is told what is known so far: first the pairs that contents have brought together,
-    then after every so many bytes. Raises DamagedError for a file of which torch loads other values than it shows.
+    Neither file is held in memory, and torch is imported only where bytes differ. ``work`` counts the bytes of both
+    that are done, of ``bytes_to_compare``; StoppedError is raised once nobody wants the rest. Pairs whose values are
+    known already are left as they are. ``sofar`` is told what is known so far: first the pairs that contents have
+    brought together, then after every so many bytes. Raises DamagedError for a file of which torch loads other values
+    than it shows.
     """
     for side in (found.a, found.b):
         require_own_values(side.checkpoint, side.root)
     swapped = found.a.checkpoint.big_endian, found.b.checkpoint.big_endian
-    tally = ByteTally(going)
-    found = by_contents(found, a, b, swapped, tally)
+    work = work or Work()
+    found = by_contents(found, a, b, swapped, work)
     first: dict[object, int] = {}  # tied tensors are compared once
     same_as = [
         first.setdefault(_views(pair), number) if pair.values is None else number
@@ -55,18 +55,18 @@ def compare_values(
     for number, like in enumerate(same_as):
         if number != like:
             tied[like].append(number)
-    if step is not None:
-        step(found, range(0))
-    for some in [wanted] if step is None else _portions(found, wanted):
-        told = _compared(found, some, a, b, swapped, tally)
-        turned = _transposed(found, told, a, b, swapped, tally)
+    if sofar is not None:
+        sofar(found, range(0))
+    for some in [wanted] if sofar is None else _portions(found, wanted):
+        told = _compared(found, some, a, b, swapped, work)
+        turned = _transposed(found, told, a, b, swapped, work)
         told |= turned
         known = [(number, like) for like in told for number in (like, *tied.get(like, ()))]
         for number, like in known:
             pairs[number] = replace(pairs[number], values=told[like], transposed=like in turned)
-        if step is not None:
+        if sofar is not None:
             found = replace(found, pairs=tuple(pairs))
-            step(found, [number for number, _ in known])
+            sofar(found, [number for number, _ in known])
     found = replace(found, pairs=tuple(pairs))
     changed = [pair for pair in pairs if pair.weights and pair.values is not None and pair.values.numbers is not None]
     if not changed:
@@ -74,7 +74,7 @@ def compare_values(
     from ckptdoctor.values.diff_numbers import ranks
 
     once = {id(pairs[number]) for number, like in enumerate(same_as) if number == like}
-    return replace(found, ranks=ranks([pair for pair in changed if id(pair) in once], a, b, swapped, tally.go_on))
+    return replace(found, ranks=ranks([pair for pair in changed if id(pair) in once], a, b, swapped, work))
 
 
 def _portions(found: Difference, wanted: Sequence[int]) -> Iterator[list[int]]:
@@ -101,7 +101,7 @@ def bytes_to_compare(found: Difference) -> int:
 
 
 def _transposed(
-    found: Difference, told: dict[int, Values], a: Source, b: Source, swapped: tuple[bool, bool], tally: ByteTally
+    found: Difference, told: dict[int, Values], a: Source, b: Source, swapped: tuple[bool, bool], work: Work
 ) -> dict[int, Values]:
     """The matrices whose values are the same with rows and columns exchanged, by number."""
     numbers = [number for number, values in told.items() if _may_be_transposed(found.pairs[number], values)]
@@ -112,7 +112,7 @@ def _transposed(
         one = pairs[number].a
         pairs[number] = replace(pairs[number], a=replace(one, shape=one.shape[::-1], stride=one.stride[::-1]))
     turned = replace(found, pairs=tuple(pairs))
-    made = _compared(turned, numbers, a, b, swapped, tally.uncounted())
+    made = _compared(turned, numbers, a, b, swapped, work.again())
     return {number: values for number, values in made.items() if replace(pairs[number], values=values).settled}
 
 
@@ -130,7 +130,7 @@ def _may_be_transposed(pair: Pair, values: Values) -> bool:
 
 
 def _compared(
-    found: Difference, wanted: Sequence[int], a: Source, b: Source, swapped: tuple[bool, bool], tally: ByteTally
+    found: Difference, wanted: Sequence[int], a: Source, b: Source, swapped: tuple[bool, bool], work: Work
 ) -> dict[int, Values]:
     """The result for each pair by its number."""
     told: dict[int, Values] = {}
@@ -146,23 +146,23 @@ def _compared(
         else:
             told[number] = Values(Verdict.EQUAL if not pair.recast else Verdict.ROUNDED)
             every += made
-    apart = _unlike(every, a, b, tally)
+    apart = _unlike(every, a, b, work)
     leaves_apart: dict[int, set[int]] = defaultdict(set)
     for number, leaf in apart:
         leaves_apart[number].add(leaf)
     for number, which in leaves_apart.items():
         told[number] = _settled(found.pairs[number], which)
     wide = [run for run in every if told[run.number].verdict is Verdict.CHANGED and (run.number, run.leaf) in apart]
-    return told | _measured(found, wide, a, b, tally) if wide else told
+    return told | _measured(found, wide, a, b, work) if wide else told
 
 
-def _unlike(every: Sequence[ByteRun], a: Source, b: Source, tally: ByteTally) -> set[tuple[int, int]]:
+def _unlike(every: Sequence[ByteRun], a: Source, b: Source, work: Work) -> set[tuple[int, int]]:
     """The tensors, and parts of them, whose bytes differ; and those of other dtypes, whose bytes tell nothing."""
     apart = {(run.number, run.leaf) for run in every if run.a.dtype != run.b.dtype}
     left = [run for run in every if (run.number, run.leaf) not in apart]
 
     def worker(one: Files, other: Files) -> Callable[[ByteRun], bool]:
-        return Blocks(one, other, tally).same
+        return Blocks(one, other, work).same
 
     for run, same in zip(left, _spread(left, worker, a, b), strict=True):
         if not same:
@@ -196,7 +196,7 @@ def _why_apart(tensor: Tensor, apart: set[int], last: int) -> str | None:
     return "values in other places" if apart != {last} else None
 
 
-def _measured(found: Difference, wide: Sequence[ByteRun], a: Source, b: Source, tally: ByteTally) -> dict[int, Values]:
+def _measured(found: Difference, wide: Sequence[ByteRun], a: Source, b: Source, work: Work) -> dict[int, Values]:
     """The distance of the tensors whose bytes differ."""
     import torch
 
@@ -206,7 +206,7 @@ def _measured(found: Difference, wide: Sequence[ByteRun], a: Source, b: Source, 
 
     def worker(one: Files, other: Files) -> Callable[[ByteRun], Numbers]:
         torch.set_num_threads(1)  # of this thread: together they are as many as there are cores
-        return DifferenceMeter(one, other, tolerance, tally).measure
+        return DifferenceMeter(one, other, tolerance, work).measure
 
     sums: dict[int, Numbers] = defaultdict(Numbers)
     before = torch.get_num_threads()
@@ -257,7 +257,7 @@ _FEWEST = 16  # elements: a smaller tensor may be the same by chance
 _MOST = 20_000  # tensors of one side
 
 
-def by_contents(found: Difference, a: Source, b: Source, swapped: tuple[bool, bool], tally: ByteTally) -> Difference:
+def by_contents(found: Difference, a: Source, b: Source, swapped: tuple[bool, bool], work: Work) -> Difference:
     """The same with pairs of tensors that only one side has under its name, but both in contents.
 
     One to one: contents that one side has twice tell nothing. Renamings that were a guess give way to contents.
@@ -267,7 +267,7 @@ def by_contents(found: Difference, a: Source, b: Source, swapped: tuple[bool, bo
     if not mine or not its:
         return found
     with Files(a) as files_a, Files(b) as files_b:
-        blocks = Blocks(files_a, files_b, tally)
+        blocks = Blocks(files_a, files_b, work)
         here = _unique(mine, blocks, 0, swapped[0], a.distant)
         there = _unique(its, blocks, 1, swapped[1], b.distant)
     made = [_pair(here[digest], there[digest]) for digest in here if digest in there]

@@ -7,14 +7,15 @@ leaves the interpreter to the other threads while it computes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import field, replace
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Checkpoint, KeyPath, Source, Tensor
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import is_contiguous
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.errors import CkptDoctorError, StoppedError
 from ckptdoctor.facts.values import TensorValues, Unread, Values
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.noun import noun
@@ -32,18 +33,16 @@ _MAPPED = 256 << 20  # bytes that are looked at before the memory of mapped ones
 _GRACE = 2.0  # seconds that interrupted threads have for their chunk
 _MOST_THREADS = 8  # memory is not faster than so many
 
-Going = Callable[[int], bool]
-
 
 def examine_values(
     checkpoint: Checkpoint,
     source: Source,
-    going: Going = lambda done: True,
+    work: Work | None = None,
     *,
     only_finite: bool = False,
     threads: int | None = None,
 ) -> Values:
-    """Read the values of all tensors. ``going`` gets the bytes done after each chunk; False stops it there.
+    """Read the values of all tensors. ``work`` says how far that is after each chunk, and may end it there.
 
     With ``only_finite`` only NaN and infinities are counted, which takes half of the time or less. What cannot be
     looked at is ``skipped``, with the reason.
@@ -51,10 +50,10 @@ def examine_values(
     load_beforehand()  # somebody may be looking at a screen
     import torch
 
-    examination = _Examination(checkpoint, source, going, only_finite)
+    examination = _Examination(checkpoint, source, work or Work(), only_finite)
     before = torch.get_num_threads()
     overs = [Event() for _ in range(threads or _threads())]
-    workers = [Thread(target=examination.work, args=(over,), daemon=True) for over in overs]
+    workers = [Thread(target=examination.examine, args=(over,), daemon=True) for over in overs]
     try:
         for worker in workers:
             worker.start()
@@ -105,10 +104,10 @@ _Work = tuple[_Measured, Strip, int, int]
 class _Examination:
     """The state that the threads share."""
 
-    def __init__(self, checkpoint: Checkpoint, source: Source, going: Going, only_finite: bool) -> None:
+    def __init__(self, checkpoint: Checkpoint, source: Source, work: Work, only_finite: bool) -> None:
         self.checkpoint = checkpoint
         self.bytes = TensorBytes(checkpoint, source)
-        self.going = going
+        self.work = work
         self.only_finite = only_finite
         self.lock = Lock()
         self.batches = self._batches()
@@ -120,21 +119,21 @@ class _Examination:
         self.stopped = False
         self.error: BaseException | None = None
 
-    def work(self, over: Event) -> None:
+    def examine(self, over: Event) -> None:
         """Do the work of a thread, until nothing is left; then it is ``over``.
 
         That is told by an event: where Ctrl-C interrupts ``Thread.join``, Python takes the thread for one that ended.
         It is told when no tensor is left in the thread: an interpreter that ends while torch lets go of one is aborted.
         """
         try:
-            self._work()
+            self._examine_batches()
         except BaseException as error:  # noqa: BLE001  carried over to the thread that waits
             self.error = error
             self.stopped = True
         finally:
             over.set()
 
-    def _work(self) -> None:
+    def _examine_batches(self) -> None:
         import torch
 
         torch.set_num_threads(1)  # of each thread: together they are as many as there are cores
@@ -229,7 +228,10 @@ class _Examination:
         width = tensor.dtype.bits // 8 if tensor.dtype.kind == "quantized" else chunk.element_size()
         with self.lock:
             self.done += chunk.numel() * width
-            self.stopped |= not self.going(self.done)
+            try:
+                self.work.reach(self.done)
+            except StoppedError:  # what has been read counts
+                self.stopped = True
             if self.done - self.let_go >= _MAPPED:
                 self.let_go = self.done
                 self.bytes.let_go()

@@ -6,12 +6,12 @@ Of a large tensor whole rows are looked at, in runs that are spread evenly but n
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from math import isnan, prod
 from typing import TYPE_CHECKING
 
-from ckptdoctor.errors import StoppedError
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.facts.values import Extreme, Extremes
 from ckptdoctor.values.regions import Picks, Runs
 
@@ -22,18 +22,15 @@ if TYPE_CHECKING:
 MOST = 24  # elements, rows or columns that are named
 _PIECE = 1 << 16  # elements of which the largest are looked for at a time
 
-Going = Callable[[], bool]
 
-
-def largest(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, going: Going) -> tuple[Extreme, ...]:
+def largest(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, work: Work) -> tuple[Extreme, ...]:
     """The elements with the largest absolute values."""
     import torch
 
     flat = sizes.reshape(-1)
     places = []
     for number, piece in enumerate(flat.split(_PIECE)):
-        if not going():
-            raise StoppedError
+        work.go_on()
         places.append(_first(piece, MOST, nan) + number * _PIECE)
     if not places:
         return ()
@@ -42,12 +39,11 @@ def largest(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, 
     return _ordered([_extreme(values, sizes, int(place), picks) for place in chosen.tolist()])
 
 
-def along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, going: Going) -> tuple[Extremes, ...]:
+def along(values: torch.Tensor, sizes: torch.Tensor, picks: Picks, nan: bool, work: Work) -> tuple[Extremes, ...]:
     """For each dimension the indexes where the largest absolute values are, the worst first."""
     found = []
     for dim in range(values.dim()):
-        if not going():
-            raise StoppedError
+        work.go_on()
         found.append(_along(values, sizes, picks, dim, nan))
     return tuple(found)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.checkpoint.tensor import contiguous_stride
-from ckptdoctor.errors import StoppedError
 from ckptdoctor.facts.values import Look, Picture, Window
 from ckptdoctor.values.chunks import ChunkMeasure
 from ckptdoctor.values.extremes import along, largest, sample
@@ -29,8 +29,6 @@ _SAMPLE = 1 << 22  # elements of a larger one that are looked at, in so many rea
 _READS = 512
 _FAR_AWAY = 1 << 18, 8  # the same where each read is a request over a network
 
-Going = Callable[[], bool]
-
 
 def window(tensor: Tensor, box: Sequence[range], boxes: Boxes) -> Window:
     """The values of a box."""
@@ -38,14 +36,14 @@ def window(tensor: Tensor, box: Sequence[range], boxes: Boxes) -> Window:
     return Window(tuple(box), tuple(values.reshape(-1).tolist()))
 
 
-def look(tensor: Tensor, boxes: Boxes, going: Going, distant: bool = False) -> Look:
-    """Statistics, histograms and extremes. Raises StoppedError once ``going`` says False."""
+def look(tensor: Tensor, boxes: Boxes, work: Work, distant: bool = False) -> Look:
+    """Statistics, histograms and extremes. Raises StoppedError once nobody wants the rest."""
     tensor = plain(tensor)
     picks = _picks(tensor, distant)
     values = boxes.read(tensor, picks)
     whole = values.numel() == tensor.numel
     real = _real(values)
-    statistics = _Statistics(tensor.dtype.name if whole else "", going)
+    statistics = _Statistics(tensor.dtype.name if whole else "", work)
     for chunk in real.split(CHUNK):
         statistics.add(chunk)
     rows = duplicated_rows(real, tensor.shape) if whole and not values.is_complex() else None
@@ -58,8 +56,8 @@ def look(tensor: Tensor, boxes: Boxes, going: Going, distant: bool = False) -> L
         values=numbers,
         bins=bins,
         sizes=sizes,
-        extremes=largest(values, absolute, picks, nan, going),
-        dimensions=along(values, absolute, picks, nan, going),
+        extremes=largest(values, absolute, picks, nan, work),
+        dimensions=along(values, absolute, picks, nan, work),
         floating=real.is_floating_point(),
     )
 
@@ -166,16 +164,15 @@ def _sizes(values: torch.Tensor) -> torch.Tensor:
 class _Statistics:
     """Counts in chunks of real numbers."""
 
-    def __init__(self, narrowed: str, going: Going) -> None:
+    def __init__(self, narrowed: str, work: Work) -> None:
         self.partial = Partial()
         self._measure = ChunkMeasure(CHUNK)
         self._narrowing = Narrowing(narrowed)
-        self._going = going
+        self._work = work
 
     def add(self, chunk: torch.Tensor) -> None:
         """Count in what there is to know."""
-        if not self._going():
-            raise StoppedError
+        self._work.go_on()
         self._measure.add(chunk, self.partial)
         if self._narrowing.left and chunk.dtype.is_floating_point:
             self._narrowing.add(chunk)
@@ -199,8 +196,7 @@ class _Statistics:
         fields: Counter[int] = Counter()
         wide = real.dtype.itemsize > 4 or not (real.is_floating_point() or real.dtype.itemsize < 4)
         for chunk in real.split(CHUNK):
-            if not self._going():
-                raise StoppedError
+            self._work.go_on()
             numbers = chunk.double() if wide else chunk.float()
             counts += _counted(numbers, low, high, count)
             fields.update(_fields(numbers))

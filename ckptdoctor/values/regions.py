@@ -7,7 +7,7 @@ has it mapped.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from math import prod
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from ckptdoctor.checkpoint import Checkpoint, Source, Storage, Tensor
 from ckptdoctor.checkpoint.dtypes import BY_NAME
-from ckptdoctor.errors import DamagedError, StoppedError
+from ckptdoctor.checkpoint.progress import Work
+from ckptdoctor.errors import DamagedError
 from ckptdoctor.loading.tensors import COMPRESSED_LAYOUTS
 from ckptdoctor.values.flat_chunks import UnreadError, require_values
 
@@ -58,13 +59,11 @@ def plain(tensor: Tensor) -> Tensor:
 
 
 class Boxes:
-    """Reads boxes of the tensors of one checkpoint. ``going`` says whether to go on: StoppedError where not."""
+    """Reads boxes of the tensors of one checkpoint. Raises StoppedError once nobody wants the rest of ``work``."""
 
-    def __init__(
-        self, checkpoint: Checkpoint, source: Source, going: Callable[[], bool], lock: Lock | None = None
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, source: Source, work: Work, lock: Lock | None = None) -> None:
         self._source = source
-        self._going = going
+        self._work = work
         self._lock = lock or nullcontext()
         self._swapped = checkpoint.big_endian
         self._inflated: dict[str, bytes] = {}
@@ -116,7 +115,7 @@ class Boxes:
         """The same in two, cut where the elements lie furthest apart."""
         import torch
 
-        self._go_on()
+        self._work.go_on()
         dim = max(range(len(box)), key=lambda each: (len(box[each]) - 1) * tensor.stride[each])
         middle = len(box[dim]) // 2
         halves = [
@@ -139,7 +138,7 @@ class Boxes:
             raise DamagedError(f"The bytes of storage {storage.key} are not all in the file.")
         data = bytearray()
         while len(data) < length:
-            self._go_on()
+            self._work.go_on()
             with self._lock:
                 part = self._source.part(extent.file)
                 data += part.read(extent.offset + start + len(data), min(_STEP, length - len(data)))
@@ -191,10 +190,6 @@ class Boxes:
         shape = [-1 if dim == axis else 1 for dim in range(len(tensor.shape))]
         scale, zero = (self.read(plain(part), [picks[axis]]).double().view(shape) for part in tensor.parts)
         return ((values - zero) * scale).float()
-
-    def _go_on(self) -> None:
-        if not self._going():
-            raise StoppedError
 
 
 def _held(shape: Sequence[int], stride: Sequence[int]) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
 
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.writing.blocks import SMALL, Reading, blocks
 from ckptdoctor.writing.originals import Originals
 from ckptdoctor.writing.recipe import Copy, Recipe, Segment
@@ -13,8 +14,6 @@ from ckptdoctor.writing.system import clone, copy_range, preallocate, write_at
 
 _AT_ONCE = 32 << 20  # bytes that the kernel copies in one call: between two calls an interrupt is answered
 _WORTH_CLONING = 16 << 20  # shorter outputs are as quickly copied
-
-Done = Callable[[int], None]  # is told how many bytes are done; what it raises ends the work
 
 
 def reserve(recipe: Recipe, files: Originals, target: int) -> bool:
@@ -39,20 +38,20 @@ def _stays_in_place(recipe: Recipe) -> bool:
     return not moved and recipe.size - recipe.new_bytes >= _WORTH_CLONING
 
 
-def fill(recipe: Recipe, files: Originals, target: int, cloned: bool = False, done: Done | None = None) -> None:
+def fill(recipe: Recipe, files: Originals, target: int, cloned: bool = False, work: Work | None = None) -> None:
     """Write every segment at its place; ``cloned`` files hold their copied ranges already."""
+    work = work or Work()
     original = Reading(files)
     at = 0
     for run in _runs(recipe.segments):
         length = sum(segment.length for segment in run)
         first = run[0]
         if not (isinstance(first, Copy) and first.length >= SMALL):
-            _write(blocks(run, original), target, at, done)
+            _write(blocks(run, original), target, at, work)
         elif not cloned:
-            _copy(first, original, files, target, at, done)
+            _copy(first, original, files, target, at, work)
         at += length
-        if done is not None:
-            done(at)
+        work.reach(at)
 
 
 def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
@@ -70,25 +69,23 @@ def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
         yield run
 
 
-def _copy(segment: Copy, original: Reading, files: Originals, target: int, at: int, told: Done | None) -> None:
+def _copy(segment: Copy, original: Reading, files: Originals, target: int, at: int, work: Work) -> None:
     done = 0
     while done < segment.length:
         count = min(_AT_ONCE, segment.length - done)
         copied = copy_range(files.fd(segment.file), target, count, segment.offset + done, at + done)
         if not copied:  # not offered here, or the original has ended: reading tells
             rest = Copy(segment.offset + done, segment.length - done, segment.file)
-            _write(original.large(rest), target, at + done, told)
+            _write(original.large(rest), target, at + done, work)
             return
         done += copied
-        if told is not None:
-            told(at + done)
+        work.reach(at + done)
 
 
-def _write(data: Iterable[bytes | memoryview], target: int, at: int, done: Done | None) -> None:
+def _write(data: Iterable[bytes | memoryview], target: int, at: int, work: Work) -> None:
     for block in data:
         view = memoryview(block)
         while view:
             written = write_at(target, view, at)
             view, at = view[written:], at + written
-        if done is not None:
-            done(at)
+        work.reach(at)

@@ -11,12 +11,13 @@ from time import perf_counter
 
 from ckptdoctor.checkpoint import FileIdentity, process, progress
 from ckptdoctor.checkpoint.descriptors import read_at
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import WriteError
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.attributes import restore
 from ckptdoctor.writing.blocks import Reading, blocks
-from ckptdoctor.writing.filling import Done, fill, reserve
+from ckptdoctor.writing.filling import fill, reserve
 from ckptdoctor.writing.interrupts import cleaned_up
 from ckptdoctor.writing.originals import Originals, originals
 from ckptdoctor.writing.recipe import Recipe
@@ -26,9 +27,6 @@ from ckptdoctor.writing.unfinished import sweep, temporary_file
 
 # Shorter outputs are on the disk before a second thread would have started
 _WORTH_A_THREAD = 16 << 20
-
-# Is told what is done (copying, comparing, verifying), how many bytes of it, and of how many; what it raises ends it
-Watch = Callable[[str, int, int], None]
 
 
 @noun
@@ -75,7 +73,6 @@ def publish_together(
     force: bool = False,
     break_links: bool = False,
     identity: FileIdentity | None = None,
-    watch: Watch | None = None,
 ) -> list[Written]:
     """The same for several files: all are complete and verified before the first gets its name, the last one last.
 
@@ -86,7 +83,7 @@ def publish_together(
     swept: set[str] = set()
     known: dict[str, FileIdentity | None] = {parts[0].recipe.source: identity}
     try:
-        with cleaned_up(), progress.heard(watch), ExitStack() as names:
+        with cleaned_up(), ExitStack() as names:
             with ExitStack() as opened:  # Windows gives no file another name, and replaces none, while it is open
                 made = [_made(part, names, opened, known, force, break_links, swept) for part in parts]
                 for files, _, _ in made:
@@ -139,10 +136,10 @@ def _make(part: Part, files: Originals, fd: int, path: str) -> None:
     cloned = reserve(recipe, files, fd)
     with _synced(fd, recipe.size) as complete:
         with progress.phase("copying", recipe.size) as copying:
-            fill(recipe, files, fd, cloned, copying.reach)
+            fill(recipe, files, fd, cloned, copying)
         complete()
         with progress.phase("comparing", recipe.size) as comparing:
-            compare(recipe, files, fd, comparing.reach)
+            compare(recipe, files, fd, comparing)
         if part.verify is not None:
             with progress.phase("verifying", recipe.size):
                 part.verify(path)
@@ -176,7 +173,7 @@ def _synced(fd: int, size: int) -> Iterator[Callable[[], None]]:
     try:
         yield background.complete
         with progress.phase("waiting for the disk", 0) as waiting:
-            background.wait(waiting.advance)
+            background.wait(waiting)
     except BaseException:
         background.abandon()
         raise
@@ -214,13 +211,13 @@ def _sentence(error: OSError, output: str, recipe: Recipe) -> str:
 # ---- reads the written file again and holds it against the recipe, byte for byte
 
 
-def compare(recipe: Recipe, files: Originals, target: int, done: Done | None = None) -> None:
+def compare(recipe: Recipe, files: Originals, target: int, work: Work | None = None) -> None:
     """Raises WriteError with the first block of ``target`` that is not what ``recipe`` makes of ``files``."""
     if os.fstat(target).st_size != recipe.size:
         raise WriteError(
             f"The output has {plural(os.fstat(target).st_size, 'byte')} instead of {recipe.size}; it was thrown away."
         )
-    at = 0
+    at, work = 0, work or Work()
     for block in blocks(recipe.segments, Reading(files)):
         if _read(target, len(block), at) != block:
             raise WriteError(
@@ -229,8 +226,7 @@ def compare(recipe: Recipe, files: Originals, target: int, done: Done | None = N
                 offset=at,
             )
         at += len(block)
-        if done is not None:
-            done(at)
+        work.reach(at)
     if at != recipe.size:
         raise WriteError(
             f"{plural(at, 'byte was', 'bytes were')} verified instead of {recipe.size}; the output was thrown away."
@@ -281,11 +277,12 @@ class BackgroundSync:
         """Everything has been written: one last round."""
         self._complete.set()
 
-    def wait(self, tick: Callable[[], None] = lambda: None) -> None:
-        """Wait for the last round, with a ``tick`` now and then. Raises the OSError that any of them met."""
+    def wait(self, work: Work | None = None) -> None:
+        """Wait for the last round, as part of some work that may be ended. Raises the OSError that any of them met."""
         self._complete.set()
         while not self._over.wait(_TICK):
-            tick()
+            if work is not None:
+                work.go_on()
         if self._error is not None:
             raise self._error
 

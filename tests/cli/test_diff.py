@@ -108,17 +108,16 @@ def test_ctrl_c_ends_it(shelf, monkeypatch, capsys):
     from ckptdoctor.cli import main
     from ckptdoctor.cli.exit_status import ExitStatus
     from ckptdoctor.cli.progress import ProgressBar
-    from ckptdoctor.errors import StoppedError
 
-    def watch(self, event):
+    def hear(self, event):
         raise KeyboardInterrupt
 
-    def endlessly(found, a, b, going, step):
-        while going(500):
+    def endlessly(found, a, b, work, sofar):
+        while True:
+            work.reach(500)
             sleep(0.01)
-        raise StoppedError
 
-    monkeypatch.setattr(ProgressBar, "watch", watch)
+    monkeypatch.setattr(ProgressBar, "hear", hear)
     monkeypatch.setattr("ckptdoctor.values.differences.compare_values", endlessly)
     monkeypatch.chdir(shelf)
     for style in ("full", "concise", "markdown", "json"):

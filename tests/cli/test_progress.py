@@ -6,9 +6,10 @@ import io
 
 import pytest
 
+from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.cli import progress
 from ckptdoctor.cli.progress import ProgressBar, line
-from ckptdoctor.diagnose.events import Finished, Progress
+from ckptdoctor.diagnose.events import Finished
 
 
 class Terminal(io.StringIO):
@@ -48,10 +49,10 @@ def test_nothing_to_read():
 def test_the_line_is_gone_afterwards(terminal):
     """It is drawn over and over, fits the terminal, and any other event clears it."""
     bar = ProgressBar(terminal)
-    bar.watch(Progress("values", 0, 100))
-    bar.watch(Progress("values", 50, 100))
+    bar.hear(Progress("values", 0, 100))
+    bar.hear(Progress("values", 50, 100))
     assert all(len(each) < 90 for each in terminal.getvalue().split("\r"))
-    bar.watch(Finished(None))
+    bar.hear(Finished(None))
     assert terminal.getvalue().endswith("\r\x1b[K")
     assert "50 %" in terminal.getvalue()
 
@@ -60,6 +61,6 @@ def test_nothing_is_drawn_where_nobody_looks():
     """A pipeline's stderr stays empty."""
     stream = io.StringIO()
     bar = ProgressBar(stream)
-    bar.watch(Progress("values", 50, 100))
-    bar.watch(Finished(None))
+    bar.hear(Progress("values", 50, 100))
+    bar.hear(Finished(None))
     assert stream.getvalue() == ""

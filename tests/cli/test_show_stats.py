@@ -11,6 +11,7 @@ from time import sleep
 import pytest
 import torch
 
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.cli import main, show
 from ckptdoctor.cli.exit_status import ExitStatus
 from ckptdoctor.report.value_table import ORDERS
@@ -238,16 +239,16 @@ def test_ctrl_c_prints_what_was_found(sick, terminal, monkeypatch):
             pressed.set()
             raise KeyboardInterrupt
 
-    def slowly(checkpoint, source, going):
-        def after_the_press(done):
+    def slowly(checkpoint, source, work):
+        def after_the_press(progress):
             pressed.wait(60)
-            while going(done):  # the press is on its way
+            while True:  # the press is on its way
+                work.reach(progress.done)
                 sleep(0.01)
-            return False
 
-        return examine_values(checkpoint, source, after_the_press)
+        return examine_values(checkpoint, source, Work(listener=after_the_press))
 
-    monkeypatch.setattr("ckptdoctor.cli.progress.ProgressBar.watch", press)
+    monkeypatch.setattr("ckptdoctor.cli.progress.ProgressBar.hear", press)
     monkeypatch.setattr("ckptdoctor.values.examine.examine_values", slowly)
     status, text = terminal(100, "show", str(sick), "--stats", "--color", "never")
     assert pressed.is_set() and status == ExitStatus.INTERRUPTED

@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.diffing.headers import diff
 from ckptdoctor.diffing.request import DiffRequest
 from ckptdoctor.diffing.values import compare_values_of
-from ckptdoctor.errors import UnreadableError
+from ckptdoctor.errors import StoppedError, UnreadableError
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.look.inspector import Inspector, Refused
 from ckptdoctor.values import differences
@@ -49,7 +50,10 @@ def test_steps_come_to_what_one_go_gives(request_of, monkeypatch):
     request = request_of(model(1), model(2))
     heard, told = [], []
     found = compare_values_of(
-        diff(request), request, lambda now, new: heard.append((now, list(new))), lambda done, _: told.append(done) or 1
+        diff(request),
+        request,
+        lambda now, new: heard.append((now, list(new))),
+        lambda progress: told.append(progress.done),
     )
     whole = diff(request, differences.compare_values)
     assert unchanged(found.pairs) == unchanged(whole.pairs)
@@ -65,12 +69,17 @@ def test_stopping_and_going_on(request_of, monkeypatch):
     monkeypatch.setattr(differences, "_PORTION", 1)
     request = request_of(model(1), model(2))
     last = []
-    stopped = compare_values_of(diff(request), request, lambda now, _: last.append(now), lambda *_: len(last) < 5)
+
+    def until_the_fifth(progress):
+        if len(last) == 5:
+            raise StoppedError
+
+    stopped = compare_values_of(diff(request), request, lambda now, _: last.append(now), until_the_fifth)
     assert stopped is None
     known = [pair for pair in last[-1].pairs if pair.values is not None]
     assert 0 < len(known) < 10
     totals = []
-    found = compare_values_of(last[-1], request, lambda *_: None, lambda _, total: totals.append(total) or True)
+    found = compare_values_of(last[-1], request, lambda *_: None, lambda progress: totals.append(progress.total))
     whole = diff(request, differences.compare_values)
     assert unchanged(found.pairs) == unchanged(whole.pairs) and found.summary == whole.summary
     assert max(totals) < differences.bytes_to_compare(diff(request))
@@ -82,7 +91,7 @@ def test_another_file_is_refused(request_of):
     found = diff(request)
     request_of(model(1), model(3) | {"more": torch.ones(3)})
     with pytest.raises(UnreadableError, match="has changed since"):
-        compare_values_of(found, request, lambda *_: None, lambda *_: True)
+        compare_values_of(found, request, lambda *_: None, lambda *_: None)
 
 
 def subtracted(a, b, tmp_path, **changed):
@@ -94,7 +103,7 @@ def subtracted(a, b, tmp_path, **changed):
     one, other = (each.tensors[0] for each in opened)
     box = [range(size) for size in one.shape]
     rows = 0 if len(one.shape) > 1 else None
-    return peeks[0].difference(one, peeks[1], replace(other, **changed), box, rows, (50, 50), "mean", lambda: True)
+    return peeks[0].difference(one, peeks[1], replace(other, **changed), box, rows, (50, 50), "mean", Work())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, torch.int64, torch.uint8, torch.bool])

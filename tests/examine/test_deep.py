@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import threading
 from pathlib import Path
 from time import sleep
 
@@ -11,8 +12,8 @@ import pytest
 import torch
 
 from ckptdoctor import api
-from ckptdoctor.diagnose import watching
-from ckptdoctor.diagnose.events import Finished, Found, Progress
+from ckptdoctor.checkpoint.progress import Progress, Work
+from ckptdoctor.diagnose.events import Finished, Found
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine import deep
@@ -97,16 +98,16 @@ def test_ctrl_c_leaves_with_what_was_found(tmp_path, monkeypatch, after):
     monkeypatch.setattr(
         examine,
         "examine_values",
-        lambda checkpoint, source, going, only_finite: genuine(checkpoint, source, _slow(going), threads=1),
+        lambda checkpoint, source, work, only_finite: genuine(checkpoint, source, _slow(work), threads=1),
     )
     if not after:
         checksums = deep.examine_integrity
         monkeypatch.setattr(
             deep,
             "examine_integrity",
-            lambda checkpoint, source, going: checksums(checkpoint, source, _until_stopped(going)),
+            lambda checkpoint, source, work: checksums(checkpoint, source, _until_stopped(work)),
         )
-    monkeypatch.setattr(watching.Event, "wait", _interrupting("values" if after else "checksums"))
+    monkeypatch.setattr(threading.Event, "wait", _interrupting("values" if after else "checksums"))
     report = check(str(path), DEEP)
     assert report.interrupted
     assert [each.what for each in report.readings] == ["checksums", "values"]
@@ -117,33 +118,33 @@ def test_ctrl_c_leaves_with_what_was_found(tmp_path, monkeypatch, after):
         assert "V651" in codes(report)
 
 
-def _until_stopped(going):
+def _until_stopped(work):
     """Work that is not done before it is told to stop, however late that is."""
 
-    def held(done):
-        while going(done):
+    def held(progress):
+        while True:
+            work.reach(progress.done)
             sleep(0.001)
-        return False
 
-    return held
+    return Work(listener=held)
 
 
-def _slow(going):
-    def slowly(done):
+def _slow(work):
+    def slowly(progress):
         sleep(0.05)
-        return going(done)
+        work.reach(progress.done)
 
-    return slowly
+    return Work(listener=slowly)
 
 
 def _interrupting(what):
     """``Event.wait`` that raises KeyboardInterrupt once, while the work called ``what`` is waited for."""
-    genuine = watching.Event.wait
+    genuine = threading.Event.wait
     state = {"done": False}
 
     def wait(self, timeout=None):
         here = sys._getframe(1).f_locals
-        ready = here.get("what") == what and (what == "checksums" or here["done"] > 4 << 20)
+        ready = here.get("what") == what and (what == "checksums" or here["work"].done > 4 << 20)
         if ready and not state["done"]:
             state["done"] = True
             raise KeyboardInterrupt
@@ -154,7 +155,7 @@ def _interrupting(what):
 
 def test_python_callers_get_their_ctrl_c(sick, monkeypatch):
     """``ckptdoctor.check`` raises KeyboardInterrupt as any function does."""
-    monkeypatch.setattr(watching.Event, "wait", _interrupting("checksums"))
+    monkeypatch.setattr(threading.Event, "wait", _interrupting("checksums"))
     with pytest.raises(KeyboardInterrupt):
         api.check(sick, deep=True)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ckptdoctor.checkpoint import Checkpoint, Extent, FileSource, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_NAME
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.errors import TruncatedError
 from ckptdoctor.facts.integrity import CHUNK, HOLE, PAGE, _ZeroRuns, examine_integrity
 
@@ -24,11 +25,11 @@ def noise(length, seed=0):
     return random.Random(seed).randbytes(length).replace(b"\0", b"\1")
 
 
-def examine(path, data, *storages, progress=lambda done: True):
+def examine(path, data, *storages, listener=None):
     path.write_bytes(data)
     checkpoint = Checkpoint(str(path), "torch zip", len(data), None, (), storages, ())
     with FileSource(path) as source:
-        return examine_integrity(checkpoint, source, progress)
+        return examine_integrity(checkpoint, source, Work(listener=listener))
 
 
 def deflated(plain):
@@ -129,7 +130,7 @@ def test_progress_counts_the_bytes(tmp_path):
     """It grows to the number of bytes read."""
     data = noise(CHUNK + 10)
     seen = []
-    examine(tmp_path / "f", data, on(data), progress=lambda done: not seen.append(done))
+    examine(tmp_path / "f", data, on(data), listener=lambda progress: seen.append(progress.done))
     assert seen == [CHUNK, CHUNK + 10]
 
 

@@ -15,17 +15,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ckptdoctor.checkpoint.progress import Work
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.formats import open_checkpoint
 from ckptdoctor.look.inspector import Inspector, Look, Picture, Refused, Window
 from ckptdoctor.values.extremes import index_at, sample, spread
 from ckptdoctor.values.preview import RANGE_PARTS, READ_WHOLE
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize:UserWarning", "ignore:ComplexHalf:UserWarning")
-
-
-def always():
-    """Nobody stops the look."""
-    return True
 
 
 def opened(path):
@@ -87,7 +84,7 @@ def test_windows_of_every_dtype_and_layout(tmp_path, old):
     for name, tensor in contents.items():
         box = [range(size // 3, size - size // 4) for size in tensor.shape]
         wanted = plain(tensor)[tuple([slice(each.start, each.stop) for each in box])]
-        seen = inspector.window(tensors[name], box, always)
+        seen = inspector.window(tensors[name], box, Work())
         assert isinstance(seen, Window) and same(seen.values, wanted), name
 
 
@@ -97,7 +94,7 @@ def test_looks_at_every_dtype_and_layout(tmp_path):
     inspector, tensors = saved(tmp_path, contents)
     for name, tensor in contents.items():
         values = plain(tensor)
-        seen = inspector.look(tensors[name], always)
+        seen = inspector.look(tensors[name], Work())
         assert isinstance(seen, Look) and not seen.sampled and seen.looked == values.numel(), name
         real = torch.view_as_real(values.resolve_conj()) if values.is_complex() else values
         finite = real.double()[real.double().isfinite()]
@@ -114,7 +111,7 @@ def test_nan_comes_first_then_infinities(tmp_path):
     values = torch.randn(30, 40)
     values[3, 7], values[20, 30], values[21, 0] = math.nan, -math.inf, 100
     inspector, tensors = saved(tmp_path, {"w": values})
-    seen = inspector.look(tensors["w"], always)
+    seen = inspector.look(tensors["w"], Work())
     assert [each.at for each in seen.extremes[:3]] == [(3, 7), (20, 30), (21, 0)]
     rows, columns = seen.dimensions
     assert [each.at[0] for each in rows.worst[:3]] == [3, 20, 21]
@@ -139,7 +136,7 @@ def test_other_archives(tmp_path, compression, big):
                 data = b"".join([data[at : at + 4][::-1] for at in range(0, len(data), 4)])
             new.writestr(name, data)
     inspector, tensors = opened(path)
-    seen = inspector.window(tensors["gaps"], [range(3, 20), range(1, 4)], always)
+    seen = inspector.window(tensors["gaps"], [range(3, 20), range(1, 4)], Work())
     assert same(seen.values, tensor[::2, 1:][3:20, 1:4])
 
 
@@ -151,17 +148,17 @@ def test_safetensors_and_folders_of_shards(tmp_path):
     index = '{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}'
     (tmp_path / "model.safetensors.index.json").write_text(index)
     inspector, tensors = opened(tmp_path)
-    assert same(inspector.window(tensors["a"], [range(5), range(2, 4)], always).values, first[:, 2:4])
-    assert same(inspector.window(tensors["b"], [range(30, 40)], always).values, second[30:])
+    assert same(inspector.window(tensors["a"], [range(5), range(2, 4)], Work()).values, first[:, 2:4])
+    assert same(inspector.window(tensors["b"], [range(30, 40)], Work()).values, second[30:])
     inspector, tensors = opened(tmp_path / "model-00001-of-00002.safetensors")
-    assert inspector.look(tensors["a"], always).values.max == first.max().item()
+    assert inspector.look(tensors["a"], Work()).values.max == first.max().item()
 
 
 def test_sparse_tensors_show_their_values(tmp_path):
     """What is inside is what is looked at."""
     inspector, tensors = saved(tmp_path, {"w": torch.eye(9).to_sparse() * 3})
     assert inspector.seen_as(tensors["w"]).shape == (9,)
-    assert inspector.look(tensors["w"], always).values.min == 3
+    assert inspector.look(tensors["w"], Work()).values.min == 3
 
 
 @pytest.mark.parametrize("kind", ["meta", "bits"])
@@ -169,7 +166,7 @@ def test_what_has_no_numbers_says_so(tmp_path, kind):
     """In words, not with an error."""
     values = torch.zeros(3, dtype=torch.uint8).view(torch.bits8) if kind == "bits" else torch.empty(3, device="meta")
     inspector, tensors = saved(tmp_path, {"w": values})
-    for seen in (inspector.look(tensors["w"], always), inspector.seen_as(tensors["w"])):
+    for seen in (inspector.look(tensors["w"], Work()), inspector.seen_as(tensors["w"])):
         assert isinstance(seen, Refused) and seen.reason
 
 
@@ -177,16 +174,16 @@ def test_a_large_tensor_is_sampled_and_little_is_read(tmp_path):
     """Its statistics are near those of all of it, the places are those of whole rows, and a window reads a page."""
     values = torch.randn(3 * READ_WHOLE // 1024, 1024)
     inspector, tensors = saved(tmp_path, {"w": values})
-    seen = inspector.look(tensors["w"], always)
+    seen = inspector.look(tensors["w"], Work())
     assert seen.sampled and seen.looked < READ_WHOLE and seen.total == values.numel()
     assert abs(seen.values.std - 1) < 0.01
     for each in (*seen.extremes, *seen.dimensions[1].worst):
         assert values[each.at].item() == each.value
     assert seen.dimensions[1].worst[0].size > 4
     before = inspector._source.bytes_read
-    inspector.window(tensors["w"], [range(20_000, 20_040), range(500, 510)], always)
+    inspector.window(tensors["w"], [range(20_000, 20_040), range(500, 510)], Work())
     assert inspector._source.bytes_read - before < 1 << 20
-    assert inspector.picture(tensors["w"], [range(size) for size in values.shape], 0, (20, 40), "mean", always).sampled
+    assert inspector.picture(tensors["w"], [range(size) for size in values.shape], 0, (20, 40), "mean", Work()).sampled
 
 
 def test_a_long_header_is_not_read_again(tmp_path):
@@ -194,7 +191,7 @@ def test_a_long_header_is_not_read_again(tmp_path):
     many = {f"layers.{number}.weight": torch.full((4,), float(number)) for number in range(2_000)}
     safetensors.torch.save_file(many, tmp_path / "model.safetensors")
     inspector, tensors = opened(tmp_path / "model.safetensors")
-    window = inspector.window(tensors["layers.7.weight"], [range(4)], always)
+    window = inspector.window(tensors["layers.7.weight"], [range(4)], Work())
     assert isinstance(window, Window)
     assert inspector._source.bytes_read == 16
 
@@ -202,19 +199,23 @@ def test_a_long_header_is_not_read_again(tmp_path):
 def test_a_look_that_nobody_waits_for_ends(tmp_path):
     """Stopped at once, and refused for no reason."""
     inspector, tensors = saved(tmp_path, {"w": torch.randn(1000, 1000)})
-    assert inspector.look(tensors["w"], lambda: False) == Refused("")
+
+    def end(progress):
+        raise StoppedError
+
+    assert inspector.look(tensors["w"], Work(listener=end)) == Refused("")
 
 
 def test_a_cut_or_overwritten_file_is_a_sentence(tmp_path):
     """The file is read, not mapped: whatever happens to it, the process lives."""
     inspector, tensors = saved(tmp_path, {"w": torch.randn(1000, 1000)})
-    assert isinstance(inspector.window(tensors["w"], [range(1), range(1)], always), Window)
+    assert isinstance(inspector.window(tensors["w"], [range(1), range(1)], Work()), Window)
     os.truncate(tmp_path / "model.pt", 5000)
-    seen = inspector.window(tensors["w"], [range(999, 1000), range(1)], always)
+    seen = inspector.window(tensors["w"], [range(999, 1000), range(1)], Work())
     assert isinstance(seen, Refused) and "overwritten" in seen.reason
     torch.save({"w": torch.zeros(3)}, tmp_path / "model.pt")
     inspector = Inspector(str(tmp_path / "model.pt"), inspector._checkpoint)
-    assert "changed" in inspector.look(tensors["w"], always).reason
+    assert "changed" in inspector.look(tensors["w"], Work()).reason
 
 
 def test_pictures(tmp_path):
@@ -223,14 +224,14 @@ def test_pictures(tmp_path):
     values[5, 7] = math.nan
     inspector, tensors = saved(tmp_path, {"w": values, "line": torch.arange(10.0)})
     whole = [range(6), range(8)]
-    seen = inspector.picture(tensors["w"], whole, 0, (3, 4), "mean", always)
+    seen = inspector.picture(tensors["w"], whole, 0, (3, 4), "mean", Work())
     assert (seen.down, seen.across, len(seen.cells)) == (2, 2, 3)
     assert seen.cells[0][0] == values[:2, :2].mean().item() and math.isnan(seen.cells[2][3])
-    seen = inspector.picture(tensors["w"], whole, 0, (3, 4), "absmax", always)
+    seen = inspector.picture(tensors["w"], whole, 0, (3, 4), "absmax", Work())
     assert seen.cells[0][0] == -24 and seen.cells[2][0] == 17 and math.isnan(seen.cells[2][3])
-    turned = inspector.picture(tensors["w"], whole, 1, (99, 99), "mean", always)
+    turned = inspector.picture(tensors["w"], whole, 1, (99, 99), "mean", Work())
     assert len(turned.cells) == 8 and turned.cells[3][2] == values[2, 3].item()
-    line = inspector.picture(tensors["line"], [range(10)], None, (2, 4), "mean", always)
+    line = inspector.picture(tensors["line"], [range(10)], None, (2, 4), "mean", Work())
     assert isinstance(line, Picture) and line.cells == ((0.5, 2.5, 4.5, 6.5), (8.5, None, None, None))
 
 
@@ -239,9 +240,9 @@ def test_integers_of_few_values_have_a_bin_each(tmp_path):
     inspector, tensors = saved(
         tmp_path, {"w": torch.arange(10).repeat(5), "same": torch.full((4,), 7.0), "f": torch.randn(50)}
     )
-    assert inspector.look(tensors["w"], always).bins == (5,) * 10
-    assert inspector.look(tensors["same"], always).bins == (4,)
-    assert len(inspector.look(tensors["f"], always).bins) == RANGE_PARTS
+    assert inspector.look(tensors["w"], Work()).bins == (5,) * 10
+    assert inspector.look(tensors["same"], Work()).bins == (4,)
+    assert len(inspector.look(tensors["f"], Work()).bins) == RANGE_PARTS
 
 
 @settings(max_examples=100, deadline=None)
@@ -286,8 +287,8 @@ def test_pieces_of_a_distributed_checkpoint(tmp_path):
         chunks=(((0, 0), tensors["a"]), ((4, 0), tensors["b"])),
     )
     assert isinstance(inspector._checkpoint, Checkpoint)
-    assert same(inspector.window(whole, [range(2, 7), range(1, 4)], always).values, values[2:7, 1:4])
-    assert inspector.look(whole, always).values.max == values.max().item()
+    assert same(inspector.window(whole, [range(2, 7), range(1, 4)], Work()).values, values[2:7, 1:4])
+    assert inspector.look(whole, Work()).values.max == values.max().item()
 
 
 def test_torch_waits_for_the_first_look(tmp_path):
@@ -295,11 +296,12 @@ def test_torch_waits_for_the_first_look(tmp_path):
     torch.save({"w": torch.ones(3)}, tmp_path / "model.pt")
     code = (
         "import sys\n"
+        "from ckptdoctor.checkpoint.progress import Work\n"
         "from ckptdoctor.formats import open_checkpoint\n"
         "from ckptdoctor.look.inspector import Inspector\n"
         "inspector = Inspector('model.pt', open_checkpoint('model.pt'))\n"
         "print('torch' in sys.modules, inspector.is_quick)\n"
-        "inspector.look(inspector._checkpoint.tensors[0], lambda: True)\n"
+        "inspector.look(inspector._checkpoint.tensors[0], Work())\n"
         "print('torch' in sys.modules, inspector.is_quick)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)

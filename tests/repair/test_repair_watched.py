@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from ckptdoctor.checkpoint import process, progress
+from ckptdoctor.checkpoint import process
+from ckptdoctor.checkpoint.progress import Progress, heard
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.repair.plan import plan
@@ -27,7 +28,8 @@ def planned(tmp_path):
 def test_it_tells_how_far_it_is(planned):
     """Copying, comparing, verifying; the first two up to the last byte, never backwards."""
     told = []
-    outcome = repair(planned, told.append)
+    with heard(told.append):
+        outcome = repair(planned)
     assert outcome.proof is not None
     assert list(dict.fromkeys([each.what for each in told])) == ["copying", "comparing", "verifying"]
     for what in ("copying", "comparing"):
@@ -42,12 +44,12 @@ def test_whoever_watches_can_end_it(planned, what):
     """Then nothing is left, under no name."""
     before = os.listdir(os.path.dirname(planned.output))
 
-    def watch(progress):
+    def listener(progress):
         if progress.what == what:
             raise KeyError(what)
 
-    with pytest.raises(KeyError):
-        repair(planned, watch)
+    with pytest.raises(KeyError), heard(listener):
+        repair(planned)
     assert os.listdir(os.path.dirname(planned.output)) == before
 
 
@@ -55,29 +57,29 @@ def test_nothing_is_left_of_what_a_process_abandons(planned):
     """A process that ends at once removes what its threads were writing."""
     folder, seen = os.path.dirname(planned.output), []
 
-    def watch(progress):
+    def listener(progress):
         if not seen:
             seen.append(len(os.listdir(folder)))
             process.do_last_things()
             seen.append(len(os.listdir(folder)))
             raise KeyError
 
-    with pytest.raises(KeyError):
-        repair(planned, watch)
+    with pytest.raises(KeyError), heard(listener):
+        repair(planned)
     assert seen == [2, 1]
 
 
 def test_a_cast_tells_how_far_it_is_all_the_time(planned):
     """Measuring what it loses before there is a plan, writing, comparing, and proving every number again."""
     told = []
-    with progress.heard(lambda *event: told.append(event)):
+    with heard(told.append):
         cast = plan(FixRequest(planned.request.path, dtype="bfloat16"))
         outcome = repair(cast)
-    phases = list(dict.fromkeys([what for what, _, _ in told]))
+    phases = list(dict.fromkeys([each.what for each in told]))
     assert phases == ["measuring the loss", "copying", "comparing", "verifying"]
     given, made = 4 * 4 * 512 * 512, 2 * 4 * 512 * 512
-    assert ("measuring the loss", given, given) in told
-    assert max(done for what, done, _ in told if what == "verifying") >= made - (1 << 20)
+    assert Progress("measuring the loss", given, given) in told
+    assert max(each.done for each in told if each.what == "verifying") >= made - (1 << 20)
     assert outcome.written is not None
     assert outcome.report.seconds == cast.seconds + outcome.written.seconds
     assert cast.seconds > 0
@@ -88,8 +90,8 @@ def test_a_conversion_tells_how_far_it_is(planned, tmp_path, output):
     """Whatever is written, and in any order."""
     told = []
     request = ConvertRequest((planned.request.path,), f"{tmp_path}/{output}", to="dcp" if output == "dcp" else None)
-    with progress.heard(lambda *event: told.append(event)):
+    with heard(told.append):
         report = convert(request)
     assert report.seconds > 0
-    assert {"copying", "comparing", "verifying"} <= {what for what, _, _ in told}
-    assert all(0 <= done <= total for _, done, total in told)
+    assert {"copying", "comparing", "verifying"} <= {each.what for each in told}
+    assert all(0 <= each.done <= each.total for each in told)

@@ -185,8 +185,11 @@ def test_a_file_that_has_changed_is_not_compared(library):
 def test_stopping_and_going_on(monkeypatch):
     """The key that begins stops as well, and begins again where it was."""
     import asyncio
+    import contextlib
     import time
 
+    from ckptdoctor.checkpoint.progress import Work
+    from ckptdoctor.errors import StoppedError
     from ckptdoctor.tui import workers
     from ckptdoctor.tui.app import BrowserApp
     from ckptdoctor.tui.widgets.bars import TitleBar
@@ -194,9 +197,12 @@ def test_stopping_and_going_on(monkeypatch):
 
     begun, real = [], workers.compare_values_of
 
-    def endless(found, request, step, going):
+    def endless(found, request, sofar, listener):
         begun.append(found)
-        while going(1, 4):
+        work = Work("values", 4, listener)
+        while not work.stopped:
+            with contextlib.suppress(StoppedError):
+                work.reach(1)
             time.sleep(0.01)
 
     async def run():

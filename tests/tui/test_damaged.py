@@ -8,6 +8,7 @@ import shutil
 
 import pytest
 
+from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.models.salvaged import output_for
 from ckptdoctor.tui.screens import damaged
@@ -103,10 +104,11 @@ def test_leaving_ends_the_reading(monkeypatch):
     """Whoever leaves is not kept waiting, and the thread stops at the next block."""
     told = []
 
-    def plan(path, output, watch):
-        while True:
-            told.append(1)
-            watch(damaged.Progress("storages", 1, 2))
+    def plan(path, output):
+        with phase("storages", 2) as work:
+            while True:
+                told.append(1)
+                work.reach(1)
 
     monkeypatch.setattr(damaged, "plan_salvage", plan)
 

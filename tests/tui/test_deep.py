@@ -8,7 +8,7 @@ import time
 import pytest
 import torch
 
-from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.checkpoint.progress import Progress, Work
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.models.pace import Pace, rough_duration
 from tests.tui import NORMAL, browse, press, settled, text_of
@@ -45,12 +45,12 @@ def slow(monkeypatch, tmp_path):
     torch.save(weights, tmp_path / "slow.pt")
     real = examine.examine_values
 
-    def slowly(checkpoint, source, going, **options):
-        def waiting(done):
+    def slowly(checkpoint, source, work, **options):
+        def waiting(progress):
             time.sleep(0.1)
-            return going(done)
+            work.reach(progress.done)
 
-        return real(checkpoint, source, waiting, **options)
+        return real(checkpoint, source, Work("values", work.total, waiting), **options)
 
     monkeypatch.setattr(examine, "examine_values", slowly)
     monkeypatch.chdir(tmp_path)

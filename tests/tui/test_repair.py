@@ -151,7 +151,7 @@ def test_a_name_that_is_taken_gets_a_number(folder):
 def test_failure_is_one_sentence(folder, monkeypatch):
     """What cannot be written says so; the way back leads to the plan."""
 
-    def fail(plan, watch):
+    def fail(plan):
         raise WriteError("There is no room for it.")
 
     monkeypatch.setattr("ckptdoctor.converting.repaired.repair", fail)
@@ -166,12 +166,9 @@ def test_stopping(folder, monkeypatch):
     from ckptdoctor.repair.repair import repair
     from ckptdoctor.tui import workers
 
-    def slowly(plan, watch):
-        def asked(progress):
-            screen.stop()
-            watch(progress)
-
-        return repair(plan, asked)
+    def slowly(plan):
+        screen.stop()
+        return repair(plan)
 
     class Stopped(workers.Repairing):
         def run(self):

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from ckptdoctor import formats
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.values.diff_bytes import same_bytes
 
 
@@ -14,7 +15,9 @@ def compared(one, other):
         mine, its = formats.read(a, first), formats.read(b, second)
         theirs = {tensor.key: tensor for tensor in its.tensors}
         pairs = [(tensor, theirs[tensor.key]) for tensor in mine.tensors]
-        return dict(zip([tensor.key for tensor, _ in pairs], same_bytes(pairs, (mine, a), (its, b)), strict=True))
+        return dict(
+            zip([tensor.key for tensor, _ in pairs], same_bytes(pairs, (mine, a), (its, b), Work()), strict=True)
+        )
 
 
 def test_bytes_shapes_and_dtypes_count(tmp_path):

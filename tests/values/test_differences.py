@@ -7,9 +7,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.differences import Verdict
 from ckptdoctor.diffing.headers import diff
 from ckptdoctor.diffing.request import DiffRequest
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.values import diff_bytes
 from ckptdoctor.values.differences import bytes_to_compare, compare_values
 
@@ -359,10 +361,16 @@ def test_how_far_it_is(tmp_path):
         torch.save(contents, tmp_path / name)
     request = DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "b.pt"))
     heard = []
-    found = diff(request, lambda *all: compare_values(*all[:3], lambda done: heard.append(done) or True))
+    found = diff(
+        request, lambda *all: compare_values(*all[:3], Work(listener=lambda progress: heard.append(progress.done)))
+    )
     assert max(heard) == bytes_to_compare(found) == 2 * sum(value.nbytes for value in state.values())
-    with pytest.raises(diff_bytes.StoppedError):
-        diff(request, lambda *all: compare_values(*all[:3], lambda done: False))
+
+    def end(progress):
+        raise StoppedError
+
+    with pytest.raises(StoppedError):
+        diff(request, lambda *all: compare_values(*all[:3], Work(listener=end)))
 
 
 def test_contents_that_are_looked_for_count(tmp_path):
@@ -373,9 +381,9 @@ def test_contents_that_are_looked_for_count(tmp_path):
     request = DiffRequest(str(tmp_path / "a.pt"), str(tmp_path / "b.pt"))
     heard, totals = [], []
 
-    def measure(found, a, b, going):
+    def measure(found, a, b, work):
         totals.append(bytes_to_compare(found))
-        return compare_values(found, a, b, lambda done: heard.append(done) or True)
+        return compare_values(found, a, b, Work(listener=lambda progress: heard.append(progress.done)))
 
     assert len(diff(request, measure).pairs) == 4
     assert max(heard) == totals[0]

@@ -15,6 +15,8 @@ import torch
 from safetensors.torch import save_file
 
 from ckptdoctor import formats
+from ckptdoctor.checkpoint.progress import Work
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.values.examine import bytes_to_read, examine_values
 from ckptdoctor.values.flat_chunks import CHUNK
 from tests.values.reading import one, saved, values_in
@@ -230,11 +232,12 @@ def test_it_can_be_stopped(tmp_path):
     path = saved(tmp_path, {f"w{number}": torch.ones(CHUNK) for number in range(8)})
     done = []
 
-    def going(count):
-        done.append(count)
-        return len(done) < 3
+    def listener(progress):
+        done.append(progress.done)
+        if len(done) == 3:
+            raise StoppedError
 
-    values = values_in(path, going=going, threads=1)
+    values = values_in(path, work=Work(listener=listener), threads=1)
     assert not values.complete
     assert 0 < len(values.tensors) < 8
 
@@ -244,7 +247,7 @@ def test_progress_ends_at_the_total(tmp_path):
     tensor = torch.ones(CHUNK + 1)
     path = saved(tmp_path, {"a": tensor, "b": tensor, "c": torch.ones(3)})
     done = []
-    values = values_in(path, going=lambda count: done.append(count) or True)
+    values = values_in(path, work=Work(listener=lambda progress: done.append(progress.done)))
     assert max(done) == values.read == 4 * (CHUNK + 4)
     assert values.complete
     with formats.opened(str(path)) as (source, container):

@@ -334,8 +334,8 @@ def test_a_byte_that_went_wrong_on_the_way_is_found(tmp_path: Path, monkeypatch,
     module = sys.modules["ckptdoctor.writing.publishing"]
     fill = module.fill
 
-    def faulty(recipe, source, target, cloned, done=None):
-        fill(recipe, source, target, cloned, done)
+    def faulty(recipe, source, target, cloned, work):
+        fill(recipe, source, target, cloned, work)
         wrong = bytes([os.pread(target, 1, at)[0] ^ 4])
         os.pwrite(target, wrong, at)
 

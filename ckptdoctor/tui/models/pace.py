@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import monotonic
 
-from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.report.numbers import size
 
 _SETTLED = 0.5  # seconds after which a rate means something

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from time import monotonic
 from typing import ClassVar
 
 from rich.text import Text
@@ -14,11 +13,10 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
-from textual.worker import Worker, get_current_worker
 
 from ckptdoctor.checkpoint import addresses
-from ckptdoctor.diagnose.events import Progress
-from ckptdoctor.errors import CkptDoctorError
+from ckptdoctor.checkpoint.progress import heard
+from ckptdoctor.errors import CkptDoctorError, StoppedError
 from ckptdoctor.findings import FileReport, RepairReport, SalvageReport
 from ckptdoctor.report import full
 from ckptdoctor.report.escape import escape
@@ -28,7 +26,7 @@ from ckptdoctor.report.salvage import next_step, vouched, what_it_means
 from ckptdoctor.report.wrapping import abridged
 from ckptdoctor.salvage.checkpoint import Salvage, beside, plan_salvage
 from ckptdoctor.tui import messages
-from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.background import Background, posting, until_cancelled
 from ckptdoctor.tui.keys import PANES, key
 from ckptdoctor.tui.models import command_line
 from ckptdoctor.tui.models.salvaged import Fate, fates, in_figures, output_for
@@ -40,7 +38,6 @@ from ckptdoctor.tui.widgets.bars import KeyBar, TitleBar
 from ckptdoctor.tui.widgets.salvage_view import SalvageView
 
 _AT_ONCE = 256 << 20  # bytes that are read without being asked to
-_PAUSE = 0.1  # seconds between two reports of how far reading is
 
 # what can be saved, tensor by tensor; or a sentence why nothing can
 _Prospect = tuple[Salvage, list[Fate]] | str
@@ -137,23 +134,14 @@ class DamagedScreen(Screen[None], Background):
         self.compute(self._prospect, self._found, "salvage")
 
     def _prospect(self) -> _Prospect:
-        worker, told = get_current_worker(), [0.0]
-
-        def watch(progress: Progress) -> None:
-            self._watch(worker, told, progress)
-
         try:
-            salvage = plan_salvage(self.path, output_for(self.path), watch=watch)
+            with heard(until_cancelled(posting(self))):
+                salvage = plan_salvage(self.path, output_for(self.path))
+        except StoppedError:
+            return "Stopped."
         except CkptDoctorError as error:
             return error.message
         return salvage, fates(salvage)
-
-    def _watch(self, worker: Worker[object], told: list[float], progress: Progress) -> None:
-        if worker.is_cancelled:
-            raise CkptDoctorError("Stopped.")
-        if monotonic() - told[0] > _PAUSE:
-            told[0] = monotonic()
-            self.post_message(messages.Progressed(progress))
 
     def on_progressed(self, message: messages.Progressed) -> None:
         """Say how far reading is."""

@@ -13,12 +13,12 @@ from textual.events import Resize
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Input, Static
-from textual.worker import get_current_worker
 
 from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.look.inspector import Look, Refused
 from ckptdoctor.report.numbers import count, plain, plural, shape, size
-from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted
 from ckptdoctor.tui.models.facts import title
@@ -102,8 +102,7 @@ class TensorScreen(Screen[None], Background):
         self._tell()
 
     def _look(self) -> Look | Refused:
-        worker = get_current_worker()
-        return self.opened.inspector.look(self.tensor, lambda: not worker.is_cancelled)
+        return self.opened.inspector.look(self.tensor, Work(listener=until_cancelled()))
 
     def _show(self, seen: Look | Refused) -> None:
         self.seen = seen

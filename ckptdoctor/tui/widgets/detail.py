@@ -17,15 +17,15 @@ from textual.events import Resize
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Static
-from textual.worker import get_current_worker
 
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.findings import Finding
 from ckptdoctor.look.inspector import Look, Refused
 from ckptdoctor.report.contents import place
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import plural
 from ckptdoctor.report.wrapping import abridged
-from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.models.facts import facts, title
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.tree import TreeItem
@@ -158,8 +158,7 @@ class Glance(Background):
         tensor = opened.table.tensors[row]
 
         def work() -> Look | Refused:
-            worker = get_current_worker()
-            return opened.inspector.look(tensor, lambda: not worker.is_cancelled)
+            return opened.inspector.look(tensor, Work(listener=until_cancelled()))
 
         self.compute(work, self._show, "values")
 

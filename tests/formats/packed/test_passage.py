@@ -17,7 +17,8 @@ import torch
 from safetensors.torch import load, save, save_file
 
 import ckptdoctor
-from ckptdoctor.diagnose.events import Finished, Progress
+from ckptdoctor.checkpoint.progress import Progress
+from ckptdoctor.diagnose.events import Finished
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.examine import file as diagnose
 from ckptdoctor.formats.packed import unpacking

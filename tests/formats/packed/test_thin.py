@@ -20,7 +20,8 @@ from safetensors.torch import save
 
 import ckptdoctor
 from ckptdoctor import formats
-from ckptdoctor.diagnose.events import Finished, Progress
+from ckptdoctor.checkpoint.progress import Progress
+from ckptdoctor.diagnose.events import Finished
 from ckptdoctor.diagnose.settings import Settings
 from ckptdoctor.errors import CkptDoctorError, RefusedError
 from ckptdoctor.examine import file as diagnose

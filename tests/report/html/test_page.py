@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import pytest
 import torch
 
-from ckptdoctor.diagnose.events import Progress
+from ckptdoctor.checkpoint.progress import Progress
 from ckptdoctor.report.gathering import compared
 from ckptdoctor.report.html.page import embedded, policy, script, style
 from ckptdoctor.values.differences import compare_values

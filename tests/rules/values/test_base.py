@@ -121,9 +121,9 @@ def test_checksums_spare_reading_what_differs(net, tmp_path, monkeypatch):
     read = []
     genuine = deep.same_as_base
 
-    def counted(comparison, source, other, base, going):
+    def counted(comparison, source, other, base, work):
         before = base.bytes_read
-        found = genuine(comparison, source, other, base, going)
+        found = genuine(comparison, source, other, base, work)
         read.append(base.bytes_read - before)
         return found
 

@@ -10,6 +10,7 @@ import threading
 import pytest
 from textual.widgets._footer import FooterKey
 
+from ckptdoctor.errors import StoppedError
 from ckptdoctor.look.inspector import Inspector
 from ckptdoctor.tui.app import BrowserApp
 from ckptdoctor.tui.screens.tensor import IndexScreen, TensorScreen
@@ -180,7 +181,7 @@ def test_holding_a_key_reads_nothing(monkeypatch):
     looks = []
     look = Inspector.look
     monkeypatch.setattr(
-        Inspector, "look", lambda self, tensor, going: looks.append(tensor.key) or look(self, tensor, going)
+        Inspector, "look", lambda self, tensor, work: looks.append(tensor.key) or look(self, tensor, work)
     )
 
     async def run():
@@ -203,11 +204,14 @@ def test_a_look_that_is_no_longer_wanted_is_stopped(monkeypatch):
     """Moving on tells the thread to end, and its result is not shown."""
     begun, ended = threading.Event(), threading.Event()
 
-    def slow(self, tensor, going):
+    def slow(self, tensor, work):
         begun.set()
-        while going():
-            threading.Event().wait(0.01)
-        ended.set()
+        try:
+            while True:
+                work.go_on()
+                threading.Event().wait(0.01)
+        except StoppedError:
+            ended.set()
 
     monkeypatch.setattr(Inspector, "look", slow)
 

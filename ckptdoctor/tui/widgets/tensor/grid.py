@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -12,13 +11,13 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.events import Click, MouseScrollDown, MouseScrollUp, Resize
 from textual.strip import Strip
-from textual.worker import get_current_worker
 
 from ckptdoctor.checkpoint.dtypes import DType
+from ckptdoctor.checkpoint.progress import Work
 from ckptdoctor.look.inspector import Number, Refused
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.numbers import count, plain, shape
-from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import MOVING, key
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
 from ckptdoctor.tui.models.slices import ElementIndex, Slice
@@ -156,13 +155,12 @@ class ValueGrid(Background, can_focus=True):
         columns = range(max(0, columns.start - width), min(slice_.width, columns.stop + width))
 
         def work() -> _Texts | Refused:
-            worker = get_current_worker()
-            return self._texts_of(slice_, rows, columns, lambda: not worker.is_cancelled)
+            return self._texts_of(slice_, rows, columns, Work(listener=until_cancelled()))
 
         self.compute(work, self._take, "values")
 
-    def _texts_of(self, slice_: Slice, rows: range, columns: range, going: Callable[[], bool]) -> _Texts | Refused:
-        seen = self._book.inspector.window(self._tensor, slice_.box(rows, columns), going)
+    def _texts_of(self, slice_: Slice, rows: range, columns: range, work: Work) -> _Texts | Refused:
+        seen = self._book.inspector.window(self._tensor, slice_.box(rows, columns), work)
         if isinstance(seen, Refused):
             return seen
         if slice_.rows is None:

@@ -16,13 +16,13 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.events import Click, Resize
 from textual.strip import Strip
-from textual.worker import get_current_worker
 
 from ckptdoctor.checkpoint import Tensor
-from ckptdoctor.look.inspector import Going, Inspector, Picture, Refused
+from ckptdoctor.checkpoint.progress import Work
+from ckptdoctor.look.inspector import Inspector, Picture, Refused
 from ckptdoctor.report.escape import escape
 from ckptdoctor.report.value_numbers import number
-from ckptdoctor.tui.background import Background
+from ckptdoctor.tui.background import Background, until_cancelled
 from ckptdoctor.tui.keys import key
 from ckptdoctor.tui.messages import ElementWanted
 from ckptdoctor.tui.models.opened_checkpoint import OpenedCheckpoint
@@ -80,16 +80,15 @@ class Heatmap(Background, can_focus=True):
         room = (2 * (height - 1), width)
 
         def work() -> Picture | Refused:
-            worker = get_current_worker()
-            return self.picture(slice_, room, self._how, lambda: not worker.is_cancelled)
+            return self.picture(slice_, room, self._how, Work(listener=until_cancelled()))
 
         self.compute(work, self._show, "values")
 
-    def picture(self, slice_: Slice, room: tuple[int, int], how: str, going: Going) -> Picture | Refused:
+    def picture(self, slice_: Slice, room: tuple[int, int], how: str, work: Work) -> Picture | Refused:
         """Read what is drawn; for a thread. Subclasses draw something else than the values of one tensor."""
         assert self._book is not None
         tensor = self._book.table.tensors[self._row]
-        return self._book.inspector.picture(tensor, slice_.whole(), slice_.rows, room, how, going)
+        return self._book.inspector.picture(tensor, slice_.whole(), slice_.rows, room, how, work)
 
     def _show(self, picture: Picture | Refused) -> None:
         self._picture = picture
@@ -235,14 +234,14 @@ class DifferenceMap(Heatmap):
         self.seen = self.seen.next
         self._read()
 
-    def picture(self, slice_: Slice, room: tuple[int, int], how: str, going: Going) -> Picture | Refused:
+    def picture(self, slice_: Slice, room: tuple[int, int], how: str, work: Work) -> Picture | Refused:
         """Read a slice of one, or of both."""
         (one, other), (a, b) = self._inspectors, self._pair
         box, rows = slice_.whole(), slice_.rows
         if self.seen is DrawnValues.DIFFERENCE:
-            return one.difference(a, other, b, box, rows, room, how, going)
+            return one.difference(a, other, b, box, rows, room, how, work)
         inspector, tensor = (one, a) if self.seen is DrawnValues.A else (other, b)
-        return inspector.picture(tensor, box, rows, room, how, going)
+        return inspector.picture(tensor, box, rows, room, how, work)
 
     def _tell(self, picture: Picture) -> None:
         super()._tell(picture)

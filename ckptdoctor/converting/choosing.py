@@ -26,6 +26,7 @@ from ckptdoctor.checkpoint.roots import beside
 from ckptdoctor.checkpoint.sharing import shared
 from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.edits.elements import NewStorage
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.facts.whole_modules import outermost_modules
 from ckptdoctor.formats.compose import pickling
@@ -298,6 +299,8 @@ def doubled(tensors: Iterable[Tensor]) -> int:
     """Tensors whose elements others view too: each has them for itself in the output."""
     files: dict[str, list[Tensor]] = {}  # the keys of storages tell them apart in one file only
     for each in tensors:
-        if each.storage is not None and each.storage.extent is not None:
+        if isinstance(each.storage, NewStorage):
+            files.setdefault("", []).append(each)
+        elif each.storage is not None and each.storage.extent is not None:
             files.setdefault(each.storage.extent.file, []).append(each)
     return sum(len(group.tensors) for same in files.values() for group in shared(same))

@@ -10,11 +10,11 @@ from shlex import join
 from time import perf_counter
 
 from ckptdoctor import formats
-from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Role, Tensor, show_path
+from ckptdoctor.checkpoint import ROOT, Checkpoint, KeyPath, Tensor, show_path
 from ckptdoctor.checkpoint.roots import beside, find_root
-from ckptdoctor.checkpoint.weights import weights_among
 from ckptdoctor.converting.inputs import Inputs, inputs
 from ckptdoctor.converting.request import DCP, ConvertRequest
+from ckptdoctor.converting.writing import report_of, weights_of, write
 from ckptdoctor.diagnose.selection import Selection
 from ckptdoctor.edits.conversion import ConvertReport, Twins
 from ckptdoctor.errors import RefusedError
@@ -43,25 +43,31 @@ def convert(request: ConvertRequest) -> ConvertReport:
     with inputs(request.paths, request.root, request.names) as given:
         root = ROOT if request.root is None else find_root(given.tree, request.root)
         found = twins(request, given)
-        report = _written(request, given, root)
+        if request.target == TORCH_ZIP and _stays(request, given):
+            report = lossless(request, given, root)
+        else:
+            report = converted(request, given, root)
         return replace(report, absent=given.absent, twins=found, seconds=perf_counter() - started)
 
 
-def _written(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
-    target = request.target
-    if target == DCP:
+def _stays(request: ConvertRequest, given: Inputs) -> bool:
+    """Whether it is one file of torch's, which is edited where it stands."""
+    return len(request.paths) == 1 and given.format in _LOSSLESS and not any(request.names)
+
+
+def converted(request: ConvertRequest, given: Inputs, root: KeyPath) -> ConvertReport:
+    """Write what is given in the container that is asked for, verified. Raises as ``convert`` does."""
+    if request.target == DCP:
         from ckptdoctor.converting.dcp import to_dcp
 
-        return to_dcp(request, given, root)
-    if target != TORCH_ZIP:
-        from ckptdoctor.converting.safetensors import to_safetensors
+        return write(to_dcp(request, given, root), request, given)
+    if request.target == TORCH_ZIP:
+        from ckptdoctor.converting.torch import to_torch
 
-        return to_safetensors(request, given, root, sharded=target == SHARDED)
-    if len(request.paths) == 1 and given.format in _LOSSLESS and not any(request.names):
-        return lossless(request, given, root)
-    from ckptdoctor.converting.torch import to_torch
+        return write(to_torch(request, given, root), request, given)
+    from ckptdoctor.converting.safetensors import to_safetensors
 
-    return to_torch(request, given, root)
+    return write(to_safetensors(request, given, root, sharded=request.target == SHARDED), request, given)
 
 
 # ---- weights that would be written twice: tensors of one file that are in another under another name, byte for byte
@@ -205,20 +211,12 @@ def _copied(request: ConvertRequest, given: Inputs) -> ConvertReport:
 def _report(
     request: ConvertRequest, given: Inputs, contents: Checkpoint, root: KeyPath, written: Written
 ) -> ConvertReport:
-    models = [each for each in weights_among(contents.state_dicts) if each.role is Role.MODEL]
-    return ConvertReport(
-        sources=request.paths,
-        output=request.output,
-        source_format=given.format,
-        format=TORCH_ZIP,
+    return replace(
+        report_of(request, given, contents.tensors),
         files=((os.path.basename(request.output), written.nbytes),),
-        tensors=len(contents.tensors),
-        nbytes=sum(each.nbytes for each in contents.tensors),
         identical=len(contents.tensors),
-        remade=0,
         left_out=tuple(beside(given.tree, root)),
         root=root,
-        weights=models[0].path if len(models) == 1 else None,
-        replaces_original=request.replaces,
+        weights=weights_of(contents),
         seconds=written.seconds,
     )

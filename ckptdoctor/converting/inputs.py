@@ -27,12 +27,12 @@ from ckptdoctor.checkpoint import (
 from ckptdoctor.checkpoint.reshaping import move_tensor
 from ckptdoctor.checkpoint.roots import find_root
 from ckptdoctor.checkpoint.unread import UNREAD, concerns, unheld
-from ckptdoctor.converting.proof import same_values
 from ckptdoctor.edits.applied.unwrapping import unwrapped
 from ckptdoctor.errors import DamagedError, RefusedError
 from ckptdoctor.facts.incomplete import require_every_file, require_own_values, to_salvage
 from ckptdoctor.facts.sharding import whole_dtensors
-from ckptdoctor.formats.compose.strided import refusal
+from ckptdoctor.formats.compose.checksums import Bytes
+from ckptdoctor.formats.compose.strided import refusal, segments
 from ckptdoctor.formats.folders.names import shard_sets
 from ckptdoctor.noun import noun
 from ckptdoctor.wording import and_more
@@ -185,8 +185,25 @@ def _below(name: str, tree: Mapping, path: str) -> Iterator[tuple[Part, Node]]:
 
 def _same(one: Node, other: Node, swapped: bool) -> bool:
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return same_values(one, other, swapped)
+        return _same_values(one, other, swapped)
     return in_full(one) == in_full(other)
+
+
+def _same_values(one: Tensor, other: Tensor, swapped: bool) -> bool:
+    """Whether two tensors have the same dtype, shape and bytes."""
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return False
+    with Bytes() as files:
+        mine = (chunk for chunk in files.of(segments(one, swapped)) if chunk)
+        its = (chunk for chunk in files.of(segments(other, swapped)) if chunk)
+        left, right = next(mine, b""), next(its, b"")
+        while left and right:
+            size = min(len(left), len(right))
+            if left[:size] != right[:size]:
+                return False
+            progress.advance(size)
+            left, right = left[size:] or next(mine, b""), right[size:] or next(its, b"")
+        return not left and not right
 
 
 # ---- what belongs to a checkpoint and is in none of the files that were given, so that nobody takes the output for all

@@ -1,4 +1,4 @@
-"""Carries out a plan whose output may be another container than the original: repaired, and then converted."""
+"""Carries out a plan whose output may be another container than the original: what is wanted, written in that one."""
 
 from __future__ import annotations
 
@@ -8,16 +8,23 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ckptdoctor import formats
-from ckptdoctor.converting.conversion import convert
+from ckptdoctor.checkpoint import ROOT, NoteKind, Tensor
+from ckptdoctor.checkpoint.reshaping import source_of
+from ckptdoctor.converting.conversion import convert, converted
+from ckptdoctor.converting.inputs import Inputs
 from ckptdoctor.converting.request import ConvertRequest
-from ckptdoctor.errors import CkptDoctorError, WriteError
+from ckptdoctor.edits.applied.unwrapping import unwrapped
+from ckptdoctor.edits.applied.wanted import on_storages
+from ckptdoctor.errors import CkptDoctorError
 from ckptdoctor.examine.file import check
+from ckptdoctor.facts.incomplete import require_own_values
+from ckptdoctor.facts.sharding import whole_dtensors
 from ckptdoctor.findings import Loader, NextStep, Proof
 from ckptdoctor.repair.loadable import next_step, weights_only_refusal
 from ckptdoctor.repair.plan import Plan
-from ckptdoctor.repair.repair import Outcome, repair, replaces
-from ckptdoctor.writing.target import Target, require_folder, resolve
-from ckptdoctor.writing.unfinished import temporary_folder
+from ckptdoctor.repair.repair import Outcome, repair
+from ckptdoctor.repair.verify import counted, require_repaired
+from ckptdoctor.writing.target import require_folder, resolve
 
 
 def carry_out(plan: Plan) -> Outcome:
@@ -26,37 +33,55 @@ def carry_out(plan: Plan) -> Outcome:
 
 
 def _converted(plan: Plan) -> Outcome:
-    """The repaired contents in the container that the output's name asks for.
-
-    The repaired file is proven and converted in a temporary folder, which is removed with it.
-    """
+    """The repaired contents in the container that the output's name asks for, straight from the original's bytes."""
     request = ConvertRequest((plan.request.path,), plan.output, force=plan.request.force)
     if plan.recipe is None:
         return _examined(Outcome(plan, conversion=convert(request)))
-    folder, name = require_folder(plan.output), os.path.basename(os.path.realpath(plan.output))
-    suffix = ".safetensors" if plan.expected.format == "safetensors" else ".pt"
+    require_folder(plan.output)
     if not plan.output.endswith("/"):
         resolve(plan.output, os.stat(plan.recipe.source), force=plan.request.force)
-    try:
-        with temporary_folder(Target(os.path.join(folder, name), folder, False)) as beside:
-            path = os.path.join(beside, f"repaired{suffix}")
-            with _renamed(path, plan.output):
-                between = repair(replace(plan, output=path, converts=None))
-            with _renamed(path, plan.request.path):
-                conversion = convert(replace(request, paths=(path,), original=plan.request.path))
-    except OSError as error:
-        raise WriteError(f"{plan.output} could not be written: {error.strerror or error}.") from error
-    conversion = replace(conversion, sources=(plan.request.path,), replaces_original=replaces(plan))
-    return _examined(replace(between, plan=plan, conversion=conversion))
+    require_repaired(plan.expected, plan)
+    with _said_of(plan.recipe.source, plan.request.path):
+        conversion = converted(request, _given(plan, plan.recipe.source), ROOT)
+    return _examined(Outcome(plan, proof=counted(plan), conversion=conversion))
+
+
+def _given(plan: Plan, file: str) -> Inputs:
+    """The contents that are wanted, as if a file held them."""
+    _require_own_values(plan)
+    tree, wrappers = on_storages(plan.wanted), whole_dtensors(plan.expected)
+    return Inputs(
+        paths=(plan.request.path,),
+        format=plan.expected.format,
+        tree=tree if wrappers is None else unwrapped(tree, wrappers.classes),
+        metadata=dict(plan.expected.metadata or {}),
+        swapped=plan.original.big_endian,
+        file=file,
+        identity=plan.original.identity,
+        checkpoints=(plan.expected,),
+        sources=(),
+        absent=(),
+    )
+
+
+def _require_own_values(plan: Plan) -> None:
+    """Raises DamagedError where what is shown of a tensor is not what torch loads, unless the edits leave it out."""
+    there = {source.path for each in plan.expected.tensors if isinstance(source := source_of(each), Tensor)}
+    kept = [
+        note
+        for note in plan.original.notes
+        if note.kind is not NoteKind.TENSOR_STATE or not note.keys or not there.isdisjoint(note.keys)
+    ]
+    require_own_values(replace(plan.original, notes=tuple(kept)))
 
 
 @contextmanager
-def _renamed(path: str, name: str) -> Iterator[None]:
-    """Errors speak of ``name``, not of the temporary file, and say whose option convert's is."""
+def _said_of(file: str, path: str) -> Iterator[None]:
+    """Errors speak of what was named, not of the file that it was unpacked into, and say whose option convert's is."""
     try:
         yield
     except CkptDoctorError as error:
-        message = error.message.replace(path, name)
+        message = error.message.replace(file, path)
         if "--flatten" in message:
             message += "\n  --flatten is an option of convert: repair into a .pt file first, and convert that"
         raise type(error)(message) from error

@@ -23,8 +23,7 @@ class ConvertRequest:
     ``shard_size`` (bytes) asks for a folder of safetensors files. ``root`` is the part that is wanted; ``flatten``
     takes every tensor, under names made of its whole path. ``clone`` writes tied tensors once for each name. ``force``
     replaces an existing output. ``to`` is one of KINDS, where the output's name does not say what it is to be.
-    ``original`` is the file that the source was made of, and is told of in its place. ``names`` are those of the parts
-    of a model that the paths are, one for each ("": none), or none at all.
+    ``names`` are those of the parts of a model that the paths are, one for each ("": none), or none at all.
     """
 
     paths: tuple[str, ...]
@@ -35,7 +34,6 @@ class ConvertRequest:
     clone: bool = False
     force: bool = False
     to: str | None = None
-    original: str | None = None
     names: tuple[str, ...] = ()
 
     @property

@@ -25,13 +25,14 @@ class ConvertReport:
     """All that is said of one conversion.
 
     ``sources`` are the files as they were named, ``files`` the names and bytes of what was written, in a folder below
-    ``output``. Of the ``tensors``, ``identical`` are ranges of the sources, and ``remade`` hold the same elements in
-    another layout: in C order, put together out of pieces, unpacked. ``tied`` are (alias, owner): one name
-    keeps the bytes; ``doubled`` counts tensors that shared memory and have bytes of their own now. ``sidecar`` holds
-    what are no tensors (``kept``); ``described`` are the objects in it that are no plain data. ``left_out`` is what was
-    not asked for, ``absent`` what belongs to the sources and was in none of them. ``weights`` is where the state dict
-    lies in the output. ``called`` is the name that a tensor got that had none. ``twins`` are the weights that several
-    sources have under different names, and the output twice.
+    ``output``. Of the ``tensors``, ``identical`` are ranges of the sources, ``remade`` hold the same elements in a new
+    layout (in C order, put together out of pieces, unpacked), and ``computed`` what a repair computes, which a second
+    computation gives as well. ``tied`` are (alias, owner): one name keeps the bytes; ``doubled`` counts tensors that
+    shared memory and have bytes of their own now. ``sidecar`` holds what are no tensors (``kept``); ``described`` are
+    the objects in it that are no plain data. ``left_out`` is what was not asked for, ``absent`` what belongs to the
+    sources and was in none of them. ``weights`` is where the state dict lies in the output. ``called`` is the name that
+    a tensor got that had none. ``twins`` are the weights that several sources have under different names, and the
+    output twice.
     """
 
     sources: tuple[str, ...]
@@ -57,3 +58,4 @@ class ConvertReport:
     seconds: float = 0.0
     called: str | None = None
     twins: tuple[Twins, ...] = ()
+    computed: int = 0

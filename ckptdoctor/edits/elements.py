@@ -5,11 +5,12 @@ The writers make bytes of it, and the proof of a repair holds the output against
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from math import prod
 from typing import Protocol, Union
 
+from ckptdoctor.checkpoint import Storage
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun
@@ -131,14 +132,23 @@ class Scattered:
 
 Elements = Union[View, Joined, Reshaped, Normed, Dequantized, Calculated, Converted, Scattered]
 _COMPUTED = (Normed, Dequantized, Calculated, Converted, Scattered)
+_NOTHING = View("", 0, 1, (0,), (1,))
+
+
+@noun
+class NewStorage(Storage):
+    """A storage that is in no file yet: it ``holds`` elements of storages that are, which ``of`` has by their keys."""
+
+    holds: Elements = field(default=_NOTHING, compare=False, repr=False)
+    of: Mapping[str, Storage] = field(default_factory=dict, compare=False, repr=False)
 
 
 def nbytes(elements: Elements) -> int:
     """Bytes that the elements take."""
-    return prod(elements.shape) * _width(elements)
+    return prod(elements.shape) * width_of(elements)
 
 
-def _width(elements: Elements) -> int:
+def width_of(elements: Elements) -> int:
     """Bytes of one element."""
     while not isinstance(elements, (View, Dequantized, Calculated, Converted, Scattered)):
         elements = elements.inner if isinstance(elements, Reshaped) else elements.parts[0]
@@ -246,6 +256,22 @@ def reshaped(elements: Elements, shape: Shape) -> Elements:
             parts = [reshaped(part, _with(shape, dim, prod(part.shape) // inner)) for part in elements.parts]
             return Joined(tuple(parts), dim, shape)
     return reshaped(elements.inner, shape) if isinstance(elements, Reshaped) else Reshaped(elements, shape)
+
+
+def seen(holds: Elements, offset: int, shape: Shape, stride: Shape) -> Elements | None:
+    """What a view with elements of the same width shows of a storage that holds these in C order.
+
+    None where that cannot be said in terms of what they are made of: it is cut out of all of them.
+    """
+    flat = View("", 0, 1, shape, stride).contiguous
+    if flat and not offset and prod(shape) == prod(holds.shape):
+        return reshaped(holds, shape)
+    if isinstance(holds, View) and holds.contiguous:
+        return replace(holds, start=holds.start + offset * holds.width, shape=shape, stride=stride)
+    if isinstance(holds, Converted):  # each number by itself
+        part = seen(holds.parts[0], offset, shape, stride)
+        return None if part is None else replace(holds, parts=(part,), shape=shape)
+    return None
 
 
 def _outermost(elements: Joined, shape: Shape) -> int | None:

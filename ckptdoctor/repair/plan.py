@@ -104,6 +104,11 @@ class Plan:
         """All edits, in order."""
         return tuple([edit for step in self.steps for edit in step.edits])
 
+    @property
+    def wanted(self) -> Wanted:
+        """What is wanted of the output."""
+        return Wanted(self.original, self.expected, self.edits, self.remade, self.pieces)
+
 
 @collector_paused()
 def plan(request: FixRequest) -> Plan:

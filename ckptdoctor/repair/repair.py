@@ -40,8 +40,8 @@ class Outcome:
     @property
     def report(self) -> RepairReport:
         """What is said of it."""
-        seconds = self.plan.seconds + self.written.seconds if self.written is not None else 0.0
-        seconds += self.conversion.seconds if self.conversion is not None else 0.0
+        done = self.written if self.conversion is None else self.conversion
+        seconds = 0.0 if done is None else self.plan.seconds + done.seconds
         after = self.proof.next if self.proof is not None else self.plan.next
         made = preview(self.plan)
         return replace(made, proof=self.proof, seconds=seconds, next=after, conversion=self.conversion)

@@ -85,6 +85,8 @@ def proven(report: ConvertReport) -> str:
     told = f"{report.identical:,} of {plural(report.tensors, 'tensor')} byte-identical"
     if report.remade:
         told += f", {report.remade:,} with exactly the same elements in another layout"
+    if report.computed:
+        told += f", {report.computed:,} computed twice with the same result"
     return told
 
 

@@ -6,6 +6,7 @@ import os
 import pickle
 import pickletools
 import warnings
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from safetensors.torch import save_file
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 import ckptdoctor
-from ckptdoctor.converting import dcp as convert_dcp
+from ckptdoctor.checkpoint.reshaping import mapped
 from ckptdoctor.converting.conversion import convert
 from ckptdoctor.converting.request import ConvertRequest
 from ckptdoctor.errors import RefusedError, UsageError, WriteError
+from ckptdoctor.formats import compose
 from tests.formats.folders.same import assert_same
 from tests.work import growth
 
@@ -211,16 +213,14 @@ def test_a_place_of_its_own(tmp_path):
 def test_wrong_elements_are_noticed(tmp_path, monkeypatch):
     """The output is held against the tensors that were read, not against what was meant to be written."""
     torch.save({"a": torch.arange(12.0).reshape(3, 4).t()}, tmp_path / "model.pt")
-    layout = convert_dcp.dcp.layout
+    composed = compose.dcp.composed
 
     def wrong(node, *rest):
-        from dataclasses import replace
+        made, apart = composed(node, *rest)
+        turned, _ = composed(mapped(node, lambda each: replace(each, stride=(3, 1))), *rest)
+        return replace(turned, contents=made.contents, stored=made.stored), apart
 
-        made = layout(node, *rest)
-        turned = convert_dcp.mapped(node, lambda each: replace(each, stride=(3, 1)))
-        return replace(layout(turned, *rest), values=made.values)
-
-    monkeypatch.setattr(convert_dcp.dcp, "layout", wrong)
+    monkeypatch.setattr(compose.dcp, "composed", wrong)
     with pytest.raises(WriteError, match="are others in the output"):
         converted(tmp_path / "model.pt", tmp_path / "out")
     assert os.listdir(tmp_path) == ["model.pt"]

@@ -1,16 +1,17 @@
-"""What a repair wants: the contents that edits make of a checkpoint, and what their new storages hold."""
+"""What is wanted of an output: contents, how they came about where edits made them, and what new storages hold."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
-from ckptdoctor.checkpoint import Checkpoint
+from ckptdoctor.checkpoint import Checkpoint, Cycle, Node, Tensor
+from ckptdoctor.checkpoint.reshaping import mapped
 from ckptdoctor.edits import Compact, Edit
 from ckptdoctor.edits.applied.apply_edits import ACTS, apply
 from ckptdoctor.edits.applied.arranging import made_storages
 from ckptdoctor.edits.applied.compacting import Piece, kept_pieces, narrowed
-from ckptdoctor.edits.elements import Elements, View, nbytes, of_ranges, reshaped
+from ckptdoctor.edits.elements import Elements, NewStorage, View, nbytes, of_ranges, reshaped
 from ckptdoctor.edits.tensors import TENSOR_EDITS, runs
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.noun import noun
@@ -38,6 +39,46 @@ def wanted_of(checkpoint: Checkpoint, edits: Sequence[Edit]) -> Wanted:
         origins.remember(contents, run)
         contents = apply(contents, run)
     return Wanted(checkpoint, contents, tuple(edits), origins.remade, origins.pieces)
+
+
+def on_storages(wanted: Wanted) -> Node:
+    """The wanted contents by themselves, for a container that is no copy of the original.
+
+    Each tensor views a storage as the original's file has it, or a new one, which says what it holds. Where a storage
+    shrank its tensors view the whole again: that matters to the copy alone.
+    """
+    old = {each.key: each for each in wanted.original.storages}
+    new = {
+        each.key: NewStorage(each.key, nbytes(holds), each.dtype, each.device, None, holds=holds, of=old)
+        for each in wanted.contents.storages
+        if (holds := wanted.remade.get(each.key)) is not None
+    }
+
+    def placed(node: Tensor | Cycle) -> Node:
+        return on_storage(node) if isinstance(node, Tensor) else node
+
+    def on_storage(node: Tensor) -> Tensor:
+        if node.parts:
+            node = replace(node, parts=tuple(map(on_storage, node.parts)))
+        if node.storage is None:
+            return node
+        key, offset = node.storage.key, node.offset
+        if key in wanted.pieces and node.numel:
+            offset = _unshrunk(offset * node.dtype.bits // 8, wanted.pieces[key]) * 8 // node.dtype.bits
+        storage = new.get(key) or old.get(key, node.storage)
+        return replace(node, storage=storage, offset=offset)
+
+    return mapped(wanted.contents.tree, placed)
+
+
+def _unshrunk(byte: int, pieces: Sequence[Piece]) -> int:
+    """Where a byte of a storage that shrank to these ranges was before."""
+    passed = 0
+    for start, length in pieces:
+        if byte < passed + length:
+            return start + byte - passed
+        passed += length
+    raise AssertionError(f"byte {byte} of a storage that has {passed}")
 
 
 class Origins:

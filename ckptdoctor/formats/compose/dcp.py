@@ -8,16 +8,21 @@ from __future__ import annotations
 from collections.abc import Mapping as AnyMapping
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
-from ckptdoctor.checkpoint import KeyPath, Mapping, Node, Tensor, walk
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Mapping, Node, Storage, Tensor, walk
 from ckptdoctor.checkpoint import Sequence as Items
+from ckptdoctor.checkpoint.reshaping import mapped, tensors_in
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.formats.compose.checksums import checksums
+from ckptdoctor.formats.compose.composed import Composed, Stored
 from ckptdoctor.formats.compose.dcp_flat import Flat, Steps, Value, flat
 from ckptdoctor.formats.compose.dcp_metadata import Saved, metadata
 from ckptdoctor.formats.compose.pickling import dtype_of, pickled
 from ckptdoctor.formats.compose.strided import length, segments
-from ckptdoctor.formats.compose.torch_zip import Storages, Stored, archive, torch_tensor
+from ckptdoctor.formats.compose.torch_zip import Storages, archive, torch_tensor
+from ckptdoctor.formats.folders.dcp import NAME
 from ckptdoctor.noun import noun
 from ckptdoctor.writing.recipe import Copy, Literal, Recipe, Segment
 
@@ -33,16 +38,6 @@ class Written:
     value: Value
     node: Node
     storages: OwnElements
-
-
-@noun
-class Layout:
-    """How to write a folder. ``values`` are in their order in the file; ``apart`` says what could not be kept."""
-
-    data: Recipe
-    metadata: Recipe
-    values: tuple[Written, ...]
-    apart: Flat
 
 
 class OwnElements(Storages):
@@ -74,8 +69,8 @@ def _known(tensor: Tensor, data: Sequence[Segment]) -> int | None:
     return storage.crc32 if whole else None
 
 
-def layout(tree: Node, root: KeyPath, source: str, swapped: bool = False) -> Layout:
-    """How to write the contents. Raises RefusedError for what has no place in such a folder.
+def composed(tree: Node, root: KeyPath, source: str, swapped: bool = False) -> tuple[Composed, Flat]:
+    """A folder with these contents, and what cannot be kept of them. Raises RefusedError for what has no place there.
 
     Values without a known checksum are read for theirs.
     """
@@ -93,8 +88,28 @@ def layout(tree: Node, root: KeyPath, source: str, swapped: bool = False) -> Lay
         data += made
         saved.append(_saved(each, at, size))
         at += size
-    said = metadata(saved)
-    return Layout(Recipe(source, tuple(data)), Recipe(source, (Literal(said),)), tuple(written), apart)
+    values, said = Recipe(source, tuple(data)), Recipe(source, (Literal(metadata(saved)),))
+    contents, stored = _contents(written)
+    return Composed({DATA: values, METADATA: said}, values, contents, stored, swapped), apart
+
+
+def _contents(written: Sequence[Written]) -> tuple[Checkpoint, dict[str, Stored]]:
+    """What reading the folder must give: each tensor on a storage of its own, of which is said what it holds."""
+    stored: dict[str, Stored] = {}
+    storages: list[Storage] = []
+
+    def placed(node: Node, each: Written) -> Node:
+        if not isinstance(node, Tensor):
+            return node
+        steps, (key, _, _) = each.value.steps, each.storages.of(node)
+        storage = Storage(f"{len(storages)}", each.storages.found[int(key)].nbytes, node.dtype, "cpu", None)
+        storages.append(storage)
+        stored[storage.key] = replace(each.storages.found[int(key)], key=storage.key)
+        return replace(node, path=(*steps, *node.path[len(steps) :]), storage=storage, values=None, chunks=())
+
+    tree = nested([(each.value.steps, mapped(each.node, partial(placed, each=each))) for each in written])
+    every = tuple(tensors_in(tree))
+    return Checkpoint("", NAME, 0, tree, every, tuple(storages), find_state_dicts(tree)), stored
 
 
 def _written(value: Value, swapped: bool) -> Written:

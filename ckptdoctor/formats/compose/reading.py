@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from ckptdoctor.checkpoint import FileSource, Storage
-from ckptdoctor.edits.elements import Elements
+from ckptdoctor.edits.elements import Elements, NewStorage
 from ckptdoctor.errors import DamagedError
 from ckptdoctor.formats.elements import chunks
 from ckptdoctor.noun import noun
@@ -60,6 +60,13 @@ def _stored(storage: Storage, begin: int, length: int) -> Iterator[bytes]:
     with FileSource(storage.extent.file) as source:
         for at in range(first, first + length, _CHUNK):
             yield source.read(at, min(_CHUNK, first + length - at))
+
+
+def produced(storage: Storage) -> Iterator[bytes]:
+    """All bytes of a storage that does not lie in a file as it is: a new one, or one that is deflated."""
+    if not isinstance(storage, NewStorage):
+        return inflated(storage)
+    return Made(storage.holds, {key: Place(each) for key, each in storage.of.items()})()
 
 
 def inflated(storage: Storage) -> Iterator[bytes]:
@@ -117,7 +124,7 @@ def turned(data: Iterator[bytes], turn: int) -> Iterator[bytes]:
 
 
 class _Files:
-    """The files of some places, each opened once; what is deflated is inflated into a temporary file first."""
+    """The files of some places, each opened once; what lies in none as it is goes into a temporary one first."""
 
     def __init__(self, places: Mapping[str, Place]) -> None:
         self._places = places
@@ -134,7 +141,7 @@ class _Files:
     def read(self, name: str, offset: int, length: int) -> bytes:
         """Bytes of the storage that is called so."""
         storage = self._places[name].storage
-        if storage.compressed:
+        if storage.compressed or isinstance(storage, NewStorage):
             file = self._inflated.get(name) or self._spooled(name, storage)
             file.seek(offset)
             return file.read(length)
@@ -146,6 +153,6 @@ class _Files:
 
     def _spooled(self, name: str, storage: Storage) -> BinaryIO:
         self._inflated[name] = file = self._stack.enter_context(TemporaryFile())  # noqa: SIM115  # the stack closes it
-        for chunk in inflated(storage):
+        for chunk in produced(storage):
             file.write(chunk)
         return file

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.checkpoint import Checkpoint, Role, StateDict, Storage, Tensor
+from ckptdoctor.checkpoint import Mapping as Tree
+from ckptdoctor.checkpoint.dtypes import BY_SAFETENSORS
+from ckptdoctor.checkpoint.tensor import contiguous_stride
 from ckptdoctor.errors import RefusedError
+from ckptdoctor.formats.compose.composed import Composed, Stored
 from ckptdoctor.formats.compose.strided import length, segments
 from ckptdoctor.formats.safetensors.header import METADATA
-from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES
+from ckptdoctor.formats.safetensors.signature import LENGTH_BYTES, MAX_HEADER_BYTES, NAME
 from ckptdoctor.noun import noun
 from ckptdoctor.writing.recipe import Literal, Recipe, Segment
 
@@ -55,14 +59,33 @@ def ordered(entries: Iterable[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (_RANK[code_of(entry.tensor) or ""], entry.name))
 
 
-def recipe(entries: Sequence[Entry], metadata: Mapping[str, str], source: str, swapped: bool = False) -> Recipe:
-    """How to write a file with these tensors. Raises RefusedError for what safetensors cannot name."""
+def composed(entries: Sequence[Entry], metadata: Mapping[str, str], source: str, swapped: bool = False) -> Composed:
+    """A file with these tensors. Raises RefusedError for what safetensors cannot name."""
     found = ordered(entries)
     head = _header(found, metadata)
     data: list[Segment] = [Literal(len(head).to_bytes(LENGTH_BYTES, "little") + head)]
+    stored: dict[str, Stored] = {}
     for entry in found:
-        data += segments(entry.tensor, swapped)
-    return Recipe(source, tuple(data))
+        made = segments(entry.tensor, swapped)
+        stored[entry.name] = Stored(entry.name, entry.nbytes, made, shown=entry.tensor)
+        data += made
+    recipe = Recipe(source, tuple(data))
+    return Composed({"": recipe}, recipe, _contents(found, metadata), stored, swapped)
+
+
+def _contents(entries: Sequence[Entry], metadata: Mapping[str, str]) -> Checkpoint:
+    """What reading the file must give: each tensor on a storage of its own, in the order of the header."""
+    tensors = tuple([_tensor(entry) for entry in entries])
+    tree = Tree("dict", tuple([(tensor.key, tensor) for tensor in tensors]))
+    storages = tuple([tensor.storage for tensor in tensors if tensor.storage is not None])
+    sets = (StateDict((), Role.MODEL, tensors),) if tensors else ()
+    return Checkpoint("", NAME, 0, tree, tensors, storages, sets, metadata=dict(metadata) or None)
+
+
+def _tensor(entry: Entry) -> Tensor:
+    dtype, shape = BY_SAFETENSORS[code_of(entry.tensor) or ""], shape_of(entry.tensor)
+    storage = Storage(entry.name, entry.nbytes, dtype, "cpu", None)
+    return Tensor((entry.name,), dtype, shape, contiguous_stride(shape), storage)
 
 
 def _header(entries: Sequence[Entry], metadata: Mapping[str, str]) -> bytes:

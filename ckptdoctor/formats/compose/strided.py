@@ -7,7 +7,7 @@ from math import prod
 
 from ckptdoctor.checkpoint import Storage, Tensor, show_path
 from ckptdoctor.checkpoint.tensor import contiguous_stride, is_contiguous, storage_span
-from ckptdoctor.edits.elements import Elements, Joined, View
+from ckptdoctor.edits.elements import Elements, Joined, NewStorage, View, seen, views, width_of
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.reading import Made, Place, of_storage
 from ckptdoctor.wording import plural
@@ -50,7 +50,7 @@ def _missing(tensor: Tensor) -> str | None:
         return "has fewer values than its shape says" if reach > have else None
     storage = tensor.storage
     there = 0 if storage.extent is None else storage.extent.length
-    if reach > storage.nbytes or (reach > there and not storage.compressed):
+    if reach > storage.nbytes or (reach > there and not storage.compressed and not isinstance(storage, NewStorage)):
         return "is not whole in the file: ckptdoctor salvage saves what is there"
     if tensor.dtype.bits % 8 and not (is_contiguous(tensor) and tensor.offset * tensor.dtype.bits % 8 == 0):
         return f"is {tensor.dtype.name} with gaps between its elements"
@@ -77,7 +77,7 @@ def segments(tensor: Tensor, swapped: bool = False) -> tuple[Segment, ...]:
         return ()
     storage = tensor.storage
     turn = turn_of(storage) if swapped else 1
-    if tensor.chunks or not is_contiguous(tensor):
+    if tensor.chunks or isinstance(storage, NewStorage) or not is_contiguous(tensor):
         found, places = elements(tensor)
         copies = _copies(found, places) if turn == 1 else None
         return (Generated(size, Made(found, places, turn)),) if copies is None else tuple(copies)
@@ -94,7 +94,7 @@ def segments(tensor: Tensor, swapped: bool = False) -> tuple[Segment, ...]:
 def _copies(found: Elements, places: Mapping[str, Place]) -> list[Segment] | None:
     """Elements that lie in files as they are, one run behind the other, as tensors cut along their first dimension do.
 
-    None where they must be put in order.
+    None where they must be put in order, or computed.
     """
     if isinstance(found, Joined):
         if prod(found.shape[: found.dim]) != 1:
@@ -125,6 +125,11 @@ def elements(tensor: Tensor) -> tuple[Elements, dict[str, Place]]:
         if found.shape != tensor.shape:
             raise _uneven(tensor)
         return found, places
+    storage = tensor.storage
+    if isinstance(storage, NewStorage) and width_of(storage.holds) * 8 == tensor.dtype.bits:
+        made = seen(storage.holds, tensor.offset, tensor.shape, tensor.stride)
+        if made is not None:
+            return made, {each.source: Place(storage.of[each.source]) for each in views(made) if each.held is None}
     return _view(tensor, places), places
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ckptdoctor.checkpoint import Tensor
+from ckptdoctor.edits.elements import NewStorage
 
 # the last module of input embeddings in transformers, fairseq and GPT-like models; the first that is there is taken
 _EMBEDDINGS = (
@@ -22,9 +23,11 @@ def view_of(tensor: Tensor) -> object:
     """What tensors share when they are one: the bytes, how they are viewed, the dtype. None without elements."""
     if not tensor.numel or tensor.chunks:
         return None
-    if tensor.storage is not None:
+    if isinstance(tensor.storage, NewStorage):
+        place: object = tensor.storage.key
+    elif tensor.storage is not None:
         where = tensor.storage.extent
-        place: object = None if where is None else (where.file, where.offset, where.length)
+        place = None if where is None else (where.file, where.offset, where.length)
     else:
         place = id(tensor.values)
     return place, tensor.form

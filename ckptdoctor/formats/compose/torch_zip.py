@@ -8,31 +8,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from ckptdoctor.checkpoint import Node, Storage, Tensor
+from ckptdoctor.checkpoint import Checkpoint, Node, Storage, Tensor
+from ckptdoctor.checkpoint.reshaping import mapped, tensors_in
+from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.checkpoint.tensor import contiguous_stride
+from ckptdoctor.edits.elements import NewStorage
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.compose.checksums import checksums
+from ckptdoctor.formats.compose.composed import Composed, Stored
 from ckptdoctor.formats.compose.pickling import pickled
 from ckptdoctor.formats.compose.reading import of_storage
 from ckptdoctor.formats.compose.strided import segments, turn_of
+from ckptdoctor.formats.outputs import TORCH_ZIP
 from ckptdoctor.formats.torch.zip.layout import DEFAULT_ALIGNMENT, Item, lay_out
-from ckptdoctor.noun import noun
 from ckptdoctor.wording import plural
 from ckptdoctor.writing.recipe import Copy, Generated, Literal, Recipe, Segment
-
-
-@noun
-class Stored:
-    """One storage of the output: its length, its bytes, and their checksum where that is known.
-
-    ``pieces`` is the tensor whose pieces it is put together of, where it is.
-    """
-
-    key: str
-    nbytes: int
-    data: tuple[Segment, ...]
-    crc: int | None
-    pieces: Tensor | None = None
 
 
 class Storages:
@@ -62,6 +52,8 @@ class Storages:
             return tensor.path, kind
         if tensor.storage is None:
             return id(tensor.values), kind
+        if isinstance(tensor.storage, NewStorage):
+            return tensor.storage.key, kind
         where = tensor.storage.extent
         if where is None or not where.length:
             return tensor.storage.key, tensor.path if where is None else where.file, kind
@@ -75,6 +67,10 @@ class Storages:
         if storage is None:
             held = b"" if tensor.values is None else bytes(tensor.values)
             return Stored(key, len(held), (Literal(held),) if held else (), None)
+        if isinstance(storage, NewStorage):
+            shape = (storage.nbytes * 8 // tensor.dtype.bits,)
+            whole = replace(tensor, shape=shape, stride=(1,), offset=0)
+            return Stored(key, storage.nbytes, segments(whole, self._swapped), shown=whole)
         if storage.nbytes and (storage.extent is None or not storage.compressed):
             there = 0 if storage.extent is None else storage.extent.length
             if there != storage.nbytes:
@@ -109,6 +105,38 @@ def name_of(path: str) -> str:
     """The folder in the archive: torch takes the file's name without its suffix."""
     stem = os.path.splitext(os.path.basename(path))[0]
     return stem if stem.isascii() and stem.isprintable() and stem.strip() and not stem.startswith(".") else "archive"
+
+
+def composed(tree: Node, output: str, source: str, swapped: bool = False) -> Composed:
+    """An archive called ``output`` with these contents, whose tensors become what torch has."""
+    node = mapped(tree, lambda each: torch_tensor(each) if isinstance(each, Tensor) else each)
+    storages = Storages(swapped)
+    made = recipe(node, name_of(output), source, storages)
+    stored = {each.key: each for each in storages.found}
+    return Composed({"": made}, made, _contents(node, storages), stored, swapped)
+
+
+def _contents(node: Node, storages: Storages) -> Checkpoint:
+    """What reading the archive must give: every tensor on the storage that it got."""
+    made: dict[str, Storage] = {}
+
+    def placed(each: Node) -> Node:
+        if not isinstance(each, Tensor):
+            return each
+        key, _, _ = storages.of(each)
+        storage = made.setdefault(key, Storage(key, storages.found[int(key)].nbytes, each.dtype, "cpu", None))
+        return replace(each, storage=storage, values=None, chunks=())
+
+    tree = mapped(node, placed)
+    return Checkpoint(
+        path="",
+        format=TORCH_ZIP,
+        size=0,
+        tree=tree,
+        tensors=tuple(tensors_in(tree)),
+        storages=tuple(made.values()),
+        state_dicts=find_state_dicts(tree),
+    )
 
 
 def recipe(tree: Node, folder: str, source: str, storages: Storages) -> Recipe:

@@ -42,8 +42,8 @@ def test_a_file_is_what_save_file_writes(tmp_path: Path):
     """Byte for byte: order, header and padding, for every dtype that both have and for odd names."""
     torch.save(tensors(), tmp_path / "model.pt")
     save_file(tensors(), tmp_path / "wanted.safetensors", {"format": "pt"})
-    recipe = safetensors.recipe(entries(tmp_path / "model.pt"), {"format": "pt"}, str(tmp_path / "model.pt"))
-    publish(recipe, str(tmp_path / "got.safetensors"))
+    made = safetensors.composed(entries(tmp_path / "model.pt"), {"format": "pt"}, str(tmp_path / "model.pt"))
+    publish(made.values, str(tmp_path / "got.safetensors"))
     assert (tmp_path / "got.safetensors").read_bytes() == (tmp_path / "wanted.safetensors").read_bytes()
 
 
@@ -58,7 +58,7 @@ def test_names_that_safetensors_cannot_have_are_refused():
     tensor = Tensor((), BY_NAME["float32"], (0,), (1,), None)
     for name in ("__metadata__", "\ud800"):
         with pytest.raises(RefusedError):
-            safetensors.recipe([Entry(name, tensor)], {}, "x")
+            safetensors.composed([Entry(name, tensor)], {}, "x")
 
 
 def of_sizes(*sizes: int) -> list[Entry]:
@@ -114,7 +114,7 @@ def test_what_is_written_loads(tmp_path: Path):
     """With the values that torch saved, transposed ones in C order."""
     wanted = {"t": torch.arange(6.0).reshape(2, 3).t(), "slice": torch.arange(24.0).reshape(4, 6)[1:3, ::2]}
     torch.save(wanted, tmp_path / "model.pt")
-    recipe = safetensors.recipe(entries(tmp_path / "model.pt"), {}, str(tmp_path / "model.pt"))
-    publish(recipe, str(tmp_path / "got.safetensors"))
+    made = safetensors.composed(entries(tmp_path / "model.pt"), {}, str(tmp_path / "model.pt"))
+    publish(made.values, str(tmp_path / "got.safetensors"))
     got = load_file(tmp_path / "got.safetensors")
     assert all(torch.equal(got[key], tensor) for key, tensor in wanted.items())

@@ -1,0 +1,101 @@
+"""Writes what a conversion came to, proven and in one step, and says what became of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import replace
+
+from ckptdoctor.checkpoint import Checkpoint, KeyPath, Role, Tensor
+from ckptdoctor.checkpoint.weights import weights_among
+from ckptdoctor.converting.folder import publish_folder
+from ckptdoctor.converting.inputs import Inputs
+from ckptdoctor.converting.request import ConvertRequest
+from ckptdoctor.edits.conversion import ConvertReport
+from ckptdoctor.formats.compose.composed import Composed
+from ckptdoctor.noun import noun
+from ckptdoctor.prove.composed import Checksums, CopyTally, prove
+from ckptdoctor.writing import Literal, Part, Recipe, publish_together
+
+
+@noun
+class Output:
+    """What is to be written, and what is said of it but for the proof.
+
+    ``containers`` have the paths under which they are published; ``beside`` is the file of what they cannot hold, and
+    ``index`` says which container holds what. ``folder``: all of them lie in a folder that the output is. The stored
+    checksums of ``unsummed`` tensors, which the output cannot tell any more, are checked first.
+    """
+
+    containers: tuple[tuple[str, Composed], ...]
+    report: ConvertReport
+    beside: tuple[str, bytes] | None = None
+    index: tuple[str, bytes] | None = None
+    folder: bool = False
+    unsummed: tuple[Tensor, ...] = ()
+
+
+def report_of(request: ConvertRequest, given: Inputs, tensors: Iterable[Tensor]) -> ConvertReport:
+    """What is said of any conversion into ``tensors`` before there is a proof."""
+    written = list(tensors)
+    return ConvertReport(
+        sources=request.paths,
+        output=request.output,
+        source_format=given.format,
+        format=request.target,
+        files=(),
+        tensors=len(written),
+        nbytes=sum(each.nbytes for each in written),
+        identical=0,
+        remade=0,
+        replaces_original=request.replaces,
+    )
+
+
+def weights_of(contents: Checkpoint) -> KeyPath | None:
+    """Where the state dict lies that is the model's; None where that is not one."""
+    models = [each for each in weights_among(contents.state_dicts) if each.role is Role.MODEL]
+    return models[0].path if len(models) == 1 else None
+
+
+def write(output: Output, request: ConvertRequest, given: Inputs) -> ConvertReport:
+    """Write all files, verified, or none. Raises WriteError, and DamagedError for values that are not those saved."""
+    tallies: list[CopyTally] = []
+    with closing(Checksums(output.unsummed)) as sums:
+        own = [part for path, each in output.containers for part in _parts(path, each, sums, tallies)]
+        own += _texts(output.index, given)
+        every = [*_texts(output.beside, given), *own]
+        if output.folder:
+            seconds = publish_folder(every, request.output, force=request.force, identity=given.identity)
+        else:
+            seconds = publish_together(every, force=request.force, identity=given.identity)[0].seconds
+    tally = sum(tallies, CopyTally())
+    return replace(
+        output.report,
+        files=tuple([(os.path.basename(part.output), part.recipe.size) for part in own]),
+        identical=tally.identical,
+        remade=tally.remade,
+        computed=tally.computed,
+        sidecar=output.beside[0] if output.beside is not None else None,
+        seconds=seconds,
+    )
+
+
+def _parts(output: str, composed: Composed, sums: Checksums, tallies: list[CopyTally]) -> Iterator[Part]:
+    """The files of a container; they are proven together once the last is written."""
+    files: dict[str, str] = {}
+
+    def verified(name: str, path: str) -> None:
+        files[name] = path
+        if len(files) == len(composed.recipes):
+            sums.require()
+            tallies.append(prove(files, output, composed))
+
+    for name, recipe in composed.recipes.items():
+        path = os.path.join(output, name) if name else output
+        yield Part(recipe, path, lambda path, name=name: verified(name, path))  # type: ignore[misc]  # mypy cannot infer lambdas with defaults
+
+
+def _texts(file: tuple[str, bytes] | None, given: Inputs) -> list[Part]:
+    return [] if file is None else [Part(Recipe(given.file, (Literal(file[1]),)), file[0])]

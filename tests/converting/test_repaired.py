@@ -1,0 +1,153 @@
+"""``fix -o`` into another container: one pass, and the bytes that repairing first and converting then would give."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from ckptdoctor.casting import cast
+from ckptdoctor.converting.conversion import convert
+from ckptdoctor.converting.repaired import carry_out
+from ckptdoctor.converting.request import ConvertRequest
+from ckptdoctor.edits import TakeRoot
+from ckptdoctor.errors import CkptDoctorError, DamagedError, WriteError
+from ckptdoctor.formats.outputs import asked_for
+from ckptdoctor.repair.plan import Plan, plan
+from ckptdoctor.repair.repair import repair
+from ckptdoctor.repair.request import FixRequest
+from tests.account.repairs import CASES
+from tests.repair.applying import planned
+
+
+def in_one(made: Plan, output: Path) -> str:
+    """What is said where the repaired contents are written into the other container; "" where it is done."""
+    try:
+        carry_out(replace(made, output=str(output), converts=asked_for(str(output), made.expected.format)))
+    except CkptDoctorError as error:
+        return error.message.splitlines()[0]
+    return ""
+
+
+def in_two(made: Plan, output: Path) -> str:
+    """The same by way of a repaired file."""
+    suffix = ".safetensors" if made.expected.format == "safetensors" else ".pt"
+    between = output.parent / f"between{suffix}"
+    try:
+        repair(replace(made, output=str(between), converts=None))
+        convert(ConvertRequest((str(between),), str(output)))
+    except CkptDoctorError as error:
+        return error.message.splitlines()[0]
+    return ""
+
+
+@pytest.mark.parametrize("rooted", [False, True], ids=["all", "the model"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_bytes_are_those_of_two_passes(name: str, rooted: bool, tmp_path: Path):
+    """After repairs of every kind; what is refused is refused in the same words."""
+    path, edits = CASES[name][1](tmp_path)
+    try:
+        made = planned(path, [*edits, *([TakeRoot(("model",))] if rooted else [])])
+    except CkptDoctorError:
+        pytest.skip("there is no model in it any more")
+    suffix = ".pt" if made.expected.format == "safetensors" else ".safetensors"
+    one, two = tmp_path / "one" / f"out{suffix}", tmp_path / "two" / f"out{suffix}"
+    one.parent.mkdir()
+    two.parent.mkdir()
+    assert in_one(made, one) == in_two(made, two)
+    assert one.exists() == two.exists()
+    if one.exists():
+        assert one.read_bytes() == two.read_bytes()
+
+
+def weights() -> OrderedDict[str, torch.Tensor]:
+    """Weights that lie plainly, turned, and two of them in parts of one storage."""
+    torch.manual_seed(0)
+    shared = torch.randn(48)
+    return OrderedDict(
+        plain=torch.randn(4, 6),
+        turned=torch.randn(6, 4).t(),
+        one=shared[:24].view(4, 6),
+        two=shared[24:].view(6, 4).t(),
+    )
+
+
+def asked(folder: Path, **options: object) -> Plan:
+    """The plan of a cast into safetensors."""
+    return plan(FixRequest(str(folder / "x.pt"), str(folder / "y.safetensors"), dtype="bfloat16", **options))  # type: ignore[arg-type]
+
+
+def test_each_byte_is_written_once(tmp_path: Path):
+    """No repaired file lies between: all that is copied is the output."""
+    torch.save(weights(), tmp_path / "x.pt")
+    copied: dict[str, int] = {}
+    seen: set[str] = set()
+
+    def watch(progress) -> None:
+        seen.update(os.listdir(tmp_path))
+        if progress.what == "copying":
+            copied["total"] = progress.total
+            copied["times"] = copied.get("times", 0) + (progress.done == 0)
+
+    outcome = carry_out(asked(tmp_path, unsafe=True), watch)
+    assert copied == {"total": (tmp_path / "y.safetensors").stat().st_size, "times": 1}
+    assert not any(name.startswith("repaired") for name in seen)
+    assert outcome.conversion is not None
+    assert (outcome.conversion.identical, outcome.conversion.computed) == (0, 4)
+    assert all(
+        torch.equal(value, weights()[key].bfloat16()) for key, value in load_file(tmp_path / "y.safetensors").items()
+    )
+
+
+def test_wrong_numbers_are_noticed(tmp_path: Path, monkeypatch):
+    """What is computed while it is written is proven by other code, each tensor of it, and thrown away otherwise."""
+    torch.save(weights(), tmp_path / "x.pt")
+    made = asked(tmp_path, unsafe=True)
+    right = cast.cast
+    monkeypatch.setattr(cast, "cast", lambda *given: bytes(len(right(*given))))
+    with pytest.raises(WriteError, match="thrown away"):
+        carry_out(made)
+    assert os.listdir(tmp_path) == ["x.pt"]
+
+
+def test_a_tensor_that_is_cut_out_of_what_is_computed(tmp_path: Path, monkeypatch):
+    """The whole is made in a temporary file, and proven there."""
+    import ckptdoctor.formats.compose.strided as strided
+
+    monkeypatch.setattr(strided, "seen", lambda *_: None)
+    torch.save(weights(), tmp_path / "x.pt")
+    outcome = carry_out(asked(tmp_path, unsafe=True))
+    assert outcome.conversion is not None and outcome.conversion.computed == 4
+    assert all(
+        torch.equal(value, weights()[key].bfloat16()) for key, value in load_file(tmp_path / "y.safetensors").items()
+    )
+    made = replace(asked(tmp_path, unsafe=True, force=True))
+    right = cast.cast
+    monkeypatch.setattr(cast, "cast", lambda *given: bytes(len(right(*given))))
+    with pytest.raises(WriteError, match="thrown away"):
+        carry_out(made)
+
+
+def test_a_damaged_storage_is_noticed(tmp_path: Path):
+    """Also where nothing of it but its names changes: safetensors could not tell any more."""
+    torch.save({f"module.{key}": value for key, value in weights().items()}, tmp_path / "x.pt")
+    data = bytearray((tmp_path / "x.pt").read_bytes())
+    at = data.index(weights()["plain"].numpy().tobytes())
+    data[at] ^= 1
+    (tmp_path / "x.pt").write_bytes(data)
+    made = plan(FixRequest(str(tmp_path / "x.pt"), str(tmp_path / "y.safetensors"), strip_module=True))
+    with pytest.raises(DamagedError, match="do not match their checksum"):
+        carry_out(made)
+    assert os.listdir(tmp_path) == ["x.pt"]
+
+
+def test_the_file_beside_names_the_original(tmp_path: Path):
+    """What torch has no place for is kept as of the file that was repaired."""
+    save_file({"module.w": torch.ones(2)}, tmp_path / "x.safetensors", {"note": "mine"})
+    carry_out(plan(FixRequest(str(tmp_path / "x.safetensors"), str(tmp_path / "y.pt"), strip_module=True)))
+    assert '"source": "x.safetensors"' in (tmp_path / "y.extra.json").read_text()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from typing import Any, Union
 
 from ckptdoctor.checkpoint import KeyPath, show_path
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.torch.read.slots import Child, Children, Slot, children
-from ckptdoctor.formats.torch.read.sweep import below
+from ckptdoctor.formats.torch.read.storages import Claim, claim_of
+from ckptdoctor.formats.torch.read.sweep import below, below_folded, folded_references
 from ckptdoctor.formats.torch.read.values import bare
 from ckptdoctor.noun import noun
 from ckptdoctor.pickles import opcodes as op
@@ -70,12 +71,20 @@ class GraphEdit:
 
     def nodes(self) -> list[Node]:
         """All nodes that hold others, in stream order."""
-        return self._scanned().nodes
+        return self._scanned(folded=False).nodes
 
-    def _scanned(self) -> Scan:
-        if self._scan is None:
-            self._scan = scan(self._root[0])
+    def _scanned(self, folded: bool = True) -> Scan:
+        """The graph as it is now, in which tensors may have stayed folded: what is inside one has one place alone."""
+        if self._scan is None or (self._scan.folded and not folded):
+            self._scan = scan(self._root[0], folded)
         return self._scan
+
+    def claims(self) -> Iterator[Claim]:
+        """What each reference to a storage says of it, in stream order."""
+        for reference in folded_references(self._root[0]):
+            claim = claim_of(reference)
+            if claim is not None:
+                yield claim
 
     def storage_references(self) -> list[PersistentId]:
         """Every persistent id, in the order in which the stream loads them."""
@@ -124,7 +133,7 @@ class GraphEdit:
         node = slot.value
         if isinstance(node, Popped) or not isinstance(node, (Made, Tuple)) or self.references(node) < 2:
             return False
-        scanned = self._scanned()
+        scanned = self._scanned(folded=False)
         if id(node) in scanned.looping:
             raise RefusedError(
                 "Something that contains itself stands in two places, and cannot be changed in one alone."
@@ -267,8 +276,10 @@ class Scan:
 
     ``counts`` says by id from how many places the graph leads to a node, not counting places inside the node itself;
     ``looping`` has the ids of those that such places lead back to; ``kept`` keeps nodes alive that were counted and may
-    have gone since, so that no other gets their id.
+    have gone since, so that no other gets their id; ``folded`` says that tensors were not opened for it.
     """
+
+    folded: bool
 
     nodes: list[Node] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
@@ -276,9 +287,10 @@ class Scan:
     kept: list[Node] = field(default_factory=list)
 
 
-def scan(root: Value) -> Scan:
+def scan(root: Value, folded: bool) -> Scan:
     """Walk the graph below ``root`` once, without recursion."""
-    found = Scan()
+    found = Scan(folded)
+    within = below_folded if folded else below
     counts, nodes = found.counts, found.nodes
     inside: set[int] = set()
     # integers on the stack are ids of nodes that are left there; those of the file never get onto it
@@ -295,7 +307,7 @@ def scan(root: Value) -> Scan:
             counts[key] += 1
         else:
             counts[key] = 1
-            children = [child for child in below(node) if isinstance(child, Node)]
+            children = [child for child in within(node) if isinstance(child, Node)]
             nodes.append(node)
             for child in children:
                 if type(child) in _LEAVES:

@@ -269,8 +269,7 @@ class NewStorages:
 
     def finish(self, renumber: Numbering) -> tuple[StoragePlan, ...]:
         """The plan for every storage of the output, with its key."""
-        claims = map(claim_of, self._graph.storage_references())
-        keys = list(dict.fromkeys(claim.key for claim in claims if claim is not None))
+        keys = list(dict.fromkeys(claim.key for claim in self._graph.claims()))
         names = {key: key for key in keys}
         if renumber is Numbering.ALWAYS or set(keys) != set(self._old):
             numbered = renumber is not Numbering.KEPT

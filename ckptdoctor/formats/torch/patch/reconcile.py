@@ -126,9 +126,11 @@ class _Reconciler:
         self._elsewhere = self._values_elsewhere()
         entries = [(each, self._entered(each)) for each in self._changes if isinstance(each, Entries)]
         exchanged = [(self._slot(each.path), each) for each in self._changes if isinstance(each, Exchanged)]
-        for each in self._changes:
-            if isinstance(each, Retargeted):
-                self._retarget(self._slot(each.path), each.before, each.after, each.path)
+        retargeted = [
+            self._retarget(self._slot(each.path), each.before, each.after, each.path)
+            for each in self._changes
+            if isinstance(each, Retargeted)
+        ]
         put = [(slot, *self._exchanged(slot, each)) for slot, each in exchanged]
         nodes = {each.path: self._graph.node(each.path) for each, _ in entries}
         for each, _ in entries:
@@ -140,7 +142,7 @@ class _Reconciler:
         for each, entered in entries:
             put_in_order(each, self._children[each.path])
             set_entries(each, self._children[each.path], entered, nodes[each.path])
-        if any(map(_moves_nodes, self._changes)):
+        if any(retargeted) or any(map(_moves_nodes, self._changes)):
             self._graph.rebuilt()
 
     # ---- places
@@ -180,16 +182,18 @@ class _Reconciler:
 
     # ---- values
 
-    def _retarget(self, slot: Slot, before: Tensor, after: Tensor, path: KeyPath) -> None:
-        """Let the tensor in a slot be another one."""
+    def _retarget(self, slot: Slot, before: Tensor, after: Tensor, path: KeyPath) -> bool:
+        """Let the tensor in a slot be another one. False where only its name is another."""
         if before.layout != "strided" and after.layout == "strided":
             slot = sparse_in(self._graph, slot, path)
             slot.put(self._storages.fresh(after, self._new))
-            return
-        if _is_detached(before, after):
+            return True
+        detached, another = _is_detached(before, after), self._storages.is_another(before, after)
+        if detached:
             slot.put(self._detacher.detached(slot.value))
-        if self._storages.is_another(before, after):
+        if another:
             self._storages.show(self._storages.view(slot, path, "changed"), after, self._new)
+        return detached or another
 
     def _exchanged(self, slot: Slot, change: Exchanged) -> tuple[bool, Value]:
         """Whether something is to be put into the slot, and what: a text is exchanged with all others."""
@@ -290,6 +294,8 @@ def _detached_like(before: Tensor, after: Tensor) -> Tensor:
 
 def _moves_nodes(change: Change) -> bool:
     """Whether nodes come, go or change places: a new name does not, and leaves the numbers of the memo as they are."""
-    if not isinstance(change, Entries):
+    if isinstance(change, Exchanged):
         return True
+    if isinstance(change, Retargeted):
+        return False  # what was done tells
     return [each.was if isinstance(each, Kept) else each for each in change.after] != [*change.before]

@@ -7,7 +7,7 @@ from ckptdoctor.checkpoint.state_dicts import find_state_dicts
 from ckptdoctor.formats.torch.read.contents import Contents, StorageTable
 from ckptdoctor.formats.torch.read.makers import REACHING
 from ckptdoctor.formats.torch.read.storages import Registry
-from ckptdoctor.formats.torch.read.sweep import below, nodes, storage_references
+from ckptdoctor.formats.torch.read.sweep import below, folded_references, nodes
 from ckptdoctor.formats.torch.read.tensors import INNER_READS, TensorReader
 from ckptdoctor.formats.torch.read.tree import TreeBuilder
 from ckptdoctor.pickles.graph import Global, GlobalUse, Made, Pickle, Text, Tuple, Value, plain
@@ -18,7 +18,7 @@ from ckptdoctor.wording import plural
 def storages_in(pickle: Pickle, storages: StorageTable, member: str) -> tuple[Storage, ...]:
     """Every storage that the pickle in ``member`` names, in its order, also where nothing that is shown uses it."""
     registry = Registry(storages, member)
-    registry.complete(storage_references(pickle.root))
+    registry.complete(folded_references(pickle.root))
     return registry.storages
 
 
@@ -30,7 +30,7 @@ def interpret(pickle: Pickle, storages: StorageTable, member: str) -> Contents:
     tree = builder.build()
     shown = len(registry.storages)
     if builder.incomplete or reader.hidden or reader.notes or pickle.discards:
-        registry.complete(storage_references(pickle.root))
+        registry.complete(folded_references(pickle.root))
     read_unseen(reader, pickle)
     unseen = len(registry.storages) - shown
     notes = [*changed_elsewhere(pickle, member), *builder.notes, *reader.notes, *registry.notes]

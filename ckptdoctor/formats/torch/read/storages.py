@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Union
 
 from ckptdoctor.checkpoint import DType, Note, NoteKind, Storage
 from ckptdoctor.checkpoint.dtypes import BY_STORAGE_CLASS
@@ -60,8 +61,10 @@ class Known:
     length: int | None = None
 
 
-def claim_of(reference: PersistentId) -> Claim | None:
+def claim_of(reference: Union[PersistentId, FoldedTensor]) -> Claim | None:
     """The storage that ``('storage', class, key, location, numel[, view])`` names; None when it names none."""
+    if isinstance(reference, FoldedTensor):
+        return _claim_in(reference)
     parts = items(reference.id)
     if parts is None or len(parts) not in (5, 6) or text(parts[0]) != "storage":
         return None
@@ -75,6 +78,26 @@ def claim_of(reference: PersistentId) -> Claim | None:
     view = _view(parts[5]) if len(parts) == 6 else None
     claim = Claim(key, class_name, dtype, device, numel, view)
     return claim if numel >= 0 and claim.nbytes <= MAX_COUNT else None
+
+
+def _claim_in(folded: FoldedTensor) -> Claim | None:
+    """The same of a folded tensor, which is opened only if it is unusual."""
+    kind, tag, device = folded.kind, folded.tag, folded.location
+    if type(kind) is Global and type(tag) is Text and tag.value == "storage" and device is not None:
+        class_name = kind.full
+        dtype = BY_STORAGE_CLASS.get(class_name.rpartition(".")[2])
+        if dtype is not None and 0 <= folded.numel < _USUAL_COUNT:
+            return Claim(folded.key, class_name, dtype, device, folded.numel)
+    return claim_of(reference_in(folded))
+
+
+def reference_in(folded: FoldedTensor) -> PersistentId:
+    """The reference to its storage that a folded tensor holds; it is opened."""
+    arguments = folded.open()[1]
+    assert isinstance(arguments, Tuple)
+    reference = arguments.items[0]
+    assert isinstance(reference, PersistentId)
+    return reference
 
 
 def storage_key(value: Value) -> str | None:
@@ -118,11 +141,14 @@ class Registry:
         """All storages, in the order in which they were met."""
         return tuple([known.storage for known in self._known.values()])
 
-    def complete(self, references: Iterable[PersistentId]) -> None:
+    def complete(self, references: Iterable[Union[PersistentId, FoldedTensor]]) -> None:
         """Look up what was passed over, and put all storages into the order of ``references``, that of the stream."""
         order: dict[str, int] = {}
         for reference in references:
-            known = self.get(reference)
+            if isinstance(reference, FoldedTensor):
+                known = self.folded(reference) or self.get(reference_in(reference))
+            else:
+                known = self.get(reference)
             if known is not None:
                 order.setdefault(known.claim.key, len(order))
         self._known = dict(sorted(self._known.items(), key=lambda item: order.get(item[0], len(order))))
@@ -211,10 +237,13 @@ class Registry:
             or tag.value != "storage"
             or call.location is None
             or not 0 <= call.numel < _USUAL_COUNT
-            or call.key in self._known
         ):
             return None
-        return self._looked_up(Claim(call.key, known_class[0], known_class[1], call.location, call.numel), None)
+        claim = Claim(call.key, known_class[0], known_class[1], call.location, call.numel)
+        known = self._known.get(call.key)
+        if known is None:
+            return self._looked_up(claim, None)
+        return known if known.claim == claim else None
 
     def _class(self, kind: Value) -> tuple[str, DType] | None:
         """Name and dtype of a typed storage class, remembered by its node."""

@@ -9,6 +9,7 @@ from itertools import chain
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.descriptors import READING
+from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.errors import CkptDoctorError, HostileError
 from ckptdoctor.formats.recognise.pickled import may_begin
 from ckptdoctor.formats.recognise.tars import is_tar
@@ -16,7 +17,7 @@ from ckptdoctor.formats.wrapped import scratch
 from ckptdoctor.formats.wrapped.inside import Inside
 from ckptdoctor.formats.wrapped.passing import Passing
 from ckptdoctor.formats.wrapped.sieves import Sieve, sieve_of
-from ckptdoctor.formats.wrapped.writer import Writer, progress_told, written
+from ckptdoctor.formats.wrapped.writer import Writer, written
 from ckptdoctor.writing.attributes import restore
 
 # no weights are packed to less than a two-thousandth; zeros are
@@ -64,8 +65,8 @@ def unpacked(source: Source, inside: Inside, most: int, headers: bool = False) -
 
 def _sifted(sieve: Sieve, pieces: Iterator[bytes], handle: int, path: str, inside: Inside) -> scratch.Places:
     """Write what the sieve keeps. Where the rest lies."""
-    with progress_told() as tell:
-        writer = Writer(handle, tell)
+    with phase("unpacking", 0) as work:  # nobody knows yet how much it will be
+        writer = Writer(handle, work)
         passing = Passing(path, pieces, writer, None if inside.offset is None else inside.packed)
         try:
             whole = sieve(passing)

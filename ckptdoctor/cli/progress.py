@@ -74,9 +74,9 @@ def drawn(otherwise: str = "interrupted") -> Iterator[ProgressBar]:
 
 
 def line(event: Progress, seconds: float) -> str:
-    """``values  [#####-----]  41 %  822 MB of 2.0 GB  3.1 GB/s  1 s left``; without bytes how long it has taken."""
+    """``values  [#####-----]  41 %  822 MB of 2.0 GB  3.1 GB/s  1 s left``; without a total how long it has taken."""
     if not event.total:
-        return f"{event.what}  {_duration(seconds)}"
+        return "  ".join([event.what, *([size(event.done)] if event.done else []), _duration(seconds)])
     total = event.total
     share = min(1.0, event.done / total)
     rate = event.done / seconds if seconds > 0 else 0.0

@@ -71,7 +71,8 @@ def command(
             with drawn() as bar:
                 found = measured(source, root, only, bar.hear, text)
             return _told(path, found.part, lambda: _statistics(found, sort, style, color), style, found.interrupted)
-        part = _read(source, root, text)
+        with drawn():
+            part = _read(source, root, text)
     return _told(path, part, lambda: _rendered(part, what, style, color), style)
 
 

@@ -42,8 +42,9 @@ def test_long_times(left, text):
 
 
 def test_nothing_to_read():
-    """What has no bytes says how long it has taken."""
+    """What has no bytes says how long it has taken; what has nobody knows how many, those that are done, too."""
     assert line(Progress("waiting for the disk", 0, 0), 3.2) == "waiting for the disk  3 s"
+    assert line(Progress("unpacking", 822_000_000, 0), 3.2) == "unpacking  822 MB  3 s"
 
 
 def test_the_line_is_gone_afterwards(terminal):

@@ -22,6 +22,7 @@ def test_a_rate_once_it_means_something():
     assert pace.said(Progress("values", 500, 1000), 11.0) == ["values 50 %", "500 bytes/s", "1 s left"]
     assert pace.said(Progress("checksums", 10, 1000), 12.0) == ["checksums 1 %"]
     assert pace.said(Progress("nothing", 0, 0), 12.0) == ["nothing"]
+    assert pace.said(Progress("unpacking", 3_000, 0), 12.0) == ["unpacking 3.0 kB"]
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0.2, "0 s"), (59, "59 s"), (61, "1 min"), (7800, "2 h 10 min")])

@@ -9,12 +9,13 @@ from itertools import chain
 
 from ckptdoctor.checkpoint import Source
 from ckptdoctor.checkpoint.descriptors import READING
+from ckptdoctor.checkpoint.progress import phase
 from ckptdoctor.errors import CkptDoctorError, HostileError
 from ckptdoctor.formats.packed import scratch
 from ckptdoctor.formats.packed.inside import Inside
 from ckptdoctor.formats.packed.passing import Passing
 from ckptdoctor.formats.packed.sieves import Sieve, sieve_of
-from ckptdoctor.formats.packed.writer import Writer, progress_told, written
+from ckptdoctor.formats.packed.writer import Writer, written
 from ckptdoctor.formats.recognise.pickled import may_begin
 from ckptdoctor.formats.recognise.tars import is_tar
 from ckptdoctor.writing.attributes import restore
@@ -64,8 +65,8 @@ def unpacked(source: Source, inside: Inside, most: int, headers: bool = False) -
 
 def _sifted(sieve: Sieve, pieces: Iterator[bytes], handle: int, path: str, inside: Inside) -> scratch.Places:
     """Write what the sieve keeps. Where the rest lies."""
-    with progress_told() as tell:
-        writer = Writer(handle, tell)
+    with phase("unpacking", 0) as work:  # nobody knows yet how much it will be
+        writer = Writer(handle, work)
         passing = Passing(path, pieces, writer, None if inside.offset is None else inside.packed)
         try:
             whole = sieve(passing)

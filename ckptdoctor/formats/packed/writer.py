@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
-from time import monotonic
+from collections.abc import Iterator
 
+from ckptdoctor.checkpoint.progress import Work, phase
 from ckptdoctor.errors import RefusedError
 from ckptdoctor.formats.packed import scratch
 
@@ -16,13 +15,12 @@ from ckptdoctor.formats.packed import scratch
 _SHARE = 0.9
 _ZEROS = bytes(1 << 20)  # no piece of them is longer
 _LOOK = 64 << 20  # so often the free space is looked at
-_SECONDS = 0.5  # after which, and in which steps, progress is told
 
 
 def written(pieces: Iterator[bytes], handle: int) -> int:
     """Write all the pieces, and say how many bytes they are."""
-    with progress_told() as tell:
-        writer = Writer(handle, tell)
+    with phase("unpacking", 0) as work:
+        writer = Writer(handle, work)
         for piece in pieces:
             writer.write(piece)
         writer.end()
@@ -35,11 +33,11 @@ class Writer:
     So does what is skipped; ``holes`` are where that was. Raises RefusedError where there is no room.
     """
 
-    def __init__(self, handle: int, tell: Callable[[int], None]) -> None:
+    def __init__(self, handle: int, work: Work) -> None:
         self.done = 0
         self.holes: list[tuple[int, int]] = []
         self._handle = handle
-        self._tell = tell
+        self._work = work
         self._room = int(shutil.disk_usage(scratch.folder()).free * _SHARE)
         self._taken = self._looked = 0
 
@@ -82,7 +80,7 @@ class Writer:
         if hole:
             with _refused():
                 os.lseek(self._handle, self.done, os.SEEK_SET)
-        self._tell(self.done)
+        self._work.reach(self.done)
 
 
 @contextlib.contextmanager
@@ -94,33 +92,3 @@ def _refused() -> Iterator[None]:
             f"Unpacking stopped in {scratch.folder()}: {error.strerror}. Unpack it yourself, or let TMPDIR "
             "name a folder with more room."
         ) from error
-
-
-@contextlib.contextmanager
-def progress_told() -> Iterator[Callable[[int], None]]:
-    """Tells how far unpacking has come; afterwards the line is gone."""
-    teller = _Teller()
-    try:
-        yield teller
-    finally:
-        teller.end()
-
-
-class _Teller:
-    """Tells on a terminal how far unpacking has come, where it takes long enough to wonder."""
-
-    def __init__(self) -> None:
-        self._due = monotonic() + _SECONDS if sys.stderr is not None and sys.stderr.isatty() else float("inf")
-        self._told = False
-
-    def __call__(self, done: int) -> None:
-        if monotonic() >= self._due:
-            sys.stderr.write(f"\runpacking: {done / 1e6:,.0f} MB ")
-            sys.stderr.flush()
-            self._told, self._due = True, monotonic() + _SECONDS
-
-    def end(self) -> None:
-        """Take the line away."""
-        if self._told:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()

@@ -22,9 +22,10 @@ class Pace:
         now = monotonic() if now is None else now
         if progress.what != self._what or progress.done == 0:
             self._what, self._began = progress.what, now
-        total = max(progress.total, 1)
-        done = min(progress.done, total)
-        pieces = [f"{progress.what} {100 * done // total} %" if progress.total else progress.what]
+        total, done = progress.total, progress.done
+        if not total:
+            return [f"{progress.what} {size(done)}" if done else progress.what]
+        pieces = [f"{progress.what} {100 * done // total} %"]
         seconds = now - self._began
         if seconds >= _SETTLED and done:
             rate = done / seconds

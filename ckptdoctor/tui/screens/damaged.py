@@ -146,8 +146,8 @@ class DamagedScreen(Screen[None], Background):
     def on_progressed(self, message: messages.Progressed) -> None:
         """Say how far reading is."""
         done, total = message.progress.done, message.progress.total
-        if self.salvaged is None:
-            self.query_one("#salvage").border_subtitle = Content(f"reading: {100 * done // max(1, total)} %")
+        if self.salvaged is None and total:
+            self.query_one("#salvage").border_subtitle = Content(f"reading: {100 * done // total} %")
 
     def _found(self, prospect: _Prospect) -> None:
         view = self.query_one(SalvageView)

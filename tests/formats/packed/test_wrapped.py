@@ -22,7 +22,8 @@ from safetensors.torch import save_file
 import ckptdoctor
 from ckptdoctor import formats
 from ckptdoctor.checkpoint import NoteKind
-from ckptdoctor.errors import NotACheckpointError, RefusedError, TruncatedError, WriteError
+from ckptdoctor.checkpoint.progress import heard
+from ckptdoctor.errors import NotACheckpointError, RefusedError, StoppedError, TruncatedError, WriteError
 from ckptdoctor.examine.file import check
 from ckptdoctor.formats.packed import scratch, unpacking, writer
 
@@ -353,28 +354,22 @@ def test_a_python_that_cannot_unpack_zstd_says_what_to_install(tmp_path, monkeyp
     assert "ckptdoctor[zstd]" in ckptdoctor.check(tmp_path / "m.pt.zst").error
 
 
-def test_progress_is_told_on_a_terminal_only(tmp_path, monkeypatch):
-    """One line that goes away again."""
-    said = []
-
-    class Terminal:
-        def __init__(self, is_one):
-            self.is_one = is_one
-
-        def isatty(self):
-            return self.is_one
-
-        def write(self, text):
-            said.append(text)
-
-        def flush(self):
-            pass
-
-    monkeypatch.setattr(writer, "_SECONDS", 0.0)
+def test_unpacking_tells_how_far_it_is(tmp_path):
+    """Whoever listens hears how many bytes there are by now; and where nobody wants more, nothing is left of them."""
     (tmp_path / "m.pt.gz").write_bytes(gzip.compress(saved(tmp_path), mtime=0))
-    for is_one in (False, True):
-        scratch.remove()
-        monkeypatch.setattr(writer.sys, "stderr", Terminal(is_one))
+    told = []
+    with heard(told.append):
         formats.open_checkpoint(tmp_path / "m.pt.gz")
-        assert bool(said) == is_one
-    assert said[0] == "\runpacking: 0 MB " and said[-1] == "\r\x1b[K"
+    assert told and {(each.what, each.total) for each in told} == {("unpacking", 0)}
+    assert [each.done for each in told] == sorted([each.done for each in told]) and told[-1].done > 0
+    scratch.remove()
+
+    def end(progress):
+        raise StoppedError
+
+    with pytest.raises(StoppedError), heard(end):
+        formats.open_checkpoint(tmp_path / "m.pt.gz")
+    told.clear()
+    with heard(told.append):
+        formats.open_checkpoint(tmp_path / "m.pt.gz")
+    assert told

@@ -25,7 +25,8 @@ from ckptdoctor.rules.messages import Way
 from ckptdoctor.rules.misfit import Cause, Misfit, Repair
 
 _MEAN = "running_mean"
-_ENOUGH = 2  # keys that are counted from another number: one is a coincidence
+_ENOUGH = 2  # keys that parts with other names or numbers explain: one is a coincidence
+_INFERRED = ("N423", "N424")
 _TOKENS = names.WRAPPERS | {names.MODULE}
 _DIGITS = re.compile(r"\d+")
 # what models call the average of their weights
@@ -184,10 +185,10 @@ def renamed(misfit: Misfit, *codes: str) -> Iterator[Renamed]:
 def _renamed(misfit: Misfit) -> tuple[Renamed, ...]:
     if not misfit.missing or not misfit.unexpected:
         return ()
-    from ckptdoctor.facts.search import find_moves  # much code, which few errors have a use for
+    from ckptdoctor.facts.search import moves_by_name  # much code, which few errors have a use for
 
     gap = gap_of(misfit)
-    moves = certain(tuple(find_moves(gap.here, gap.wanted)), gap.here)
+    moves = certain(tuple(moves_by_name(gap.here, gap.wanted)), gap.here)
     final = {key: key for key in gap.here}
     touched: list[list[str]] = []
     for move in moves:
@@ -196,9 +197,18 @@ def _renamed(misfit: Misfit) -> tuple[Renamed, ...]:
     found = []
     for move, keys in zip(moves, touched, strict=True):
         pairs = {final[key]: key for key in keys if final[key] in gap.wanted}
-        if len(pairs) >= (_ENOUGH if move.code == "N424" else 1):
+        if len(pairs) >= (_ENOUGH if move.code in _INFERRED else 1):
             found.append(_with_counters(pairs, misfit, move))
-    return tuple(found)
+    if _most(found, misfit):
+        return tuple(found)
+    return tuple([each for each in found if each.move is not None and each.move.code != "N423"])
+
+
+def _most(found: Iterable[Renamed], misfit: Misfit) -> bool:
+    """Whether so much is explained that it is the same model: of another one some parts are called alike, too."""
+    names = {name for each in found for name in each.names}
+    keys = {key for each in found for key in each.unexpected}
+    return 3 * len(names) >= 2 * len(misfit.missing) and 3 * len(keys) >= 2 * len(misfit.unexpected)
 
 
 def _with_counters(pairs: Mapping[str, str], misfit: Misfit, move: Move | None = None) -> Renamed:
